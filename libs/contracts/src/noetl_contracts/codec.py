@@ -1,0 +1,73 @@
+"""Canonical bytes, digests and checksums: the only copies of each."""
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+CHECKSUM_NONE = ""
+
+_canonical = msgspec.json.Encoder(order="sorted")
+_plain = msgspec.json.Encoder()
+
+
+def canonical(value: Any) -> bytes:
+    """Encode as UTF-8 JSON with sorted keys and no white space."""
+    return _canonical.encode(value)
+
+
+def encode(value: Any) -> bytes:
+    """Encode as JSON in declaration order, the cheapest form for the wire."""
+    return _plain.encode(value)
+
+
+def text(value: Any) -> str:
+    """Encode as JSON text."""
+    return _plain.encode(value).decode()
+
+
+def decode(data: bytes | str) -> Any:
+    """Decode JSON to plain values; raises `msgspec.DecodeError`."""
+    return msgspec.json.decode(data)
+
+
+def decode_as(data: bytes | str, kind: type[T]) -> T:
+    """Decode JSON to `kind`; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
+    return msgspec.json.decode(data, type=kind)
+
+
+def builtins(value: Any) -> Any:
+    """Turn structs into the plain mappings, lists and scalars that JSON knows."""
+    return msgspec.to_builtins(value)
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """Turn plain values into `kind`; raises `msgspec.ValidationError`."""
+    return msgspec.convert(value, kind)
+
+
+def digest_bytes(data: bytes | bytearray | memoryview) -> bytes:
+    """Return the 32 bytes of the SHA-256 of `data`."""
+    return hashlib.sha256(data).digest()
+
+
+def digest(data: bytes | bytearray | memoryview) -> str:
+    """Fingerprint bytes: lower-case hexadecimal SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digester() -> "hashlib._Hash":
+    """Start a SHA-256 that is fed in pieces."""
+    return hashlib.sha256()
+
+
+def checksum(value: Any) -> str:
+    """Fingerprint a state: the digest of its canonical bytes."""
+    return hashlib.sha256(_canonical.encode(value)).hexdigest()
+
+
+def chained(previous: str, data: bytes) -> str:
+    """Fingerprint `data` together with all that came before it."""
+    return hashlib.sha256(previous.encode() + data).hexdigest()

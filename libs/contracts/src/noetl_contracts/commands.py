@@ -1,0 +1,116 @@
+"""Commands: self-contained requests to a worker, which it may refuse by their fence."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import MalformedMessage
+from noetl_contracts.ids import (
+    CommandId,
+    ExecutionId,
+    FrameId,
+    OrganizationId,
+    RunId,
+    StageId,
+    TenantId,
+)
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+
+COMMAND_BYTES_MAX = 256 * 1024
+DEFAULT_POOL = "default"
+IO_LANE = "io"
+SPARK_LANE = "spark"
+
+
+class StepResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a template may read of a step: its envelope's status, result and error."""
+
+    status: str
+    result: ResultEnvelope | None = None
+    error: dict[str, Any] | None = None
+
+
+class Slice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The minimal part of the execution's state that a command's templates name."""
+
+    workload: dict[str, Any] = msgspec.field(default_factory=dict)
+    workload_ref: PayloadRef | None = None
+    ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    steps: dict[str, StepResult] = msgspec.field(default_factory=dict)
+    came_from: str | None = None
+
+
+class OpenFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A frame that an earlier attempt left open: its rows are replayed, never claimed anew."""
+
+    frame_id: FrameId
+    frame_index: int
+    rows_ref: PayloadRef
+    row_count: int
+    dispatches: int
+    parent_frame_id: FrameId | None = None
+
+
+class StepWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="step"):
+    """Run the step's pipeline once."""
+
+
+class ItemWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="item"):
+    """Run the pipeline for one item of a collection; the item is inline or in the collection."""
+
+    index: int
+    total: int
+    item: Any = None
+    collection_ref: PayloadRef | None = None
+
+
+class SlotWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="slot"):
+    """Claim and run frames until a claim finds nothing."""
+
+    stage_id: StageId
+    slot: int
+    next_index: int = 0
+    open_frame: OpenFrame | None = None
+    frame: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+Work = StepWork | ItemWork | SlotWork
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """One unit of work for one worker.
+
+    `definition` is the canonical step as `noetl_playbook.model.Step`; `attempt` is the fence that
+    every fact about the command repeats; `lease_s` is how long the worker may hold it unheard.
+    """
+
+    command_id: CommandId
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    run_id: RunId
+    activation: int
+    step: str
+    attempt: int
+    pool: str
+    lane: str
+    lease_s: float
+    heartbeat_s: float
+    definition: dict[str, Any] | None
+    work: Work
+    definition_ref: PayloadRef | None = None
+    slice: Slice = msgspec.field(default_factory=Slice)
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    catalog_id: str | None = None
+    parent_execution_id: ExecutionId | None = None
+    traceparent: str | None = None
+
+
+def decode(data: bytes) -> Command:
+    """Decode a message of `NOETL_COMMANDS`; raises `MalformedMessage`."""
+    try:
+        return codec.decode_as(data, Command)
+    except msgspec.DecodeError as failure:
+        raise MalformedMessage(f"a command does not fit its schema: {failure}") from failure

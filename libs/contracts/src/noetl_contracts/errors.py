@@ -1,0 +1,51 @@
+"""What can go wrong: the exception tree, and the error object that playbooks see."""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class NoetlError(Exception):
+    """Something that NoETL can name went wrong."""
+
+
+class Retryable(NoetlError):  # noqa: N818 - the two words tell the caller what to do
+    """The same call may succeed later."""
+
+
+class Permanent(NoetlError):  # noqa: N818 - the two words tell the caller what to do
+    """The same call will fail again until something is changed."""
+
+
+class MalformedMessage(Permanent):
+    """A message does not decode as what its subject promises."""
+
+
+class UnknownEventType(Permanent):
+    """An event names a type or schema version that this release does not know."""
+
+
+class LocatorError(Permanent):
+    """A locator does not follow the `noetl://` grammar."""
+
+
+class SubjectError(Permanent):
+    """A subject does not follow the subject grammar."""
+
+
+class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error as playbooks, events and the API see it; absent fields are undefined."""
+
+    kind: str
+    message: str
+    retryable: bool = False
+    code: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+    pg_code: str | None = None
+    exception_type: str | None = None
+    source: str | None = None
+    step: str | None = None
+    task: str | None = None
+    attempt: int | None = None
+    details: dict[str, Any] | None = None

@@ -1,0 +1,49 @@
+"""All that can happen: `Event` is the union of every event type, and the only list of them."""
+
+import msgspec
+
+from noetl_contracts.events import command, context, execution, frame, loop, stage, step
+
+Event = (
+    execution.PlaybookInitialized
+    | execution.PlaybookCompleted
+    | execution.PlaybookFailed
+    | execution.CancelRequested
+    | execution.ExecutionCancelled
+    | context.CtxPatched
+    | step.StepEnter
+    | step.StepExit
+    | step.CallDone
+    | step.CallError
+    | command.CommandIssued
+    | command.CommandReissued
+    | command.CommandStarted
+    | command.CommandHeartbeat
+    | command.CommandCompleted
+    | command.CommandFailed
+    | command.CommandCancelled
+    | command.CommandRejected
+    | loop.LoopStarted
+    | loop.LoopDone
+    | loop.LoopFailed
+    | stage.StageOpened
+    | stage.StageClosed
+    | frame.FrameDispatched
+    | frame.FrameStarted
+    | frame.FrameHeartbeat
+    | frame.FrameAbandoned
+    | frame.FrameCommitted
+    | frame.FrameFailed
+    | frame.FrameCommitRejected
+)
+
+EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__
+
+CLASS_BY_TYPE: dict[str, type[msgspec.Struct]] = {
+    str(kind.__struct_config__.tag): kind for kind in EVENT_CLASSES
+}
+
+
+def event_type(event: Event) -> str:
+    """Return the wire name of an event, such as `frame.committed`."""
+    return str(event.__struct_config__.tag)

@@ -1,0 +1,125 @@
+"""What happens to a command: one unit of work for one worker."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import CommandId, RunId, StageId, WorkerId
+
+
+class CommandIssued(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.issued"
+):
+    """Work was dispatched for the first time; `unit` names it within its run."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    unit: str
+    pool: str
+    lane: str
+    attempts_max: int
+    stage_id: StageId | None = None
+    slot: int | None = None
+    item_index: int | None = None
+
+
+class CommandReissued(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.reissued"
+):
+    """The previous attempt was lost; `attempt` fences every later fact of the command."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    attempt: int
+    reason: str
+    previous_worker: WorkerId | None = None
+    stage_id: StageId | None = None
+
+
+class CommandStarted(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.started"
+):
+    """A worker took the command."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    attempt: int
+    worker_id: WorkerId
+    worker_locator: str | None = None
+    locality: dict[str, Any] = msgspec.field(default_factory=dict)
+    stage_id: StageId | None = None
+
+
+class CommandHeartbeat(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.heartbeat"
+):
+    """The worker still holds the command."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    attempt: int
+    worker_id: WorkerId
+    stage_id: StageId | None = None
+
+
+class CommandCompleted(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.completed"
+):
+    """The command ended well; for a slot `is_dry` says that its last claim found nothing."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    attempt: int
+    worker_id: WorkerId
+    stage_id: StageId | None = None
+    slot: int | None = None
+    is_dry: bool = False
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class CommandFailed(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.failed"
+):
+    """The command ended badly and will not be dispatched again."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    attempt: int
+    error: ErrorObject
+    worker_id: WorkerId | None = None
+    stage_id: StageId | None = None
+    slot: int | None = None
+
+
+class CommandCancelled(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.cancelled"
+):
+    """The command was called off before it ended."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    attempt: int
+    reason: str
+    stage_id: StageId | None = None
+
+
+class CommandRejected(
+    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.rejected"
+):
+    """A fact bore an old fence or came after the end; it changed nothing."""
+
+    command_id: CommandId
+    attempt: int
+    current_attempt: int
+    fact: str
+    reason: str
+    worker_id: WorkerId | None = None

@@ -1,0 +1,55 @@
+"""What happens to one activation of a step."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import RunStatus
+
+
+class StepEnter(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="step.enter"):
+    """A token set was taken and the step's activation began."""
+
+    step: str
+    run_id: RunId
+    activation: int
+    came_from: str | None = None
+
+
+class StepExit(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="step.exit"):
+    """The activation is over; tokens go to `targets`, `patch` holds what `set` wrote to `ctx`."""
+
+    step: str
+    run_id: RunId
+    status: RunStatus
+    targets: list[str] = msgspec.field(default_factory=list)
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    is_handled: bool = True
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+class CallDone(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="call.done"):
+    """A step or loop item succeeded; `item_index` is set for items."""
+
+    step: str
+    run_id: RunId
+    command_id: CommandId
+    result: ResultEnvelope
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    item_index: int | None = None
+
+
+class CallError(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="call.error"):
+    """A step or loop item failed after its own policies."""
+
+    step: str
+    run_id: RunId
+    command_id: CommandId
+    error: ErrorObject
+    result: ResultEnvelope | None = None
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    item_index: int | None = None

@@ -1,0 +1,207 @@
+"""Facts: what someone observed or asked. Not yet true: the planner accepts or rejects them."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject, MalformedMessage
+from noetl_contracts.ids import (
+    CommandId,
+    ExecutionId,
+    FrameId,
+    OrganizationId,
+    StageId,
+    TenantId,
+    WorkerId,
+)
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+
+
+class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
+    """Someone asked to run a playbook."""
+
+    path: str
+    version: int | None = None
+    workload: dict[str, Any] = msgspec.field(default_factory=dict)
+    parent_execution_id: ExecutionId | None = None
+    requested_by: str | None = None
+
+
+class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
+    """Someone asked to stop an execution."""
+
+    reason: str | None = None
+    requested_by: str | None = None
+
+
+class CommandStarted(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_started"):
+    """A worker took an attempt of a command."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    worker_locator: str | None = None
+    locality: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class CommandHeartbeat(
+    Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_heartbeat"
+):
+    """A worker still holds a command; sent once per lease, for the projections alone."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    rows_done: int = 0
+
+
+class CommandCompleted(
+    Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_completed"
+):
+    """A step or item succeeded; `patch` holds its writes to `ctx`."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    result: ResultEnvelope
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_failed"):
+    """A step, item or slot failed after its own policies."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    error: ErrorObject
+    result: ResultEnvelope | None = None
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class CommandLost(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_lost"):
+    """The lease of an attempt ended: JetStream redelivered it, or the reaper saw it pass.
+
+    `is_release` marks a worker that gave the command back while draining: not a failure, so it
+    does not count against the attempts.
+    """
+
+    command_id: CommandId
+    attempt: int
+    reason: str
+    is_release: bool = False
+
+
+class CommandStopped(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_stopped"):
+    """A worker stopped a command because its execution is being cancelled."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+
+
+class FrameOpened(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_opened"):
+    """A slot recorded a window of rows and is about to run it.
+
+    `attempts_before` counts the dispatches that the frame's own record in the payload store shows
+    beyond those that this worker was told of: facts about them were lost on the way.
+    """
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    stage_id: StageId
+    frame_id: FrameId
+    slot: int
+    frame_index: int
+    row_count: int
+    rows_ref: PayloadRef
+    parent_frame_id: FrameId | None = None
+    attempts_before: int = 0
+
+
+class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_closed"):
+    """A slot finished a frame; `rows_failed` above 0 makes it failed."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    stage_id: StageId
+    frame_id: FrameId
+    slot: int
+    frame_index: int
+    row_count: int
+    rows_failed: int = 0
+    error: ErrorObject | None = None
+    result: ResultEnvelope | None = None
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    parent_frame_id: FrameId | None = None
+
+
+class SlotDry(Struct, frozen=True, kw_only=True, tag_field="fact", tag="slot_dry"):
+    """A slot's latest claim found nothing; `frames` counts the frames that this command closed."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    frames: int
+    next_index: int
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ItemsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="items_collected"):
+    """The planner's shell gathered the results of a finished loop into one payload."""
+
+    run_id: str
+    result: ResultEnvelope
+
+
+class TimerDue(Struct, frozen=True, kw_only=True, tag_field="fact", tag="timer_due"):
+    """A deadline that the state names may have passed; also the reaper's nudge."""
+
+    reason: str = "timer"
+
+
+Fact = (
+    ExecutionRequested
+    | CancelRequested
+    | CommandStarted
+    | CommandHeartbeat
+    | CommandCompleted
+    | CommandFailed
+    | CommandLost
+    | CommandStopped
+    | FrameOpened
+    | FrameClosed
+    | SlotDry
+    | ItemsCollected
+    | TimerDue
+)
+
+
+class FactBatch(Struct, frozen=True, kw_only=True):
+    """Facts of one execution in the order in which they were observed: one ingest message.
+
+    `key` is the message's deduplication id; `request_id` names the durable request, if any, that
+    the planner settles together with the events.
+    """
+
+    key: str
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    producer: str
+    facts: list[Fact]
+    request_id: str | None = None
+    traceparent: str | None = None
+
+
+def decode_batch(data: bytes) -> FactBatch:
+    """Decode a message of `NOETL_INGEST`; raises `MalformedMessage`."""
+    try:
+        return codec.decode_as(data, FactBatch)
+    except msgspec.DecodeError as failure:
+        raise MalformedMessage(f"a fact batch does not fit its schema: {failure}") from failure

@@ -1,0 +1,51 @@
+"""Identities: decimal strings of at most 63 bits, safe in JSON, SQL and subjects."""
+
+from typing import NewType
+
+from noetl_contracts import codec
+
+ExecutionId = NewType("ExecutionId", str)
+EventId = NewType("EventId", str)
+RunId = NewType("RunId", str)
+CommandId = NewType("CommandId", str)
+StageId = NewType("StageId", str)
+FrameId = NewType("FrameId", str)
+WorkerId = NewType("WorkerId", str)
+CatalogId = NewType("CatalogId", str)
+
+TenantId = NewType("TenantId", str)
+OrganizationId = NewType("OrganizationId", str)
+
+SHARD_COUNT_DEFAULT = 16
+
+
+def _derive(*parts: str | int) -> str:
+    """Derive a stable 63-bit identity from what makes the thing unique."""
+    seed = "/".join(str(part) for part in parts).encode()
+    return str(int.from_bytes(codec.digest_bytes(seed)[:8], "big") >> 1 or 1)
+
+
+def run_id(execution_id: ExecutionId, activation: int) -> RunId:
+    """Name the nth activation of any step of an execution; also the loop's epoch."""
+    return RunId(_derive(execution_id, "run", activation))
+
+
+def command_id(run: RunId, unit: str) -> CommandId:
+    """Name a run's unit of work: `step`, `item-<index>` or `slot-<slot>-<round>`."""
+    return CommandId(_derive(run, "command", unit))
+
+
+def stage_id(run: RunId) -> StageId:
+    """Name the stage that one loop epoch opens."""
+    return StageId(_derive(run, "stage"))
+
+
+def frame_id(stage: StageId, *, slot: int, frame_index: int) -> FrameId:
+    """Name a frame; equal in every attempt, so that a lost claim finds its own rows again."""
+    return FrameId(_derive(stage, "frame", slot, frame_index))
+
+
+def shard_of(execution_id: ExecutionId, shard_count: int) -> int:
+    """Place an execution on one of `shard_count` shards, evenly and for good."""
+    seed = codec.digest_bytes(f"shard/{execution_id}".encode())
+    return int.from_bytes(seed[:8], "big") % shard_count

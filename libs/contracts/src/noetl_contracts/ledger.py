@@ -1,0 +1,136 @@
+"""Values that cross the ledger's ports: appends, outbox rows, leases, requests."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ids import CatalogId, ExecutionId, OrganizationId, TenantId
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """Where an execution's history ends; version 0 means that it has none yet."""
+
+    execution_id: ExecutionId
+    version: int
+    checksum: str
+
+
+class StreamAppend(Struct, frozen=True, kw_only=True):
+    """Sealed events of one execution that follow `expected_version` without a gap."""
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    expected_version: int
+    envelopes: list[Envelope]
+
+
+class NewMessage(Struct, frozen=True, kw_only=True):
+    """A message that must go out once the transaction has committed."""
+
+    execution_id: ExecutionId
+    subject: str
+    message_id: str
+    data: bytes
+    codec: str = "json"
+
+
+class ShardFence(Struct, frozen=True, kw_only=True):
+    """Proof that the writer owns a shard: the epoch under which it was claimed."""
+
+    shard: int
+    owner: str
+    epoch: int
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """One transaction of the planner: events, messages, settled requests, under a fence.
+
+    `publish_lease_s` above 0 hands the new outbox rows to the writer for that long, so that it may
+    publish at once what it has just committed; the rows stay until they are settled.
+    """
+
+    fence: ShardFence
+    streams: list[StreamAppend]
+    messages: list[NewMessage]
+    settled_requests: list[str] = msgspec.field(default_factory=list)
+    publish_lease_s: float = 0.0
+
+
+class OutboxRow(Struct, frozen=True, kw_only=True):
+    """A committed message that has not been settled; rows of an execution go out in id order."""
+
+    outbox_id: int
+    execution_id: ExecutionId
+    subject: str
+    message_id: str
+    data: bytes
+    codec: str = "json"
+
+
+class ShardLease(Struct, frozen=True, kw_only=True):
+    """A planner's right to a shard; every claim by another owner raises `epoch`."""
+
+    shard: int
+    owner: str
+    epoch: int
+    leased_until: datetime
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A durable ask from outside: `data` is an encoded `FactBatch`.
+
+    A second request with the same idempotency key in one tenant answers with the first one's
+    execution and writes nothing.
+    """
+
+    request_id: str
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    kind: str
+    subject: str
+    data: bytes
+    idempotency_key: str | None = None
+
+
+class CatalogEntry(Struct, frozen=True, kw_only=True):
+    """A registered version of a playbook: its source, canonical model and diagnostics."""
+
+    catalog_id: CatalogId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    path: str
+    version: int
+    digest: str
+    source: str
+    model: dict[str, Any]
+    diagnostics: list[dict[str, Any]]
+    created_at: datetime | None = None
+
+
+class OverdueCommand(Struct, frozen=True, kw_only=True):
+    """A live command whose lease has passed in the projection."""
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    command_id: str
+    attempt: int
+    status: str
+    pool: str
+    lane: str
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """A fold remembered at a version: an accelerator that may always be ignored or lost."""
+
+    execution_id: ExecutionId
+    version: int
+    fold_version: int
+    upcaster_digest: str
+    checksum: str
+    state: bytes

@@ -1,0 +1,49 @@
+"""References to immutable bytes, and the envelope in which results travel."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+JSON_MEDIA_TYPE = "application/json"
+ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+RESULT_INLINE_BYTES_MAX = 1024
+EVENT_INLINE_BYTES_MAX = 16 * 1024
+
+
+class SharedHint(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a copy may be mapped on the producer's node; never the only reference."""
+
+    node_id: str
+    shm_name: str
+    schema_digest: str
+    valid_until: datetime
+
+
+class PayloadRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Immutable content by digest; `payload_bytes` is the length before compression."""
+
+    uri: str
+    sha256: str
+    media_type: str
+    payload_bytes: int
+    row_count: int | None = None
+    schema_digest: str | None = None
+    codec: str | None = None
+    key_id: str | None = None
+    shared: SharedHint | None = None
+
+
+class ResultEnvelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A result as events carry it: a reference, or a small value in `context["data"]`.
+
+    `context` holds scalars and small objects only, never secrets: `data` when the result is
+    inline, else `fields` (selected and top-level scalar fields) beside the reference.
+    """
+
+    status: str
+    reference: PayloadRef | None = None
+    parent_ref: str | None = None
+    context: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -1,0 +1,72 @@
+"""Statuses, spelled once and never normalised."""
+
+from enum import StrEnum
+
+
+class ExecutionStatus(StrEnum):
+    """Life of an execution."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class RunStatus(StrEnum):
+    """Life of one activation of a step."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    CANCELLED = "CANCELLED"
+
+
+class CommandStatus(StrEnum):
+    """Life of a command."""
+
+    ISSUED = "ISSUED"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class StageStatus(StrEnum):
+    """Life of a stage."""
+
+    OPEN = "OPEN"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class FrameStatus(StrEnum):
+    """Life of a frame."""
+
+    PENDING = "PENDING"
+    CLAIMED = "CLAIMED"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    ABANDONED = "ABANDONED"
+    CANCELLED = "CANCELLED"
+
+
+class StageKind(StrEnum):
+    """What a stage orchestrates."""
+
+    LOOP = "loop"
+    FANOUT = "fanout"
+    REDUCE = "reduce"
+
+
+TERMINAL_EXECUTION = frozenset(
+    {ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
+)
+TERMINAL_FRAME = frozenset({FrameStatus.COMPLETED, FrameStatus.FAILED, FrameStatus.CANCELLED})
+TERMINAL_COMMAND = frozenset(
+    {CommandStatus.COMPLETED, CommandStatus.FAILED, CommandStatus.CANCELLED}
+)

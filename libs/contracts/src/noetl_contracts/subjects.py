@@ -1,0 +1,98 @@
+"""The subject grammar: one build and one parse per subject."""
+
+import re
+from typing import NamedTuple
+
+from noetl_contracts.errors import SubjectError
+from noetl_contracts.ids import OrganizationId, TenantId
+
+INGEST = "noetl.ingest"
+EVENTS = "noetl.events"
+COMMANDS = "noetl.commands"
+DEAD_LETTERS = "noetl.dlq"
+POKES = "noetl.poke"
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ShardSubject(NamedTuple):
+    """What an ingest or events subject says."""
+
+    shard: int
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
+class CommandSubject(NamedTuple):
+    """What a command subject says."""
+
+    pool: str
+    lane: str
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
+def ingest(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+    """Address facts to the owner of a shard: `noetl.ingest.<shard>.<tenant>.<org>`."""
+    return f"{INGEST}.{shard}.{_token(tenant_id)}.{_token(organization_id)}"
+
+
+def events(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+    """Address committed events: `noetl.events.<shard>.<tenant>.<org>`."""
+    return f"{EVENTS}.{shard}.{_token(tenant_id)}.{_token(organization_id)}"
+
+
+def command(pool: str, lane: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+    """Address a command to a pool: `noetl.commands.<pool>.<lane>.<tenant>.<org>`."""
+    parts = (_token(pool), _token(lane), _token(tenant_id), _token(organization_id))
+    return ".".join((COMMANDS, *parts))
+
+
+def ingest_filter(shard: int) -> str:
+    """Match every fact of a shard."""
+    return f"{INGEST}.{shard}.>"
+
+
+def events_filter(shard: int) -> str:
+    """Match every event of a shard."""
+    return f"{EVENTS}.{shard}.>"
+
+
+def command_filter(pool: str, lane: str) -> str:
+    """Match every command of a pool's lane."""
+    return f"{COMMANDS}.{_token(pool)}.{_token(lane)}.>"
+
+
+def dead_letter(stream: str, consumer: str) -> str:
+    """Address a message that its consumer gave up: `noetl.dlq.<stream>.<consumer>`."""
+    return f"{DEAD_LETTERS}.{_token(stream)}.{_token(consumer)}"
+
+
+def poke(what: str) -> str:
+    """Address a plain wake-up hint: `noetl.poke.<what>`; losing it costs only time."""
+    return f"{POKES}.{_token(what)}"
+
+
+def parse_shard(subject: str) -> ShardSubject:
+    """Parse an ingest or events subject; raises `SubjectError`."""
+    parts = subject.split(".")
+    if len(parts) != 5 or ".".join(parts[:2]) not in {INGEST, EVENTS} or not parts[2].isdigit():  # noqa: PLR2004 - the grammar above has five tokens
+        raise SubjectError(f"{subject!r} is not <stream>.<shard>.<tenant>.<org>")
+    return ShardSubject(int(parts[2]), TenantId(parts[3]), OrganizationId(parts[4]))
+
+
+def parse_command(subject: str) -> CommandSubject:
+    """Parse a command subject; raises `SubjectError`."""
+    parts = subject.split(".")
+    if len(parts) != 6 or ".".join(parts[:2]) != COMMANDS:  # noqa: PLR2004 - the grammar above has six tokens
+        raise SubjectError(f"{subject!r} is not {COMMANDS}.<pool>.<lane>.<tenant>.<org>")
+    return CommandSubject(parts[2], parts[3], TenantId(parts[4]), OrganizationId(parts[5]))
+
+
+def _token(value: str) -> str:
+    """Admit one subject token; wildcards, dots and spaces would change the address."""
+    if not _TOKEN.fullmatch(value):
+        raise SubjectError(
+            f"{value!r} cannot stand in a subject: use 1 to 64 letters, digits, '_' or '-'"
+        )
+    return value
