@@ -2,6 +2,9 @@
 
 from msgspec import Struct
 
+# The kind of a version that ends a credential: versions are never removed, so that none is reused.
+DELETED = "deleted"
+
 
 class SealedCredential(Struct, frozen=True, kw_only=True):
     """AES-256-GCM ciphertext of the credential's JSON fields; opened only inside a worker.

@@ -8,6 +8,8 @@ from msgspec import Struct
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CommandId, RunId, StageId, WorkerId
 
+RELEASED = "released"
+
 
 class CommandIssued(
     Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.issued"

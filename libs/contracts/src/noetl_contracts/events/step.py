@@ -21,7 +21,10 @@ class StepEnter(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="
 
 
 class StepExit(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="step.exit"):
-    """The activation is over; tokens go to `targets`, `patch` holds what `set` wrote to `ctx`."""
+    """The activation is over: tokens go to `targets`, `patch` is what `set` wrote to `ctx`.
+
+    `error` is the failure that no arc handled; it makes the execution fail.
+    """
 
     step: str
     run_id: RunId
@@ -29,6 +32,7 @@ class StepExit(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="s
     targets: list[str] = msgspec.field(default_factory=list)
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     is_handled: bool = True
+    error: ErrorObject | None = None
     notes: list[str] = msgspec.field(default_factory=list)
 
 

@@ -1,0 +1,81 @@
+# NoETL. `make` alone prints this help.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
+SOURCES := libs services cli workloads tests scripts
+K ?=
+PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)")
+
+.PHONY: help
+help: ## Print the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z\/]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## Run the PFT workload end to end on real embedded servers, verify it, clean up
+	@$(BIN)/python scripts/demo.py
+
+.PHONY: test
+test: setup ## Run every test
+	@$(PYTEST) tests
+
+.PHONY: check
+check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
+
+.PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance
+test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
+
+.PHONY: lint
+lint: setup ## Check format, style, types and imports
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy libs services cli workloads
+	@$(BIN)/lint-imports
+
+.PHONY: fmt
+fmt: setup ## Format and fix what can be fixed
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format $(SOURCES)
+
+.PHONY: up down logs doctor
+up: setup ## Start the embedded stack in the background
+	@$(BIN)/noetl up
+down: ## Stop the embedded stack; data stays
+	@$(BIN)/noetl down
+logs: ## Follow the logs of the embedded stack
+	@$(BIN)/noetl logs --follow
+doctor: setup ## Check this machine and the running stack
+	@$(BIN)/noetl doctor
+
+.PHONY: bench
+bench: setup ## Measure against the raw floor in the same run; writes docs/benchmarks.md
+	@$(BIN)/python scripts/bench.py
+
+.PHONY: lock
+lock: $(UV) ## Pin every dependency with hashes again
+	@UV=$(UV) $(PYTHON) scripts/lock
+
+.PHONY: setup
+setup: $(VENV)/.installed ## Make the environment: uv if it is missing, then everything pinned
+
+$(VENV)/.installed: requirements/dev.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS)) | $(UV)
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+	@echo "installing the pinned environment into $(VENV) ..."
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(addprefix -e ,$(MEMBERS))
+	@touch $@
+
+.uv/bin/uv:
+	@echo "uv is missing: installing it into .uv ..."
+	@$(PYTHON) -m venv .uv
+	@.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+.PHONY: clean
+clean: ## Remove the environment and every cache
+	@rm -rf $(VENV) .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

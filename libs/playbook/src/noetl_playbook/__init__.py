@@ -1,0 +1,1 @@
+"""The playbook language: text in, model out."""

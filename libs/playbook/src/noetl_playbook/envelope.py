@@ -1,0 +1,114 @@
+"""The envelope `output`: how something ended, and the names that reach through it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from noetl_playbook import aliases, forms
+from noetl_playbook.lookup import MISSING, Lookup, member
+from noetl_playbook.views import CARRIERS, ResultView
+
+_DATA = frozenset({"data", "result", "response"})
+_HTTP_STATUSES = ("status", "status_code", "http_status")
+
+
+class Output(Lookup):
+    """The envelope of an attempt, a task or a step."""
+
+    __slots__ = ("_data", "_error", "_kind", "_meta", "_ref")
+
+    def __init__(
+        self,
+        data: Any = MISSING,
+        *,
+        kind: str = "python",
+        error: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        ref: Any = MISSING,
+    ) -> None:
+        self._data = data
+        self._kind = kind
+        self._error = None if error is None else _with_statuses(error)
+        self._meta = meta or {}
+        self._ref = ref
+
+    @property
+    def status(self) -> aliases.Status:
+        """`ok` or `error`."""
+        return aliases.OK if self._error is None else aliases.FAILED
+
+    def find(self, key: Any) -> Any:
+        """Find a field of the envelope, else a name of its data."""
+        if key in _DATA:
+            return self._data
+        if key == "status":
+            return self.status
+        if key == "error":
+            return MISSING if self._error is None else self._error
+        if key == "meta":
+            return self._meta
+        found = self._particular(key)
+        return found if found is not MISSING else self._below(key)
+
+    def _particular(self, key: Any) -> Any:
+        if key == "ref":
+            return self._ref
+        if key == "http" and self._kind in CARRIERS:
+            return self._http()
+        if self._error is None:
+            return MISSING
+        if key == "pg" and "pg_code" in self._error:
+            return {
+                "code": self._error.get("code"),
+                "sqlstate": self._error["pg_code"],
+                **_chosen(self._error.get("details"), ("constraint", "table")),
+            }
+        if key == "py" and "exception_type" in self._error:
+            return {
+                "exception": self._error["exception_type"],
+                **_chosen(self._error.get("details"), ("traceback",)),
+            }
+        return MISSING
+
+    def _http(self) -> dict[str, Any]:
+        raw = self._data.raw if isinstance(self._data, ResultView) else None
+        if type(raw) is not dict or "status_code" not in raw:
+            return {}
+        return {"status": raw["status_code"], "headers": raw.get("headers", {})}
+
+    def _below(self, key: Any) -> Any:
+        return MISSING if self._data is MISSING else member(self._data, key)
+
+    def plain(self) -> Any:
+        """Give the envelope as JSON."""
+        found: dict[str, Any] = {"status": str(self.status)}
+        if self._data is not MISSING:
+            found["data"] = forms.plain(self._data)
+        if self._error is not None:
+            found["error"] = forms.plain(self._error)
+        if self._ref is not MISSING:
+            found["ref"] = forms.plain(self._ref)
+        return {**found, "meta": forms.plain(self._meta)}
+
+    def known_names(self) -> Iterable[str]:
+        """List names for spelling hints."""
+        yield from ("status", "data", "error", "ref", "meta", "http")
+        if isinstance(self._data, Lookup):
+            yield from self._data.known_names()
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+
+def _with_statuses(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the three names of an HTTP status agree, and leave out what is absent."""
+    found = {key: item for key, item in error.items() if item is not None}
+    status = next((found[name] for name in _HTTP_STATUSES if name in found), None)
+    if status is not None:
+        found.update(dict.fromkeys(_HTTP_STATUSES, status))
+    return found
+
+
+def _chosen(details: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(details, Mapping):
+        return {}
+    return {name: details[name] for name in names if name in details}

@@ -1,0 +1,104 @@
+"""What the closures do not cover, run by Jinja's own compiled code with the same meaning."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from jinja2 import Template, nodes
+from jinja2.visitor import NodeTransformer
+
+from noetl_playbook import sandbox, syntax
+from noetl_playbook.closures import Run, Scope
+from noetl_playbook.sandbox import METHOD_MARK, SETTLE_FILTER, Flavour
+from noetl_playbook.syntax import Tree
+
+_RESULT = "noetl_value"
+
+
+class _Rewriter(NodeTransformer):
+    """Marks methods, settles the ends of paths, and gives `in` its meaning for undefined."""
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        return _ended(node) if node.ctx == "load" else node
+
+    def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        return _ended(self._prefix(node))
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        return _ended(self._prefix(node))
+
+    def visit_Call(self, node: nodes.Call) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        callee = node.node
+        if isinstance(callee, nodes.Getattr):
+            callee.node = self.visit(callee.node)
+            callee.attr = METHOD_MARK + callee.attr
+        node.args = [self.visit(each) for each in node.args]
+        for named in node.kwargs:
+            named.value = self.visit(named.value)
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        self.generic_visit(node)
+        if len(node.ops) != 1 or node.ops[0].op not in ("in", "notin"):
+            return node
+        found = nodes.Test(node.expr, "in", [node.ops[0].expr], [], None, None, lineno=node.lineno)
+        return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
+
+    def _prefix(self, node: nodes.Expr) -> nodes.Expr:
+        if isinstance(node, nodes.Getattr):
+            node.node = self._prefix(node.node)
+        elif isinstance(node, nodes.Getitem):
+            node.node = self._prefix(node.node)
+            node.arg = self.visit(node.arg)
+        elif not isinstance(node, nodes.Name):
+            rewritten: nodes.Expr = self.visit(node)
+            return rewritten
+        return node
+
+
+def _ended(node: nodes.Expr) -> nodes.Expr:
+    return nodes.Filter(node, SETTLE_FILTER, [], [], None, None, lineno=node.lineno)
+
+
+def _template(root: nodes.Template, flavour: Flavour) -> Template:
+    rewritten = _Rewriter().visit(copy.deepcopy(root))
+    rewritten.set_environment(sandbox.environment(flavour))
+    return sandbox.environment(flavour).from_string(rewritten)
+
+
+def value(tree: Tree, expression: nodes.Expr) -> Run:
+    """Compile a whole-value template with Jinja; gives its native value."""
+    target = nodes.Name(_RESULT, "store", lineno=1)
+    body: list[nodes.Node] = [nodes.Assign(target, expression, lineno=1)]
+    template = _template(nodes.Template(body, lineno=1), "text")
+    names = tuple(syntax.names(tree))
+
+    def run(scope: Scope) -> Any:
+        context = template.new_context(_slice(scope, names))
+        for _ in template.root_render_func(context):
+            pass
+        return context.vars[_RESULT]
+
+    return run
+
+
+def text(tree: Tree, flavour: Flavour) -> Callable[[Scope], str]:
+    """Compile a text template with Jinja."""
+    template = _template(tree.root, flavour)
+    names = tuple(syntax.names(tree))
+
+    def run(scope: Scope) -> str:
+        context = template.new_context(_slice(scope, names))
+        return "".join(template.root_render_func(context))
+
+    return run
+
+
+def _slice(scope: Scope, names: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        try:
+            found[name] = scope[name]
+        except KeyError:
+            continue
+    return found

@@ -1,0 +1,105 @@
+"""Results kept by reference: metadata answers what it can, the rest asks for the payload."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from noetl_playbook import forms
+from noetl_playbook.lookup import MISSING, Lookup, member
+from noetl_playbook.results import Stored
+
+Load = Callable[[Stored], Any]
+
+
+class PayloadNeeded(Exception):  # noqa: N818 (a request to the caller, not an error)
+    """A render touched a payload that is not loaded; load it and render again."""
+
+    def __init__(self, stored: Stored) -> None:
+        super().__init__(f"the payload {stored.locator} is not loaded")
+        self.stored = stored
+
+
+def refuse_to_load(stored: Stored) -> Any:
+    """Ask the caller for every payload."""
+    raise PayloadNeeded(stored)
+
+
+class Handle(Lookup):
+    """A value in the payload store; `load` gives its view or value, or raises `PayloadNeeded`."""
+
+    __slots__ = ("_load", "error", "stored")
+
+    def __init__(
+        self,
+        stored: Stored,
+        *,
+        load: Load = refuse_to_load,
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.stored = stored
+        self.error = error
+        self._load = load
+
+    def find(self, key: Any) -> Any:
+        """Find a name in the metadata, else in the payload."""
+        found = self._from_metadata(key) if isinstance(key, str) else MISSING
+        return member(self._load(self.stored), key) if found is MISSING else found
+
+    def _from_metadata(self, key: str) -> Any:
+        stored = self.stored
+        if key in stored.fields:
+            return stored.fields[key]
+        if key == "_ref":
+            return stored.as_mapping()
+        known = {
+            "_store": stored.store,
+            "_bytes": stored.reference.payload_bytes,
+            "_preview": stored.preview,
+            "row_count": stored.reference.row_count,
+            "columns": stored.columns,
+        }
+        found = known.get(key)
+        return self._from_outline(key) if found is None else found
+
+    def _from_outline(self, key: str) -> Any:
+        if key in ("data", "context", "rows") and self.stored.reference.row_count is not None:
+            return self
+        if key == "error" and self.error is not None:
+            return self.error
+        return MISSING
+
+    def settled(self) -> Any:
+        """Stay a handle: how it is used decides whether it is loaded."""
+        return self
+
+    def plain(self) -> Any:
+        """Give the payload's plain form."""
+        return forms.plain(self._load(self.stored))
+
+    def known_names(self) -> Iterable[str]:
+        """List the selected fields."""
+        return self.stored.fields.keys()
+
+    def __len__(self) -> int:
+        count = self.stored.reference.row_count
+        return len(self._load(self.stored)) if count is None else count
+
+    def __bool__(self) -> bool:
+        count = self.stored.reference.row_count
+        return True if count is None else count > 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._load(self.stored))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._load(self.stored)[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._load(self.stored)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.plain() == forms.plain(other))
+
+    __hash__ = None  # type: ignore[assignment]  # its value is not hashable
+
+    def __str__(self) -> str:
+        return str(self.plain())

@@ -1,0 +1,235 @@
+"""What `a.b`, `a[b]` and `a.b()` mean; nothing of Python shows through."""
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, time
+from typing import Any, Final, Protocol
+
+import jinja2
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import LoopContext
+from jinja2.utils import Namespace
+
+
+class Missing(enum.Enum):
+    """The absence of a member, as opposed to a member that is null."""
+
+    TOKEN = "missing"  # noqa: S105 (not a password)
+
+
+MISSING: Final = Missing.TOKEN
+WIDTH_MAX = 1_000_000
+
+_STR_METHODS = frozenset(
+    {
+        *("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "splitlines"),
+        *("replace", "startswith", "endswith", "title", "capitalize", "zfill", "ljust"),
+        *("rjust", "join", "count", "find", "isdigit", "isalpha", "format"),
+    }
+)
+_PADDED = frozenset({"zfill", "ljust", "rjust"})
+_MAPPING_METHODS = frozenset({"keys", "values", "items", "get"})
+_LIST_METHODS = frozenset({"index", "count"})
+_TIME_METHODS = frozenset({"isoformat", "strftime", "date", "time", "timestamp"})
+_LOOP_NAMES = frozenset(
+    {
+        *("index", "index0", "first", "last", "length", "revindex", "revindex0"),
+        *("previtem", "nextitem", "depth", "depth0"),
+    }
+)
+_WIDE = re.compile(r"\d{7,}")
+
+
+class Lookup:
+    """A value with lookup rules of its own, as results and envelopes have."""
+
+    __slots__ = ()
+
+    def find(self, key: Any) -> Any:
+        """Find a member; `MISSING` when there is none."""
+        raise NotImplementedError
+
+    def settled(self) -> Any:
+        """Give what an expression sees when it ends here; a plain scalar for a view of one."""
+        return self
+
+    def plain(self) -> Any:
+        """Give the finite value of JSON types that leaves the template."""
+        raise NotImplementedError
+
+    def known_names(self) -> Iterable[str]:
+        """List names for spelling hints; never loads anything."""
+        return ()
+
+
+class SafeCall:
+    """The only thing that a template can call."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function behind it."""
+        return self._function(*args, **named)
+
+
+def member(owner: Any, key: Any) -> Any:
+    """Find `owner.key` or `owner[key]`; `MISSING` when there is none."""
+    kind = type(owner)
+    if kind is dict:
+        return _entry(owner, key)
+    if kind is list or kind is str or kind is tuple:
+        return _element(owner, key)
+    if isinstance(owner, Lookup):
+        return owner.find(key)
+    if isinstance(owner, Mapping):
+        return _entry(owner, key)
+    if isinstance(owner, list | str | tuple):
+        # The groups of `groupby` are named tuples.
+        named = isinstance(key, str) and key in getattr(owner, "_fields", ())
+        return getattr(owner, key) if named else _element(owner, key)
+    return _loop_member(owner, key)
+
+
+def _entry(owner: Mapping[Any, Any], key: Any) -> Any:
+    found = owner.get(key, MISSING)
+    if found is MISSING and type(key) is int:
+        return owner.get(str(key), MISSING)
+    return found
+
+
+def _element(owner: Any, key: Any) -> Any:
+    if type(key) is not int:
+        return MISSING
+    return owner[key] if -len(owner) <= key < len(owner) else MISSING
+
+
+def _loop_member(owner: Any, key: Any) -> Any:
+    """Reach into what Jinja makes itself: `loop` inside a for block, and namespaces."""
+    if isinstance(owner, LoopContext):
+        return getattr(owner, key) if key in _LOOP_NAMES else MISSING
+    if isinstance(owner, Namespace) and isinstance(key, str) and not key.startswith("_"):
+        return getattr(owner, key, MISSING)
+    return MISSING
+
+
+class Formatting(Protocol):
+    """Turns `str.format` into one that cannot reach attributes."""
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Wrap a bound `str.format`."""
+        ...
+
+
+def method(owner: Any, name: str, *, formatting: Formatting) -> SafeCall:
+    """Find a method that templates may call."""
+    allowed = _methods_of(owner)
+    if name not in allowed:
+        kind = "mapping" if allowed is _MAPPING_METHODS else type(owner).__name__
+        raise SecurityError(f"method '{name}' of {kind} is not available")
+    if isinstance(owner, Lookup):
+        return SafeCall(_view_method(owner, name))
+    bound = getattr(owner, name)
+    if name == "format":
+        bound = formatting.wrap_str_format(bound)
+        return SafeCall(_narrow_format(owner, bound))
+    return SafeCall(_narrow(bound) if name in _PADDED else bound)
+
+
+def _methods_of(owner: Any) -> frozenset[str]:
+    if isinstance(owner, str):
+        return _STR_METHODS
+    if isinstance(owner, Mapping | Lookup):
+        return _MAPPING_METHODS
+    if isinstance(owner, list | tuple):
+        return _LIST_METHODS
+    if isinstance(owner, date | datetime | time):
+        return _TIME_METHODS & frozenset(dir(owner))
+    return frozenset()
+
+
+def _view_method(owner: Lookup, name: str) -> Callable[..., Any]:
+    if name == "get":
+
+        def get(key: Any, default: Any = None) -> Any:
+            found = owner.find(key)
+            return default if found is MISSING else found
+
+        return get
+    plain = owner.plain()
+    if not isinstance(plain, Mapping):
+        raise SecurityError(f"method '{name}' needs a mapping")
+    bound: Callable[..., Any] = getattr(plain, name)
+    return bound
+
+
+def _narrow(bound: Callable[..., Any]) -> Callable[..., Any]:
+    def narrow(width: int, *args: Any) -> Any:
+        check_width(width)
+        return bound(width, *args)
+
+    return narrow
+
+
+def _narrow_format(text: str, bound: Any) -> Callable[..., Any]:
+    if _WIDE.search(text):
+        raise SecurityError("the format is too wide")
+
+    def narrow(*args: Any, **named: Any) -> Any:
+        # A nested field could carry the width.
+        for each in (*args, *named.values()):
+            if isinstance(each, int) and "{:{" in text:
+                check_width(each)
+        return bound(*args, **named)
+
+    return narrow
+
+
+def check_width(width: Any) -> None:
+    """Refuse paddings that only waste memory."""
+    if isinstance(width, int) and width > WIDTH_MAX:
+        raise SecurityError(f"a width of {width} is too large")
+
+
+def multiplied(left: Any, right: Any) -> Any:
+    """Multiply, refusing repetitions that only waste memory."""
+    for text, times in ((left, right), (right, left)):
+        is_repetition = isinstance(text, str | list | tuple) and isinstance(times, int)
+        if is_repetition and len(text) * times > WIDTH_MAX:
+            raise SecurityError("the repetition is too long")
+    _check_bits(left, right)
+    return left * right
+
+
+def _check_bits(left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() + right.bit_length()
+        if bits > BITS_MAX:
+            raise SecurityError("the number is too large")
+
+
+BITS_MAX = 4096
+
+
+def powered(left: Any, right: Any) -> Any:
+    """Raise to a power, refusing numbers that only waste memory."""
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > BITS_MAX:
+        raise SecurityError("the number is too large")
+    return left**right
+
+
+def modulo(left: Any, right: Any) -> Any:
+    """Take the remainder, or format text without huge paddings."""
+    if isinstance(left, str) and (_WIDE.search(left) or "*" in left):
+        raise SecurityError("the format is too wide")
+    return left % right
+
+
+def contains(container: Any, item: Any) -> bool:
+    """Tell whether an item is in a container; undefined is in none."""
+    if isinstance(item, jinja2.Undefined) and not isinstance(container, jinja2.Undefined):
+        return False
+    return item in container

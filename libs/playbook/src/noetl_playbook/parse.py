@@ -1,0 +1,244 @@
+"""Text to playbook: never raises, always says everything that is wrong in one pass."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_playbook import document, loops, policies, tools
+from noetl_playbook.document import Document, UnreadableError
+from noetl_playbook.executor import Executor
+from noetl_playbook.model import (
+    Accumulate,
+    AdmitRule,
+    Cursor,
+    FanoutOpts,
+    Frame,
+    KeychainEntry,
+    Metadata,
+    Playbook,
+    Reduce,
+    Selection,
+    WorkbookEntry,
+)
+from noetl_playbook.problems import Level, Path, Problem
+from noetl_playbook.reading import Reader, Reading, shown
+from noetl_playbook.steps import read_workflow
+from noetl_playbook.tasks import read_task
+from noetl_playbook.validate import validate
+
+VERSIONS = ("noetl.io/v2", "noetl.io/v10")
+_OLDER_VERSION = "noetl.io/v1"
+_ROOT_KEYS = frozenset(
+    {
+        *("apiVersion", "kind", "metadata", "executor", "workload", "keychain", "workbook"),
+        *("workflow", "vars", "spec"),
+    }
+)
+
+
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+    """The canonical playbook, absent when a problem is an error, and every problem in order."""
+
+    playbook: Playbook | None
+    problems: tuple[Problem, ...]
+
+
+def parse(text: str, *, level: Level = Level.TOLERANT) -> Parsed:
+    """Read the one playbook of a text."""
+    try:
+        found = document.read(text)
+    except UnreadableError as error:
+        return _unreadable(error, level)
+    return _parsed(found, level)
+
+
+def parse_all(text: str, *, level: Level = Level.TOLERANT) -> tuple[Parsed, ...]:
+    """Read every playbook of a text that may hold several documents."""
+    try:
+        found = document.read_all(text)
+    except UnreadableError as error:
+        return (_unreadable(error, level),)
+    return tuple(_parsed(each, level) for each in found)
+
+
+def _unreadable(error: UnreadableError, level: Level) -> Parsed:
+    empty = Document(
+        value=None, values={error.remark.path: error.remark.place}, keys={}, remarks=(error.remark,)
+    )
+    reading = Reading(empty, level=level, readers={})
+    _report_remarks(reading)
+    return Parsed(playbook=None, problems=tuple(reading.problems))
+
+
+def _parsed(found: Document, level: Level) -> Parsed:
+    reading = Reading(found, level=level, readers=_READERS)
+    _report_remarks(reading)
+    playbook = _read_root(reading, found.value)
+    validate(reading, playbook)
+    problems = sorted(reading.problems, key=lambda each: (each.line, each.column, each.code))
+    distinct = tuple(dict.fromkeys(problems))
+    if any(problem.is_error for problem in distinct):
+        playbook = None
+    return Parsed(playbook=playbook, problems=distinct)
+
+
+def _report_remarks(reading: Reading) -> None:
+    for remark in reading.document.remarks:
+        reading.report(remark.code, remark.path, remark.message, hint=remark.hint)
+
+
+def _read_root(reading: Reading, value: Any) -> Playbook | None:
+    if not isinstance(value, dict):
+        reading.report("E101", (), f"the document is {shown(value)}, not a mapping")
+        return None
+    _check_identity(reading, value)
+    _check_root_keys(reading, value)
+    metadata = _read_metadata(reading, value.get("metadata"), ("metadata",))
+    executor = _read_executor(reading, value.get("executor"), ("executor",))
+    workload = _read_workload(reading, value)
+    variables = reading.mapping(value.get("vars"), ("vars",)) or {}
+    reading.template(variables, ("vars",))
+    keychain = _read_entries(reading, value, "keychain", _read_keychain_entry)
+    workbook = _read_entries(reading, value, "workbook", _read_workbook_entry)
+    workflow = read_workflow(
+        reading, value.get("workflow"), ("workflow",), loop_mode=executor.spec.loop_mode
+    )
+    if metadata is None:
+        return None
+    return Playbook(
+        metadata=metadata,
+        executor=executor,
+        workload=workload,
+        vars=variables,
+        keychain=keychain,
+        workbook=workbook,
+        workflow=tuple(workflow),
+    )
+
+
+def _check_identity(reading: Reading, value: dict[str, Any]) -> None:
+    version = value.get("apiVersion")
+    if version is None or version == _OLDER_VERSION:
+        reading.report(
+            "W901",
+            ("apiVersion",),
+            f"apiVersion should be {VERSIONS[0]}",
+            replacement=f"apiVersion: {VERSIONS[0]}",
+        )
+    elif version not in VERSIONS:
+        reading.report(
+            "E102",
+            ("apiVersion",),
+            f"unknown apiVersion {shown(version)}",
+            hint=f"write {VERSIONS[0]}",
+        )
+    if value.get("kind") != "Playbook":
+        reading.report(
+            "E102", ("kind",), f"kind is {shown(value.get('kind'))}", hint="write kind: Playbook"
+        )
+
+
+def _check_root_keys(reading: Reading, value: dict[str, Any]) -> None:
+    if "vars" in value:
+        reading.report(
+            "W901",
+            ("vars",),
+            "'vars' is an older form",
+            of_key=True,
+            replacement="a first step with set: {ctx.name: …}",
+        )
+    if "spec" in value:
+        reading.report(
+            "W901",
+            ("spec",),
+            "a root 'spec' is an older form",
+            of_key=True,
+            replacement="workload: {spec: …}",
+        )
+    for key in value:
+        if key not in _ROOT_KEYS:
+            reading.unknown((key,), _ROOT_KEYS)
+
+
+def _read_metadata(reading: Reading, value: Any, path: Path) -> Metadata | None:
+    raw = value if isinstance(value, dict) else {}
+    if not isinstance(raw.get("name"), str) or not raw["name"].strip("/ "):
+        reading.report("E102", (*path, "name"), "metadata.name is required")
+        return None
+    known = {key: item for key, item in raw.items() if key in Metadata.__struct_fields__}
+    found = reading.fields(Metadata, known, path)
+    found["path"] = str(found.get("path", raw["name"])).strip("/")
+    found["extra"] = {key: item for key, item in raw.items() if key not in known}
+    metadata: Metadata | None = reading.build(Metadata, found, path)
+    return metadata
+
+
+def _read_executor(reading: Reading, value: Any, path: Path) -> Executor:
+    if value is None:
+        return Executor()
+    read: Executor | None = reading.struct(Executor, value, path)
+    for kind in read.requires.tools if read is not None else ():
+        if kind not in tools.KINDS:
+            reading.unknown(
+                (*path, "requires", "tools", kind), tools.KINDS, code="E401", what="tool kind"
+            )
+    return read or Executor()
+
+
+def _read_workload(reading: Reading, value: dict[str, Any]) -> dict[str, Any]:
+    workload = reading.mapping(value.get("workload"), ("workload",)) or {}
+    reading.template(workload, ("workload",))
+    spec = value.get("spec")
+    if isinstance(spec, dict) and "spec" not in workload:
+        reading.template(spec, ("spec",))
+        return {**workload, "spec": spec}
+    return workload
+
+
+def _read_entries(reading: Reading, value: dict[str, Any], key: str, reader: Reader) -> Any:
+    items = reading.listed(value.get(key), (key,))
+    read = (reader(reading, item, (key, i)) for i, item in enumerate(items))
+    found = tuple(entry for entry in read if entry is not None)
+    seen: set[str] = set()
+    for index, entry in enumerate(found):
+        if entry.name in seen:
+            reading.report("E201", (key, index, "name"), f"'{entry.name}' is named twice")
+        seen.add(entry.name)
+    return found
+
+
+def _read_keychain_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None:
+    raw = reading.mapping(value, path)
+    if raw is None:
+        return None
+    fields = {key: item for key, item in raw.items() if key not in ("name", "kind")}
+    reading.template(fields, path)
+    found = reading.fields(
+        KeychainEntry, {key: raw[key] for key in ("name", "kind") if key in raw}, path
+    )
+    entry: KeychainEntry | None = reading.build(KeychainEntry, {**found, "fields": fields}, path)
+    return entry
+
+
+def _read_workbook_entry(reading: Reading, value: Any, path: Path) -> WorkbookEntry | None:
+    raw = reading.mapping(value, path)
+    if raw is None:
+        return None
+    found = reading.fields(WorkbookEntry, raw, path, other=("tool",))
+    name = found.get("name", "entry")
+    tool = read_task(reading, raw.get("tool"), (*path, "tool"), default_name=name)
+    if tool is None:
+        return None
+    entry: WorkbookEntry | None = reading.build(WorkbookEntry, {**found, "tool": tool}, path)
+    return entry
+
+
+_READERS: dict[type, Reader] = {
+    Accumulate: policies.read_accumulate,
+    AdmitRule: policies.read_admit_rule,
+    Cursor: loops.read_cursor,
+    FanoutOpts: loops.read_fanout,
+    Frame: loops.read_frame,
+    Reduce: loops.read_reduce,
+    Selection: policies.read_selection,
+}

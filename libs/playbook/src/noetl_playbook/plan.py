@@ -1,0 +1,142 @@
+"""The graph of a workflow: where it begins and ends, what follows what, who can reach whom."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from noetl_playbook import aliases
+from noetl_playbook.expressions import compile_condition
+from noetl_playbook.model import Arc, Playbook, Step
+
+_FAILURE_NAMES = frozenset({"event", "error", "fanin"})
+_FAILURE_ATTRIBUTES = frozenset({"error", "http", "status_code"})
+_RESULT_NAMES = frozenset({"output", "result", "response"})
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of one playbook and the arcs between them, implicit ones included."""
+
+    entry: str
+    final: str | None
+    steps: dict[str, Step]
+    order: dict[str, int]
+    arcs: dict[str, tuple[Arc, ...]]
+    stream_targets: frozenset[str]
+    reach: dict[str, int]
+
+    @classmethod
+    def of(cls, playbook: Playbook) -> "Graph":
+        """Build the graph of a playbook; arcs to unknown steps lead nowhere."""
+        steps = steps_by_name(playbook)
+        final = final_step(playbook)
+        targets = stream_targets(playbook)
+        arcs = {
+            name: arcs_of(step, final=final, stream_targets=targets) for name, step in steps.items()
+        }
+        order = {name: index for index, name in enumerate(steps)}
+        return cls(
+            entry=entry_step(playbook),
+            final=final,
+            steps=steps,
+            order=order,
+            arcs=arcs,
+            stream_targets=targets,
+            reach=_closure(arcs, order),
+        )
+
+    def can_reach(self, source: str, target: str) -> bool:
+        """Tell whether one or more arcs lead from a step to another, or back to itself."""
+        return bool(self.reach[source] >> self.order[target] & 1)
+
+    def reachable(self, source: str) -> frozenset[str]:
+        """List the steps that one or more arcs lead to."""
+        bits = self.reach[source]
+        return frozenset(name for name, index in self.order.items() if bits >> index & 1)
+
+
+def steps_by_name(playbook: Playbook) -> dict[str, Step]:
+    """Map every step's name to the step, in workflow order."""
+    return {step.step: step for step in playbook.workflow}
+
+
+def entry_step(playbook: Playbook) -> str:
+    """Name the step that gets the first token."""
+    written = playbook.executor.spec.entry_step
+    names = [step.step for step in playbook.workflow]
+    if written is not None and written in names:
+        return written
+    return "start" if "start" in names else names[0]
+
+
+def final_step(playbook: Playbook) -> str | None:
+    """Name the step that runs once after all branches, if there is one."""
+    written = playbook.executor.spec.final_step
+    names = [step.step for step in playbook.workflow]
+    if written is not None and written in names:
+        return written
+    return "end" if "end" in names else None
+
+
+def stream_targets(playbook: Playbook) -> frozenset[str]:
+    """Name the steps that are activated once per chunk."""
+    return frozenset(
+        arc.step
+        for step in playbook.workflow
+        for arc in (step.next.arcs if step.next else ())
+        if arc.on == aliases.PARTIAL
+    )
+
+
+def arcs_of(step: Step, *, final: str | None, stream_targets: frozenset[str]) -> tuple[Arc, ...]:
+    """List a step's arcs; one without any leads to the final step."""
+    if step.next is not None and step.next.arcs:
+        return step.next.arcs
+    if final is None or step.step == final or step.step in stream_targets:
+        return ()
+    return (Arc(step=final),)
+
+
+def is_implicit(step: Step) -> bool:
+    """Tell whether a step writes no arcs, so that it leads to the final step if any."""
+    return step.next is None or not step.next.arcs
+
+
+def is_failure_aware(arc: Arc, *, step: str) -> bool:
+    """Tell whether an arc of a step is considered after the step failed."""
+    if arc.on is not None:
+        return True
+    if arc.when is None or isinstance(arc.when, bool):
+        return False
+    condition = compile_condition(arc.when)
+    if condition.names & _FAILURE_NAMES or "output.status" in condition.paths:
+        return True
+    return any(_reads_failure(path, step=step) for path in condition.paths)
+
+
+def _reads_failure(path: str, *, step: str) -> bool:
+    root, *attributes = path.split(".")
+    return (root in _RESULT_NAMES or root == step) and any(
+        attribute in _FAILURE_ATTRIBUTES for attribute in attributes
+    )
+
+
+def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
+    """Compute for every step the set of steps it can reach, as a bit set over `order`."""
+    direct = {
+        name: [arc.step for arc in following if arc.step in order]
+        for name, following in arcs.items()
+    }
+    reach = dict.fromkeys(order, 0)
+    # Later steps mostly follow earlier ones, so going backwards settles in a few rounds.
+    backwards = list(order)[::-1]
+    is_settled = False
+    while not is_settled:
+        is_settled = True
+        for name in backwards:
+            bits = reach[name]
+            for target in direct[name]:
+                bits |= 1 << order[target] | reach[target]
+            if bits != reach[name]:
+                reach[name] = bits
+                is_settled = False
+    return reach

@@ -1,0 +1,89 @@
+"""What is wrong with a document, where, and what to write instead."""
+
+from enum import StrEnum
+
+import msgspec
+
+Segment = str | int
+Path = tuple[Segment, ...]
+
+
+class Level(StrEnum):
+    """How strictly a document is judged."""
+
+    TOLERANT = "tolerant"
+    STRICT = "strict"
+
+
+class Severity(StrEnum):
+    """Whether a problem refuses the document."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+_STRICT_ONLY_ERRORS = frozenset(
+    {
+        *("E103", "E106", "E303", "E304", "E402", "E502", "E503"),
+        *("W901", "W902", "W903", "W904"),
+    }
+)
+_ALWAYS_WARNINGS = frozenset({"E205", "W905", "W906", "W907", "W908"})
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A 1-based position in the submitted text; a block scalar's content starts a line later."""
+
+    line: int
+    column: int
+    is_block: bool = False
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One diagnostic, as registration and lint report it."""
+
+    code: str
+    severity: Severity
+    level: Level
+    path: str
+    line: int
+    column: int
+    message: str
+    step: str | None = None
+    hint: str | None = None
+    replacement: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether this problem refuses the document."""
+        return self.severity is Severity.ERROR
+
+
+def severity_of(code: str, level: Level) -> Severity:
+    """Tell how a check weighs at a level."""
+    if code in _ALWAYS_WARNINGS:
+        return Severity.WARNING
+    if code in _STRICT_ONLY_ERRORS and level is Level.TOLERANT:
+        return Severity.WARNING
+    return Severity.ERROR
+
+
+def path_text(path: Path) -> str:
+    """Write a path as `workflow[3].next.arcs[0].step`."""
+    parts: list[str] = []
+    for segment in path:
+        if isinstance(segment, int):
+            parts.append(f"[{segment}]")
+        elif segment.replace("-", "_").isidentifier():
+            parts.append(f".{segment}" if parts else segment)
+        else:
+            parts.append(f'["{segment}"]')
+    return "".join(parts)
+
+
+def text_form(problem: Problem, *, file: str) -> str:
+    """Write a problem as one line for people."""
+    where = f"{file}:{problem.line}:{problem.column}: {problem.severity} {problem.code}"
+    subject = f" {problem.path}" if problem.path else ""
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{where}{subject}: {problem.message}{hint}"

@@ -1,0 +1,358 @@
+"""Reads one section of a document into its Struct, reporting every fault with its place."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+from msgspec import inspect
+
+from noetl_playbook import coercion, spelling
+from noetl_playbook.document import Document
+from noetl_playbook.problems import (
+    Level,
+    Path,
+    Problem,
+    Severity,
+    path_text,
+    severity_of,
+)
+
+_DURATION_FIELDS = frozenset(
+    {
+        *("timeout", "timeout_s", "deadline_s", "delay", "max_delay", "ttl"),
+        *("max_seconds", "lease_seconds", "heartbeat_seconds", "statement_timeout_s"),
+    }
+)
+_SIZE_FIELDS = frozenset(["inline_max_bytes", "preview_max_bytes", "max_bytes", "chunk_bytes"])
+_RENDERED_FIELDS = frozenset(["claim", "message", "key", "bucket", "prefix", "credential"])
+_PERCENT_FIELDS = frozenset({"max_failed", "min_success"})
+_SHOWN_CHARACTERS_MAX = 60
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that holds template text, to be checked once everything is known."""
+
+    path: Path
+    source: str
+    is_condition: bool = False
+
+
+def shown(value: Any) -> str:
+    """Name a value in a message without printing much of it."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = str(value)
+    if len(text) > _SHOWN_CHARACTERS_MAX:
+        text = text[:_SHOWN_CHARACTERS_MAX] + "…"
+    return repr(text) if isinstance(value, str) else text.lower()
+
+
+def _lines_below(source_line: int, *, is_block: bool) -> int:
+    """Count the lines from where a scalar begins to a line of its content."""
+    return source_line if is_block else max(0, source_line - 1)
+
+
+@cache
+def fields_of(kind: type[msgspec.Struct]) -> dict[str, inspect.Field]:
+    """List a Struct's fields by the key that the document uses."""
+    info = cast("inspect.StructType", inspect.type_info(kind))
+    return {field.encode_name: field for field in info.fields}
+
+
+Reader = Callable[["Reading", Any, Path], Any]
+
+
+class Reading:
+    """One document being read: its problems so far and its templates."""
+
+    def __init__(self, document: Document, *, level: Level, readers: Mapping[type, Reader]) -> None:
+        self.document = document
+        self.level = level
+        self.problems: list[Problem] = []
+        self.sites: list[Site] = []
+        self._readers = readers
+        self._moved: dict[Path, Path] = {}
+
+    def report(
+        self,
+        code: str,
+        path: Path,
+        message: str,
+        *,
+        hint: str | None = None,
+        replacement: str | None = None,
+        of_key: bool = False,
+        source_line: int = 0,
+        severity: Severity | None = None,
+    ) -> None:
+        """Add a problem at a path."""
+        path = self.origin(path)
+        place = self.document.place(path, of_key=of_key)
+        self.problems.append(
+            Problem(
+                code=code,
+                severity=severity or severity_of(code, self.level),
+                level=self.level,
+                path=path_text(path),
+                step=self._step_name(path),
+                line=place.line + _lines_below(source_line, is_block=place.is_block),
+                column=1 if source_line > 1 or (source_line and place.is_block) else place.column,
+                message=message,
+                hint=hint,
+                replacement=replacement,
+            )
+        )
+
+    def move(self, old: Path, new: Path) -> None:
+        """Remember that what is read at `new` was written at `old`."""
+        self._moved[new] = self.origin(old)
+
+    def origin(self, path: Path) -> Path:
+        """Find the path under which a value was written."""
+        for length in range(len(path), 0, -1):
+            found = self._moved.get(path[:length])
+            if found is not None:
+                return (*found, *path[length:])
+        return path
+
+    def _step_name(self, path: Path) -> str | None:
+        match path:
+            case ("workflow", int(index), *_):
+                root = self.document.value
+                steps = root.get("workflow") if isinstance(root, dict) else None
+                step = steps[index] if isinstance(steps, list) and index < len(steps) else None
+                name = (step.get("step") or step.get("name")) if isinstance(step, dict) else None
+                return name if isinstance(name, str) else None
+            case _:
+                return None
+
+    def wrong(self, path: Path, expected: str, value: Any) -> None:
+        """Report a value of the wrong type."""
+        self.report("E104", path, f"expected {expected}, found {shown(value)}")
+
+    def unknown(
+        self, path: Path, known: Collection[str], *, code: str = "E103", what: str = "key"
+    ) -> None:
+        """Report a name that is not among the known ones."""
+        word = str(path[-1])
+        self.report(
+            code, path, f"unknown {what} '{word}'", hint=spelling.hint(word, known), of_key=True
+        )
+
+    def template(self, value: Any, path: Path) -> None:
+        """Remember every template inside a rendered value."""
+        if isinstance(value, str):
+            if coercion.is_template(value):
+                self.sites.append(Site(path=path, source=value))
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                self.template(item, (*path, key))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                self.template(item, (*path, index))
+
+    def condition(self, value: Any, path: Path) -> str | bool | None:
+        """Read a condition."""
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, str):
+            self.wrong(path, "a condition", value)
+            return None
+        self.sites.append(Site(path=path, source=value, is_condition=True))
+        if not coercion.is_template(value):
+            self.report(
+                "W905",
+                path,
+                "a condition is written without {{ }}",
+                replacement="{{ " + value.strip() + " }}",
+            )
+        return value
+
+    def mapping(self, value: Any, path: Path) -> dict[str, Any] | None:
+        """Read a mapping of any content; null is empty."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.wrong(path, "a mapping", value)
+        return None
+
+    def listed(self, value: Any, path: Path) -> list[Any]:
+        """Read a list of any content; null is empty."""
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return value
+        self.wrong(path, "a list", value)
+        return []
+
+    def fields(
+        self,
+        kind: type[msgspec.Struct],
+        value: dict[str, Any],
+        path: Path,
+        *,
+        other: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Read the known keys of a mapping by field name; keys in `other` are read elsewhere."""
+        known = fields_of(kind)
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if key in other:
+                continue
+            if key not in known:
+                self.unknown((*path, key), {*known, *other})
+                continue
+            field = known[key]
+            if item is None and not isinstance(field.type, inspect.AnyType):
+                continue
+            read = self._value(field.type, item, (*path, key), key)
+            if read is not None or isinstance(field.type, inspect.AnyType):
+                found[field.name] = read
+        return found
+
+    def build(self, kind: type[msgspec.Struct], found: dict[str, Any], path: Path) -> Any:
+        """Make the Struct, or report the required fields that are missing."""
+        missing = [
+            field.encode_name
+            for field in fields_of(kind).values()
+            if field.required and field.name not in found
+        ]
+        for name in missing:
+            if self._raw_is_null(self.origin((*path, name))):
+                self.report("E104", path, f"'{name}' is required here")
+        return None if missing else kind(**found)
+
+    def _raw_is_null(self, path: Path) -> bool:
+        value: Any = self.document.value
+        for segment in path:
+            try:
+                value = value[segment]
+            except (KeyError, IndexError, TypeError):
+                return True
+        return value is None
+
+    def struct(self, kind: type[msgspec.Struct], value: Any, path: Path) -> Any:
+        """Read a section whose keys are exactly the Struct's fields."""
+        if not isinstance(value, dict):
+            self.wrong(path, "a mapping", value)
+            return None
+        return self.build(kind, self.fields(kind, value, path), path)
+
+    def _value(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
+        match info:
+            case inspect.AnyType():
+                self.template(value, path)
+                return value
+            case inspect.StructType(cls=cls):
+                reader = self._readers.get(cls)
+                return reader(self, value, path) if reader else self.struct(cls, value, path)
+            case inspect.VarTupleType(item_type=item):
+                return self._items(item, value, path, name)
+            case inspect.DictType(value_type=item):
+                return self._entries(item, value, path, name)
+            case inspect.UnionType(types=types):
+                return self._union(types, value, path, name)
+            case _:
+                return self._scalar(info, value, path, name)
+
+    def _items(self, item: inspect.Type, value: Any, path: Path, name: str) -> Any:
+        if isinstance(item, inspect.StrType) and isinstance(value, str):
+            return (value,)
+        if not isinstance(value, list):
+            self.wrong(path, "a list", value)
+            return None
+        read = (self._value(item, each, (*path, i), name) for i, each in enumerate(value))
+        return tuple(each for each in read if each is not None)
+
+    def _entries(self, item: inspect.Type, value: Any, path: Path, name: str) -> Any:
+        if not isinstance(value, dict):
+            self.wrong(path, "a mapping", value)
+            return None
+        read = {key: self._value(item, each, (*path, key), name) for key, each in value.items()}
+        if isinstance(item, inspect.AnyType):
+            return read
+        return {key: each for key, each in read.items() if each is not None}
+
+    def _union(self, types: tuple[inspect.Type, ...], value: Any, path: Path, name: str) -> Any:
+        inner = [each for each in types if not isinstance(each, inspect.NoneType)]
+        if len(inner) == 1:
+            return self._value(inner[0], value, path, name)
+        if any(isinstance(each, inspect.BoolType) for each in inner):
+            return self._flag(value, path, name)
+        if isinstance(value, dict) and any(isinstance(each, inspect.DictType) for each in inner):
+            self.template(value, path)
+            return value
+        is_whole = not any(isinstance(each, inspect.FloatType) for each in inner)
+        return self._number(value, path, name, is_whole=is_whole)
+
+    def _flag(self, value: Any, path: Path, name: str) -> Any:
+        if name == "when":
+            return self.condition(value, path)
+        if coercion.is_template(value):
+            self.template(value, path)
+            return value
+        return self._scalar(inspect.BoolType(), value, path, name)
+
+    def _number(self, value: Any, path: Path, name: str, *, is_whole: bool) -> Any:
+        if coercion.is_template(value):
+            self.template(value, path)
+            return value
+        if name in _PERCENT_FIELDS and isinstance(value, str) and value.endswith("%"):
+            if coercion.number(value[:-1]) is None:
+                self.wrong(path, "a number or a percentage", value)
+                return None
+            return value
+        return self._scalar(
+            inspect.IntType() if is_whole else inspect.FloatType(), value, path, name
+        )
+
+    def _scalar(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
+        found, expected = _scalar(info, value, name)
+        if found is None:
+            self._refuse(info, value, path, expected)
+        elif name in _RENDERED_FIELDS:
+            self.template(found, path)
+        return found
+
+    def _refuse(self, info: inspect.Type, value: Any, path: Path, expected: str) -> None:
+        hint = None
+        if isinstance(info, inspect.LiteralType) and isinstance(value, str):
+            hint = spelling.hint(value, [str(each) for each in info.values])
+        self.report("E104", path, f"expected {expected}, found {shown(value)}", hint=hint)
+
+
+def _scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
+    """Coerce a scalar; also say what was expected."""
+    match info:
+        case inspect.BoolType():
+            return coercion.boolean(value), "true or false"
+        case inspect.IntType() | inspect.FloatType():
+            return _quantity(value, name, is_whole=isinstance(info, inspect.IntType))
+        case inspect.LiteralType(values=values):
+            names = ", ".join(str(each) for each in values)
+            return (value if value in values else None), f"one of {names}"
+        case _:
+            return _text(value), "text"
+
+
+def _quantity(value: Any, name: str, *, is_whole: bool) -> tuple[Any, str]:
+    if name in _DURATION_FIELDS:
+        return coercion.duration_s(value), "a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)"
+    if name in _SIZE_FIELDS:
+        return coercion.size_bytes(value), "a size (bytes, or 64KiB, 1MB)"
+    if is_whole:
+        return coercion.integer(value), "a whole number"
+    return coercion.number(value), "a number"
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else None

@@ -1,0 +1,161 @@
+"""Which value a bare name has: the fixed names first, then the rest in their order."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from noetl_playbook.lookup import MISSING, Lookup, SafeCall, member
+
+_NOTHING: Mapping[str, Any] = {}
+_HANDED = frozenset({"input", "parent_execution_id", "payload"})
+_OF_OUTPUT = {"result": "data", "response": "data", "error": "error"}
+
+
+class Clockwork(msgspec.Struct, frozen=True, kw_only=True):
+    """Time and identity, handed in; the planner hands in what it recorded."""
+
+    now: Callable[[], datetime]
+    new_uuid: Callable[[], str]
+
+    def names(self) -> dict[str, Any]:
+        """Give the global functions that depend on them."""
+        return {
+            "now": SafeCall(self.now),
+            "today": SafeCall(lambda: self.now().date()),
+            "uuid4": SafeCall(self.new_uuid),
+        }
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where bare names come from after the fixed ones, in this order; all may change in place."""
+
+    variables: Mapping[str, Any] = _NOTHING
+    tasks: Mapping[str, Any] = _NOTHING
+    iterators: Mapping[str, Any] = _NOTHING
+    steps: Mapping[str, Any] = _NOTHING
+    ctx: Mapping[str, Any] = _NOTHING
+    workload: Mapping[str, Any] = _NOTHING
+
+
+class Scope(dict[str, Any]):
+    """The names of one place: fixed names are its own items, other names are looked for.
+
+    Nothing is copied but the fixed names; a part that changes is seen at once.
+    """
+
+    __slots__ = ("_in_order", "parts")
+
+    def __init__(self, fixed: Mapping[str, Any], parts: Parts) -> None:
+        super().__init__(fixed)
+        self.parts = parts
+        self._in_order = (
+            parts.variables,
+            parts.tasks,
+            parts.iterators,
+            parts.steps,
+            parts.ctx,
+            parts.workload,
+        )
+
+    def __missing__(self, name: str) -> Any:
+        for part in self._in_order:
+            if name in part:
+                return part[name]
+        found = self._last(name)
+        if found is MISSING:
+            raise KeyError(name)
+        return found
+
+    def _last(self, name: str) -> Any:
+        """Look for the names that anything else may hide."""
+        if name in _HANDED:
+            return self._handed(name)
+        if name in _OF_OUTPUT:
+            return self._of_output(_OF_OUTPUT[name])
+        if name == "outcome":
+            return dict.get(self, "output", MISSING)
+        if name == "args":
+            return Arguments(self._handed("input"), self.parts.ctx)
+        return self.parts.ctx if name == "vars" else MISSING
+
+    def _handed(self, name: str) -> Any:
+        return dict.get(self, last_name(name), MISSING)
+
+    def _of_output(self, name: str) -> Any:
+        output = dict.get(self, "output")
+        return MISSING if output is None else member(output, name)
+
+    def extended(self, fixed: Mapping[str, Any], *, parts: Parts | None = None) -> "Scope":
+        """Make a scope with more fixed names, and other parts if given."""
+        scope = Scope(self, parts or self.parts)
+        scope.update(fixed)
+        return scope
+
+    def known_names(self) -> Iterator[str]:
+        """List every name for spelling hints."""
+        yield from self.keys()
+        for part in self._in_order:
+            yield from part
+
+
+def last_name(name: str) -> str:
+    """Key under which a scope is handed a name that anything else may hide."""
+    return f"\x00{name}"
+
+
+class Arguments(Lookup):
+    """The older `args`: the current input, then `ctx`."""
+
+    __slots__ = ("_ctx", "_input")
+
+    def __init__(self, given: Any, ctx: Mapping[str, Any]) -> None:
+        self._input: Mapping[str, Any] = given if isinstance(given, Mapping) else _NOTHING
+        self._ctx = ctx
+
+    def find(self, key: Any) -> Any:
+        """Find an input, else a `ctx` key."""
+        found = self._input.get(key, MISSING)
+        return self._ctx.get(key, MISSING) if found is MISSING else found
+
+    def plain(self) -> Any:
+        """Give both as one mapping."""
+        return {**self._ctx, **self._input}
+
+    def known_names(self) -> Iterable[str]:
+        """List the names of both."""
+        return [*self._input, *self._ctx]
+
+
+def item_names(
+    *,
+    iterator: str,
+    item: Any,
+    index: int,
+    total: int | None,
+    loop_id: str,
+    key: str | None = None,
+    scratch: Mapping[str, Any] = _NOTHING,
+) -> dict[str, Any]:
+    """Give the fixed names of one item; `iter` is a fresh mapping that the pipeline may change."""
+    is_last = total is not None and index == total - 1
+    position = {
+        "index": index,
+        "index0": index,
+        "first": index == 0,
+        "last": is_last,
+        "length": total,
+    }
+    named: dict[str, Any] = {
+        iterator: item,
+        "index": index,
+        "_index": index,
+        "_first": index == 0,
+        "_last": is_last,
+        "_total": total,
+        "_key": key or f"{loop_id}:{index}",
+        "_loop_id": loop_id,
+        **scratch,
+    }
+    return {"iter": named, "loop_index": index, "loop": position}

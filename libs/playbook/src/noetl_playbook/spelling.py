@@ -1,0 +1,37 @@
+"""Which known name was probably meant."""
+
+from collections.abc import Iterable
+
+_CANDIDATES_MAX = 500
+
+
+def distance(left: str, right: str) -> int:
+    """Count the edits and swaps of neighbours between two words (optimal string alignment)."""
+    before: list[int] = []
+    current = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        earlier, before, current = before, current, [i] + [0] * len(right)
+        for j, b in enumerate(right, 1):
+            current[j] = min(before[j] + 1, current[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                current[j] = min(current[j], earlier[j - 2] + 1)
+    return current[-1]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Find the known word within two edits, or within a third of the word's length."""
+    allowed = max(2, len(word) // 3)
+    best: str | None = None
+    for candidate in sorted(set(known))[:_CANDIDATES_MAX]:
+        if candidate == word or abs(len(candidate) - len(word)) > allowed:
+            continue
+        edits = distance(word, candidate)
+        if edits <= allowed and edits < len(word):
+            best, allowed = candidate, edits - 1
+    return best
+
+
+def hint(word: str, known: Iterable[str]) -> str | None:
+    """Phrase the nearest known word as a question, if there is one."""
+    found = nearest(word, known)
+    return None if found is None else f"did you mean '{found}'?"

@@ -1,0 +1,176 @@
+"""From template text to a checked Jinja tree, and what the tree reads."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+import jinja2
+import msgspec
+from jinja2 import meta, nodes
+
+from noetl_playbook import sandbox, spelling
+
+SOURCE_CHARACTERS_MAX = 1024 * 1024
+
+_LITERAL = re.compile(r"\{\{`(.*?)`\}\}", re.DOTALL)
+_FORBIDDEN = (
+    nodes.Include,
+    nodes.Import,
+    nodes.FromImport,
+    nodes.Extends,
+    nodes.Block,
+    nodes.Macro,
+    nodes.CallBlock,
+    nodes.ExtensionAttribute,
+    nodes.ImportedName,
+    nodes.EnvironmentAttribute,
+)
+
+Key = str | int
+
+
+class SyntaxProblemError(Exception):
+    """A template that cannot be compiled: `E301` for its syntax, `E302` for an unknown name."""
+
+    def __init__(self, code: str, message: str, *, line: int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.line = line
+        self.hint = hint
+
+
+class Tree(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed template; `value` is the expression when it is a whole-value template."""
+
+    source: str
+    root: nodes.Template
+    value: nodes.Expr | None
+
+
+def parse(source: str) -> Tree:
+    """Parse and check a template."""
+    if len(source) > SOURCE_CHARACTERS_MAX:
+        raise SyntaxProblemError(
+            "E602", f"a template has at most {SOURCE_CHARACTERS_MAX} characters", line=1
+        )
+    spelled = _LITERAL.sub(_as_string, source)
+    root = _tree(spelled)
+    value = None
+    stripped = _tree(spelled.strip())
+    match stripped.body:
+        case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(
+            only, nodes.TemplateData
+        ):
+            value = only
+            root = stripped
+    _check(root)
+    return Tree(source=source, root=root, value=value)
+
+
+def _as_string(found: re.Match[str]) -> str:
+    text = msgspec.json.encode(found[1]).decode()
+    return "{{ " + text + " }}"
+
+
+def _tree(source: str) -> nodes.Template:
+    try:
+        return sandbox.environment("text").parse(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise SyntaxProblemError(
+            "E301", error.message or "not a template", line=error.lineno
+        ) from error
+    except RecursionError as error:
+        raise SyntaxProblemError("E301", "too deeply nested", line=1) from error
+
+
+def _check(root: nodes.Template) -> None:
+    environment = sandbox.environment("text")
+    for node in root.find_all(nodes.Node):
+        if isinstance(node, _FORBIDDEN) or (isinstance(node, nodes.For) and node.recursive):
+            name = type(node).__name__.lower()
+            raise SyntaxProblemError("E301", f"'{name}' is not available", line=node.lineno)
+        if isinstance(node, nodes.Filter) and node.name not in environment.filters:
+            raise _unknown("filter", node.name, environment.filters, node.lineno)
+        if isinstance(node, nodes.Test) and node.name not in environment.tests:
+            raise _unknown("test", node.name, environment.tests, node.lineno)
+
+
+def _unknown(what: str, name: str, known: Iterable[str], line: int) -> SyntaxProblemError:
+    names = [each for each in known if each.isidentifier()]
+    return SyntaxProblemError(
+        "E302", f"unknown {what} '{name}'", line=line, hint=spelling.hint(name, names)
+    )
+
+
+def chain(node: nodes.Expr) -> tuple[nodes.Expr, list[Key]]:
+    """Split `a.b[0].c` into its root and the constant keys that follow."""
+    keys: list[Key] = []
+    while True:
+        match node:
+            case nodes.Getattr(node=inner, attr=name):
+                keys.append(name)
+            case nodes.Getitem(node=inner, arg=nodes.Const(value=str() | int() as key)) if (
+                not isinstance(key, bool)
+            ):
+                keys.append(key)
+            case _:
+                return node, keys[::-1]
+        node = inner
+
+
+def names(tree: Tree) -> frozenset[str]:
+    """List the top-level names that a template reads from its scope."""
+    found = set(meta.find_undeclared_variables(tree.root))
+    if any(node.name == "random" for node in tree.root.find_all(nodes.Filter)):
+        found.add("uuid4")
+    return frozenset(found)
+
+
+def paths(tree: Tree, read: frozenset[str]) -> frozenset[str]:
+    """List the dotted prefixes that a template reads, up to the first computed or numeric key."""
+    return frozenset(path for path in _paths(tree.root) if path.split(".", 1)[0] in read)
+
+
+def _paths(node: nodes.Node, *, is_method: bool = False) -> Iterator[str]:
+    if isinstance(node, nodes.Name):
+        yield node.name
+        return
+    if isinstance(node, nodes.Getattr | nodes.Getitem):
+        root, keys = chain(node)
+        if isinstance(root, nodes.Name):
+            yield _prefix(root.name, keys[:-1] if is_method else keys)
+            return
+        if root is not node:
+            yield from _paths(root)
+            return
+        if isinstance(root, nodes.Getitem):
+            yield from _paths(root.node)
+            yield from _paths(root.arg)
+            return
+    for child in node.iter_child_nodes():
+        yield from _paths(child, is_method=isinstance(node, nodes.Call) and child is node.node)
+
+
+def _prefix(name: str, keys: list[Key]) -> str:
+    parts = [name]
+    for key in keys:
+        if not isinstance(key, str) or "." in key or not key:
+            break
+        parts.append(key)
+    return ".".join(parts)
+
+
+def snippets(source: str) -> list[str]:
+    """List the source of every `{{ … }}` of a template, in order."""
+    found: list[str] = []
+    current: list[str] | None = None
+    spelled = _LITERAL.sub(_as_string, source)
+    for _line, token, text in sandbox.environment("text").lexer.tokeniter(spelled, None):
+        if token == "variable_begin":  # noqa: S105 (a token of the lexer)
+            current = []
+        if current is not None:
+            current.append(text)
+        if token == "variable_end" and current is not None:  # noqa: S105 (a token of the lexer)
+            found.append("".join(current))
+            current = None
+    return found

@@ -1,0 +1,138 @@
+"""The tool kinds: their fields, other spellings, and which combinations make sense."""
+
+import msgspec
+
+_SCRIPT = frozenset({"script"})
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task of one kind may say besides the fields that all tasks share.
+
+    Exactly one field of `source` is required, if any are named.
+    """
+
+    name: str
+    fields: frozenset[str]
+    aliases: dict[str, str] = {}
+    required: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    is_available: bool = False
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Every field name, in any spelling."""
+        return self.fields | self.aliases.keys()
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SQL_ALIASES = {
+    **dict.fromkeys(("command", "commands", "statement", "sql"), "query"),
+    **dict.fromkeys(("command_b64", "commands_b64", "statement_b64", "sql_b64"), "query_b64"),
+}
+_DUCKDB_ALIASES = {
+    **dict.fromkeys(("command", "commands", "cmd", "cmds", "queries"), "query"),
+    **dict.fromkeys(("command_b64", "commands_b64"), "query_b64"),
+}
+
+HTTP = Kind(
+    name="http",
+    fields=_names(
+        "method url params headers json body payload form files data response_type"
+        " verify_ssl follow_redirects"
+    ),
+    aliases={"endpoint": "url"},
+    required=("url",),
+    is_available=True,
+)
+POSTGRES = Kind(
+    name="postgres",
+    fields=_names("query query_b64 params autocommit pool statement_timeout") | _SCRIPT,
+    aliases=_SQL_ALIASES,
+    source=("query", "query_b64", "script"),
+    is_available=True,
+)
+PYTHON = Kind(
+    name="python",
+    fields=_names("code code_b64 libs deps") | _SCRIPT,
+    source=("code", "code_b64", "script"),
+    is_available=True,
+)
+NOOP = Kind(name="noop", fields=_names("result"), is_available=True)
+
+_OTHERS = (
+    Kind(
+        name="duckdb",
+        fields=_names("query query_b64 database inputs params") | _SCRIPT,
+        aliases=_DUCKDB_ALIASES,
+        source=("query", "query_b64", "script"),
+    ),
+    Kind(
+        name="shell",
+        fields=_names("cmds env cwd shell stdin") | _SCRIPT,
+        aliases=dict.fromkeys(("commands", "command", "cmd"), "cmds"),
+        source=("cmds", "script"),
+    ),
+    Kind(
+        name="spark",
+        fields=_names("sql code inputs params session") | _SCRIPT,
+        aliases={"query": "sql"},
+        source=("sql", "code", "script"),
+    ),
+    Kind(
+        name="playbook",
+        fields=_names("path version payload workload return_step wait"),
+        required=("path",),
+    ),
+    Kind(name="workbook", fields=_names("task")),
+    Kind(
+        name="artifact",
+        fields=_names("action result_ref uri data compress format"),
+        required=("action",),
+    ),
+    Kind(
+        name="transfer",
+        fields=_names("source target mapping mode chunk_size"),
+        required=("source", "target"),
+    ),
+    Kind(
+        name="nats",
+        fields=_names(
+            "operation bucket key value ttl subject payload headers stream seq name data"
+        ),
+        required=("operation",),
+    ),
+    Kind(
+        name="container",
+        fields=_names(
+            "image command args env files namespace service_account resources backoff_limit"
+            " restart_policy ttl_seconds_after_finished runtime job"
+        )
+        | _SCRIPT,
+    ),
+    Kind(
+        name="external",
+        fields=_names(
+            "mode submit correlation_key on_timeout cancel schema title description"
+            " assignees options"
+        ),
+    ),
+)
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, *_OTHERS)}
+KIND_ALIASES = {"script": "container", "sql": "postgres", "result": "artifact"}
+RESERVED_KINDS = _names(
+    "mcp agent snowflake ducklake gcs secrets subscription gateway playbooks iterator"
+    " quantum rhai task_sequence result_fetch cursor_worker"
+)
+
+# Fields that say "this mapping is a task" wherever they stand.
+TASK_FIELDS = frozenset[str]().union(*(kind.known for kind in KINDS.values())) | {"auth"}
+
+
+def is_available(kind: str) -> bool:
+    """Tell whether this release runs tasks of a kind."""
+    found = KINDS.get(kind)
+    return found is not None and found.is_available

@@ -1,0 +1,90 @@
+"""A value that is not there: it remembers where it was looked for, and fails when used."""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeGuard
+
+import jinja2
+from jinja2.utils import missing as nothing
+
+from noetl_playbook import spelling
+
+_KEYS_MAX = 500
+
+
+class UndefinedUsedError(jinja2.UndefinedError):
+    """An undefined value was used where a value is needed."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Undefined(jinja2.Undefined):
+    """False in tests, unequal to everything, an error in every other use."""
+
+    __slots__ = ("_first_missing", "_owner")
+
+    def __init__(
+        self,
+        hint: str | None = None,
+        obj: Any = nothing,
+        name: str | None = None,
+        exc: type[jinja2.TemplateRuntimeError] = UndefinedUsedError,
+        *,
+        owner: Any = None,
+        missing: str | None = None,
+    ) -> None:
+        super().__init__(hint=hint, obj=obj, name=name, exc=exc)
+        self._owner = owner
+        self._first_missing = missing or name or ""
+
+    @property
+    def path(self) -> str:
+        """Tell the full path that was looked for."""
+        return self._undefined_name or ""
+
+    def fail(self, *_args: Any, **_named: Any) -> NoReturn:
+        """Refuse the use of this value."""
+        if self._undefined_hint:
+            raise UndefinedUsedError(self._undefined_hint)
+        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=self._near())
+
+    def _near(self) -> str | None:
+        head, dot, last = self._first_missing.rpartition(".")
+        known = [key for key in _keys(self._owner) if isinstance(key, str)]
+        found = spelling.nearest(last, known)
+        return None if found is None else f"did you mean '{head}{dot}{found}'?"
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = fail
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = fail
+    __pos__ = __neg__ = __abs__ = __pow__ = __rpow__ = __round__ = fail
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __complex__ = fail
+    __call__ = __getitem__ = __iter__ = __len__ = __contains__ = __index__ = fail
+    __str__ = __format__ = __html__ = fail
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"<undefined {self.path}>"
+
+
+def is_undefined(value: object) -> TypeGuard[Undefined]:
+    """Tell whether a value is not there."""
+    return isinstance(value, Undefined)
+
+
+def _keys(owner: Any) -> list[Any]:
+    if isinstance(owner, Mapping):
+        return [key for key, _ in zip(owner, range(_KEYS_MAX), strict=False)]
+    listed = getattr(owner, "known_names", None)
+    return list(listed())[:_KEYS_MAX] if listed is not None else []

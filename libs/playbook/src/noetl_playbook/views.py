@@ -1,0 +1,305 @@
+"""What templates see of results: one lookup order over raw results of every kind."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from noetl_playbook import aliases, forms
+from noetl_playbook.lookup import MISSING, Lookup, member
+from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+
+CARRIERS = frozenset({"http"})
+SQL_KINDS = frozenset({"postgres", "duckdb", "spark"})
+
+_STATEMENT = re.compile(r"(?:command|statement)_(\d+)\Z")
+_SELF = frozenset({"data", "context", "result"})
+
+
+class ResultView(Lookup, Mapping[str, Any]):
+    """A result of one task or of a whole pipeline, under the names that templates use."""
+
+    __slots__ = ("_kind", "_names", "_raw", "_tasks", "error")
+
+    def __init__(
+        self,
+        raw: Any,
+        *,
+        kind: str = "python",
+        names: Mapping[str, Any] | None = None,
+        tasks: Mapping[str, "ResultView"] | None = None,
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._raw = raw
+        self._kind = kind
+        self._names = names
+        self._tasks = tasks
+        self.error = error
+
+    @property
+    def raw(self) -> Any:
+        """The raw result of the last successful task."""
+        return self._raw
+
+    @property
+    def kind(self) -> str:
+        """The tool kind that made it."""
+        return self._kind
+
+    @property
+    def is_tabular(self) -> bool:
+        """Whether the view indexes and iterates as rows."""
+        raw = self._raw
+        if type(raw) is not dict or not isinstance(raw.get("rows"), list):
+            return False
+        return self._kind in SQL_KINDS or "columns" in raw
+
+    def find(self, key: Any) -> Any:
+        """Find a name; the first rule that knows it wins."""
+        if self._names and key in self._names:
+            return self._names[key]
+        raw = self._raw
+        if type(raw) is dict:
+            found = raw.get(key, MISSING)
+            if found is not MISSING:
+                return found
+        if not isinstance(key, str):
+            return self._row(key)
+        for rule in (self._by_kind, self._by_task, self._by_body, self._by_earlier):
+            found = rule(key)
+            if found is not MISSING:
+                return found
+        return self._by_envelope(key)
+
+    def _row(self, key: Any) -> Any:
+        raw = self._raw
+        if type(raw) is not dict:
+            return member(raw, key)
+        return member(raw["rows"], key) if self.is_tabular else member(raw, key)
+
+    def _by_kind(self, key: str) -> Any:
+        raw = self._raw
+        if type(raw) is not dict:
+            return MISSING
+        if self._kind in CARRIERS:
+            return raw.get("body", MISSING) if key == "data" else MISSING
+        return self._by_rows(key, raw) if self.is_tabular else MISSING
+
+    def _by_rows(self, key: str, raw: dict[str, Any]) -> Any:
+        if key == "result":
+            return raw["rows"]
+        if key == "row_count":
+            return len(raw["rows"])
+        if self._kind not in SQL_KINDS:
+            return MISSING
+        if key == "commands":
+            return statements(raw)
+        match = _STATEMENT.match(key)
+        if match is None:
+            return MISSING
+        found = statements(raw)
+        index = int(match[1])
+        return found[index] if index < len(found) else MISSING
+
+    def _by_task(self, key: str) -> Any:
+        if self._tasks is None:
+            return MISSING
+        if key in self._tasks:
+            return self._tasks[key]
+        return Views(self._tasks) if key == "results" else MISSING
+
+    def _by_body(self, key: str) -> Any:
+        if self._kind in CARRIERS and type(self._raw) is dict:
+            body = self._raw.get("body")
+            if type(body) is dict:
+                return body.get(key, MISSING)
+        return MISSING
+
+    def _by_earlier(self, key: str) -> Any:
+        for task in reversed(list((self._tasks or {}).values())):
+            found = task.own(key)
+            if found is not MISSING:
+                return found
+        return MISSING
+
+    def own(self, key: str) -> Any:
+        """Find a field of this task's own raw result or body."""
+        if type(self._raw) is dict and key in self._raw:
+            return self._raw[key]
+        return self._by_body(key)
+
+    def _by_envelope(self, key: str) -> Any:
+        if key in _SELF:
+            return self
+        if key == "status":
+            if self.error is None and self._kind in CARRIERS and type(self._raw) is dict:
+                return self._raw.get("status_code", MISSING)
+            return aliases.OK if self.error is None else aliases.FAILED
+        if key == "error" and self.error is not None:
+            return self.error
+        return member(self._raw, key) if type(self._raw) is not dict else MISSING
+
+    def settled(self) -> Any:
+        """Give a scalar or a list itself; mappings stay views."""
+        return self if type(self._raw) is dict or self.error is not None else self._raw
+
+    def plain(self) -> Any:
+        """Give the finite mapping of every name, or the raw scalar or list."""
+        raw = self._raw
+        if type(raw) is not dict and self.error is None and not self._several():
+            return raw
+        found: dict[str, Any] = {}
+        if self._several():
+            for task in (self._tasks or {}).values():
+                found.update(task.raw if type(task.raw) is dict else {})
+            parts = {name: task.plain() for name, task in (self._tasks or {}).items()}
+            found.update(results=parts, **parts)
+        found.update(self._kind_names())
+        if type(raw) is dict:
+            found.update(raw)
+        if self.error is not None:
+            found = {**found, "status": "error", "error": dict(self.error)}
+        found.update(self._names or {})
+        plain: Any = forms.plain(found)
+        return plain
+
+    def _several(self) -> bool:
+        return self._tasks is not None and len(self._tasks) > 1
+
+    def _kind_names(self) -> dict[str, Any]:
+        raw = self._raw
+        if type(raw) is not dict:
+            return {}
+        if self._kind in CARRIERS and "body" in raw:
+            return {"data": raw["body"]}
+        if self._kind in SQL_KINDS and self.is_tabular:
+            found = statements(raw)
+            return {"commands": found, **{f"command_{i}": each for i, each in enumerate(found)}}
+        return {}
+
+    def known_names(self) -> Iterable[str]:
+        """List names for spelling hints."""
+        yield from self._names or ()
+        yield from self._raw if type(self._raw) is dict else ()
+        yield from self._tasks or ()
+        body = self._raw.get("body") if type(self._raw) is dict else None
+        yield from body if self._kind in CARRIERS and type(body) is dict else ()
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return self._sequence()[key]
+        found = self.find(key)
+        if found is MISSING:
+            raise KeyError(key)
+        return found
+
+    def _sequence(self) -> list[Any]:
+        rows = self._raw["rows"] if self.is_tabular else self._raw
+        if not isinstance(rows, list):
+            raise TypeError("this result is not a list of rows")
+        return rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._raw["rows"] if self.is_tabular else self.plain())
+
+    def __len__(self) -> int:
+        return len(self._raw["rows"] if self.is_tabular else self.plain())
+
+    def __contains__(self, key: object) -> bool:
+        if self.is_tabular and not isinstance(key, str):
+            return key in self._raw["rows"]
+        return self.find(key) is not MISSING
+
+    def __bool__(self) -> bool:
+        return bool(self._raw) or self.error is not None
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.plain() == forms.plain(other))
+
+    __hash__ = None  # type: ignore[assignment]  # mappings are not hashable
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+    def items(self) -> Any:
+        """List the pairs of the plain form."""
+        return self.plain().items()
+
+    def keys(self) -> Any:
+        """List the names of the plain form."""
+        return self.plain().keys()
+
+    def values(self) -> Any:
+        """List the values of the plain form."""
+        return self.plain().values()
+
+
+def statements(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the results of a SQL task's statements."""
+    listed = raw.get("commands")
+    if isinstance(listed, list):
+        return listed
+    names = ("rows", "row_count", "columns", "status", "message")
+    return [{name: raw[name] for name in names if name in raw}]
+
+
+class Views(Lookup):
+    """A namespace of views, as `results` and `steps` are."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self, views: Mapping[str, Any]) -> None:
+        self._views = views
+
+    def find(self, key: Any) -> Any:
+        """Find a view by name."""
+        return self._views.get(key, MISSING)
+
+    def plain(self) -> Any:
+        """Give every view in its plain form."""
+        return {name: forms.plain(view) for name, view in self._views.items()}
+
+    def known_names(self) -> Iterable[str]:
+        """List the names."""
+        return self._views.keys()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._views
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __str__(self) -> str:
+        return str(self.plain())
+
+
+def task_view(result: TaskResult) -> ResultView:
+    """View the result of one task."""
+    return ResultView(result.raw, kind=result.kind, names=result.names or None, error=result.error)
+
+
+def pipeline_view(result: PipelineResult, *, names: Mapping[str, Any] | None = None) -> ResultView:
+    """View the result of a pipeline: its last successful task in front of the others."""
+    tasks = {name: task_view(task) for name, task in result.tasks.items()}
+    name = result.last if result.last in result.tasks else next(reversed(result.tasks), None)
+    if name is None:
+        return ResultView({}, kind="noop", names=names, tasks=tasks)
+    front = result.tasks[name]
+    gathered = {key: item for each in result.tasks.values() for key, item in each.names.items()}
+    return ResultView(
+        front.raw,
+        kind=front.kind,
+        names={**gathered, **front.names, **(names or {})} or None,
+        tasks=tasks,
+        error=front.error,
+    )
+
+
+def loop_view(result: LoopResult, *, error: Mapping[str, Any] | None = None) -> ResultView:
+    """View the result of a loop step; `data` is its list of results."""
+    raw: dict[str, Any] = {"results": result.results, "stats": result.stats}
+    if result.fanin is not None:
+        raw["fanin"] = result.fanin
+    return ResultView(raw, kind="loop", names={"data": result.results}, error=error)

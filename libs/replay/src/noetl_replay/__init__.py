@@ -1,0 +1,1 @@
+"""What happened, as a value: state, fold, checksum."""

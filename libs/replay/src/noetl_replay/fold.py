@@ -1,0 +1,275 @@
+"""The one fold: what each event means. Planner, projector, replay and audit all use it."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.errors import MalformedMessage
+from noetl_contracts.events import (
+    Event,
+    command,
+    context,
+    event_type,
+    execution,
+    frame,
+    loop,
+    stage,
+    step,
+)
+from noetl_contracts.ids import CommandId
+from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
+from noetl_replay import fold_frames, fold_loops
+from noetl_replay.state import (
+    CommandState,
+    ExecutionState,
+    RunState,
+    StepState,
+    forget_oldest,
+    remember_rejection,
+)
+
+FOLD_VERSION = 1
+FENCED_MAX = 1024
+
+
+def fold(state: ExecutionState, envelopes: Iterable[Envelope]) -> ExecutionState:
+    """Apply a history, or the next part of it; consumes `state`.
+
+    Raises `MalformedMessage` when an envelope does not follow the one before it.
+    """
+    for envelope in envelopes:
+        state = evolve(state, envelope)
+    return state
+
+
+def evolve(state: ExecutionState, envelope: Envelope) -> ExecutionState:
+    """Apply one event; consumes `state`. Raises `MalformedMessage` for a gap or a repetition."""
+    if envelope.stream_version != state.version + 1:
+        raise MalformedMessage(
+            f"execution {state.execution_id}: version {envelope.stream_version} "
+            f"does not follow {state.version}"
+        )
+    state.version = envelope.stream_version
+    state.checksum = envelope.envelope_checksum
+    state.updated_at = envelope.event_time
+    state.last_event_id = envelope.event_id
+    state.last_event_type = event_type(envelope.event)
+    _apply(state, envelope, envelope.event)
+    return state
+
+
+def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
+    match event:
+        case (
+            execution.PlaybookInitialized()
+            | execution.PlaybookCompleted()
+            | execution.PlaybookFailed()
+            | execution.CancelRequested()
+            | execution.ExecutionCancelled()
+            | context.CtxPatched()
+        ):
+            _apply_execution(state, at, event)
+        case step.StepEnter() | step.StepExit() | step.CallDone() | step.CallError():
+            _apply_step(state, at, event)
+        case loop.LoopStarted() | loop.LoopDone() | loop.LoopFailed():
+            fold_loops.apply(state, at, event)
+        case (
+            stage.StageOpened()
+            | stage.StageClosed()
+            | frame.FrameDispatched()
+            | frame.FrameStarted()
+            | frame.FrameHeartbeat()
+            | frame.FrameAbandoned()
+            | frame.FrameCommitted()
+            | frame.FrameFailed()
+            | frame.FrameCommitRejected()
+        ):
+            fold_frames.apply(state, at, event)
+        case _:
+            _apply_command(state, at, event)
+
+
+def _apply_execution(
+    state: ExecutionState,
+    at: Envelope,
+    event: execution.PlaybookInitialized
+    | execution.PlaybookCompleted
+    | execution.PlaybookFailed
+    | execution.CancelRequested
+    | execution.ExecutionCancelled
+    | context.CtxPatched,
+) -> None:
+    match event:
+        case execution.PlaybookInitialized():
+            _initialize(state, at, event)
+        case execution.PlaybookCompleted():
+            state.result = event.result
+            _end(state, at, ExecutionStatus.COMPLETED)
+        case execution.PlaybookFailed():
+            state.failure, state.failed_step = event.error, event.step
+            _end(state, at, ExecutionStatus.FAILED)
+        case execution.CancelRequested():
+            state.cancelling_at, state.cancel_reason = at.event_time, event.reason
+        case execution.ExecutionCancelled():
+            _end(state, at, ExecutionStatus.CANCELLED)
+        case context.CtxPatched():
+            state.ctx = {**state.ctx, **event.patch}
+        case _:
+            assert_never(event)
+
+
+def _initialize(state: ExecutionState, at: Envelope, event: execution.PlaybookInitialized) -> None:
+    state.status = ExecutionStatus.RUNNING
+    state.path, state.catalog_id = event.path, event.catalog_id
+    state.catalog_version, state.playbook_digest = event.catalog_version, event.playbook_digest
+    state.workload, state.workload_ref = event.workload, event.workload_ref
+    state.ctx = dict(event.ctx)
+    state.parent_execution_id = event.parent_execution_id
+    state.started_at = at.event_time
+    state.tokens[event.entry_step] = None
+
+
+def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
+    state.status, state.ended_at = status, at.event_time
+    state.tokens.clear()
+    state.runs.clear()
+    state.commands.clear()
+    state.frames.clear()
+    state.stages.clear()
+    state.fenced.clear()
+    state.rejections.clear()
+
+
+def _apply_step(
+    state: ExecutionState,
+    at: Envelope,
+    event: step.StepEnter | step.StepExit | step.CallDone | step.CallError,
+) -> None:
+    match event:
+        case step.StepEnter():
+            state.tokens.pop(event.step, None)
+            state.activations = max(state.activations, event.activation)
+            state.runs[event.run_id] = RunState(
+                run_id=event.run_id,
+                step=event.step,
+                activation=event.activation,
+                came_from=event.came_from,
+                entered_at=at.event_time,
+            )
+            remembered = step_of(state, event.step)
+            remembered.activations += 1
+            remembered.status, remembered.run_id = RunStatus.RUNNING, event.run_id
+        case step.StepExit():
+            state.runs.pop(event.run_id, None)
+            step_of(state, event.step).status = event.status
+            state.ctx = {**state.ctx, **event.patch}
+            state.warnings += len(event.notes)
+            state.tokens.update(dict.fromkeys(event.targets, event.step))
+            if event.error is not None and state.failure is None:
+                state.failure, state.failed_step = event.error, event.step
+            if event.status is RunStatus.COMPLETED:
+                state.last_step = event.step
+        case step.CallDone() | step.CallError():
+            state.ctx = {**state.ctx, **event.patch}
+            if event.item_index is None:
+                _remember_outcome(state, event)
+            else:
+                fold_loops.count_item(state, event)
+        case _:
+            assert_never(event)
+
+
+def _remember_outcome(state: ExecutionState, event: step.CallDone | step.CallError) -> None:
+    remembered = step_of(state, event.step)
+    remembered.result = event.result
+    remembered.error = event.error if isinstance(event, step.CallError) else None
+
+
+def step_of(state: ExecutionState, name: str) -> StepState:
+    """Return what is remembered of a step, beginning it when there is nothing yet."""
+    return state.steps.setdefault(name, StepState(step=name))
+
+
+_CommandEvent = (
+    command.CommandIssued
+    | command.CommandReissued
+    | command.CommandStarted
+    | command.CommandHeartbeat
+    | command.CommandCompleted
+    | command.CommandFailed
+    | command.CommandCancelled
+    | command.CommandRejected
+)
+
+
+def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) -> None:
+    match event:
+        case command.CommandIssued():
+            _issue(state, at, event)
+        case command.CommandReissued():
+            _reissue(state, at, event)
+        case command.CommandStarted():
+            live = _touched(state, event.command_id)
+            live.status, live.worker_id = CommandStatus.RUNNING, event.worker_id
+            live.worker_locator, live.locality = event.worker_locator, event.locality
+            live.started_event_id, live.heard_at = at.event_id, at.event_time
+        case command.CommandHeartbeat():
+            _touched(state, event.command_id).heard_at = at.event_time
+        case command.CommandCompleted():
+            fold_loops.end_slot(state, at, event)
+            _settle(state, at, event.command_id, CommandStatus.COMPLETED)
+        case command.CommandFailed():
+            fold_loops.fail_slot(state, event)
+            _settle(state, at, event.command_id, CommandStatus.FAILED)
+        case command.CommandCancelled():
+            _settle(state, at, event.command_id, CommandStatus.CANCELLED)
+        case command.CommandRejected():
+            remember_rejection(state, f"{event.command_id}/{event.attempt}/{event.fact}")
+            if event.command_id in state.commands:
+                _touched(state, event.command_id).rejected += 1
+        case _:
+            assert_never(event)
+
+
+def _issue(state: ExecutionState, at: Envelope, event: command.CommandIssued) -> None:
+    state.commands[event.command_id] = state.changes.commands[event.command_id] = CommandState(
+        command_id=event.command_id,
+        run_id=event.run_id,
+        step=event.step,
+        unit=event.unit,
+        pool=event.pool,
+        lane=event.lane,
+        attempts_max=event.attempts_max,
+        stage_id=event.stage_id,
+        slot=event.slot,
+        item_index=event.item_index,
+        issued_event_id=at.event_id,
+        issued_at=at.event_time,
+        heard_at=at.event_time,
+    )
+    fold_loops.count_issue(state, at, event)
+
+
+def _reissue(state: ExecutionState, at: Envelope, event: command.CommandReissued) -> None:
+    live = _touched(state, event.command_id)
+    live.attempt, live.status = event.attempt, CommandStatus.ISSUED
+    live.heard_at, live.worker_id = at.event_time, None
+    live.losses += event.reason != command.RELEASED
+    fold_loops.count_reissue(state, event, live)
+
+
+def _touched(state: ExecutionState, command_id: CommandId) -> CommandState:
+    live = state.commands[command_id]
+    state.changes.commands[command_id] = live
+    return live
+
+
+def _settle(
+    state: ExecutionState, at: Envelope, command_id: CommandId, status: CommandStatus
+) -> None:
+    live = _touched(state, command_id)
+    live.status, live.terminal_event_id, live.completed_at = status, at.event_id, at.event_time
+    del state.commands[command_id]
+    if live.attempt > 1:
+        state.fenced[command_id] = live.attempt
+        forget_oldest(state.fenced, FENCED_MAX)

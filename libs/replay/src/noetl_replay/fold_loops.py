@@ -1,0 +1,141 @@
+"""What events mean to loops: items counted, slots taken, dried and failed."""
+
+from typing import assert_never
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import command, loop, step
+from noetl_contracts.ids import RunId
+from noetl_contracts.status import RunStatus
+from noetl_replay.state import (
+    CommandState,
+    ExecutionState,
+    LoopState,
+    SlotState,
+    StepState,
+)
+
+
+def apply(
+    state: ExecutionState,
+    at: Envelope,
+    event: loop.LoopStarted | loop.LoopDone | loop.LoopFailed,
+) -> None:
+    """Apply an event of a loop epoch."""
+    match event:
+        case loop.LoopStarted():
+            _start(state, at, event)
+        case loop.LoopDone() | loop.LoopFailed():
+            _finish(state, at, event)
+        case _:
+            assert_never(event)
+
+
+def _start(state: ExecutionState, at: Envelope, event: loop.LoopStarted) -> None:
+    started = LoopState(
+        run_id=event.run_id,
+        step=event.step,
+        mode=event.mode,
+        max_in_flight=event.max_in_flight,
+        total=event.total or 0,
+        collection=event.collection,
+        collection_ref=event.collection_ref,
+        stage_id=event.stage_id,
+        started_at=at.event_time,
+        last_event_id=at.event_id,
+    )
+    if event.stage_id is not None:
+        started.slots = [SlotState(slot=slot) for slot in range(event.max_in_flight)]
+    state.runs[event.run_id].loop = started
+    state.changes.loops[event.run_id] = started
+
+
+def _finish(state: ExecutionState, at: Envelope, event: loop.LoopDone | loop.LoopFailed) -> None:
+    state.ctx = {**state.ctx, **event.patch}
+    remembered = state.steps.setdefault(event.step, StepState(step=event.step))
+    remembered.result = event.result
+    remembered.error = event.error if isinstance(event, loop.LoopFailed) else None
+    live = touched(state, event.run_id)
+    if live is None:
+        return
+    live.is_finished, live.stats, live.last_event_id = True, event.stats, at.event_id
+    failed = isinstance(event, loop.LoopFailed)
+    live.status = RunStatus.FAILED if failed else RunStatus.COMPLETED
+    live.collection = None
+
+
+def touched(state: ExecutionState, run_id: RunId) -> LoopState | None:
+    """Return a live loop and mark it as changed; None when the epoch is over."""
+    run = state.runs.get(run_id)
+    if run is None or run.loop is None:
+        return None
+    state.changes.loops[run_id] = run.loop
+    return run.loop
+
+
+def slot_of(state: ExecutionState, run_id: RunId, slot: int | None) -> SlotState | None:
+    """Return a live slot, or None when the command is not a slot's or the epoch is over."""
+    if slot is None:
+        return None
+    live = touched(state, run_id)
+    return live.slots[slot] if live is not None else None
+
+
+def count_issue(state: ExecutionState, at: Envelope, event: command.CommandIssued) -> None:
+    """Account a new item or slot command to its loop."""
+    if event.item_index is not None and (live := touched(state, event.run_id)):
+        live.next_index = max(live.next_index, event.item_index + 1)
+        live.in_flight += 1
+        live.last_event_id = at.event_id
+    if (taken := slot_of(state, event.run_id, event.slot)) is not None:
+        live = state.runs[event.run_id].loop
+        taken.command_id, taken.is_dry = event.command_id, False
+        taken.rounds += 1
+        taken.frames_in_round = 0
+        taken.commits_floor = live.commits if live is not None else 0
+        taken.claimed_at = at.event_time
+
+
+def count_reissue(
+    state: ExecutionState, event: command.CommandReissued, lost: CommandState
+) -> None:
+    """Account a lost attempt to its loop; a slot's next claim comes after all commits so far."""
+    if (live := touched(state, event.run_id)) is None:
+        return
+    live.retried += 1
+    if lost.slot is not None:
+        taken = live.slots[lost.slot]
+        taken.frames_in_round, taken.commits_floor = 0, live.commits
+
+
+def count_item(state: ExecutionState, event: step.CallDone | step.CallError) -> None:
+    """Account a finished item to its loop."""
+    live = touched(state, event.run_id)
+    if live is None:
+        return
+    live.in_flight -= 1
+    if isinstance(event, step.CallDone):
+        live.success += 1
+        return
+    live.failed += 1
+    live.first_error = live.first_error or event.error
+
+
+def end_slot(state: ExecutionState, at: Envelope, event: command.CommandCompleted) -> None:
+    """Account a slot whose last claim found nothing."""
+    taken = slot_of(state, event.run_id, event.slot)
+    if taken is None:
+        return
+    taken.is_dry, taken.command_id, taken.claimed_at = event.is_dry, None, at.event_time
+    taken.commits_floor += taken.frames_in_round
+    taken.frames_in_round = 0
+
+
+def fail_slot(state: ExecutionState, event: command.CommandFailed) -> None:
+    """Account a slot that cannot go on: its loop is going to fail."""
+    taken = slot_of(state, event.run_id, event.slot)
+    live = touched(state, event.run_id)
+    if taken is None or live is None:
+        return
+    taken.is_dry, taken.has_failed, taken.command_id = True, True, None
+    taken.open_frame_id = None
+    live.first_error = live.first_error or event.error

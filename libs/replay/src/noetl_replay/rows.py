@@ -1,0 +1,190 @@
+"""Projection rows: what a state and its changes look like, surface by surface.
+
+The live projector writes these rows, replay recomputes them, and parity compares their checksums.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_replay.state import (
+    Changes,
+    CommandState,
+    ExecutionState,
+    FrameState,
+    LoopState,
+    StageState,
+)
+
+SURFACES = ("execution", "stage", "frame", "command", "loop", "business_object")
+
+Row = dict[str, Any]
+
+
+def execution_row(state: ExecutionState) -> Row:
+    """Show an execution."""
+    return {
+        "execution_id": state.execution_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "parent_execution_id": state.parent_execution_id,
+        "path": state.path,
+        "catalog_id": state.catalog_id,
+        "catalog_version": state.catalog_version,
+        "status": str(state.status),
+        "current_step": _current_step(state),
+        "completed_steps": sorted(
+            name for name, step in state.steps.items() if str(step.status) == "COMPLETED"
+        ),
+        "workload": codec.builtins(state.workload),
+        "variables": codec.builtins(state.ctx),
+        "error": codec.builtins(state.failure),
+        "result": codec.builtins(state.result),
+        "frames": state.frames_total,
+        "rows": state.rows_total,
+        "warnings": state.warnings,
+        "last_event_id": state.last_event_id,
+        "last_event_type": state.last_event_type,
+        "version": state.version,
+        "envelope_checksum": state.checksum,
+        "started_at": state.started_at,
+        "updated_at": state.updated_at,
+        "ended_at": state.ended_at,
+    }
+
+
+def _current_step(state: ExecutionState) -> str | None:
+    live = max(state.runs.values(), key=lambda run: run.activation, default=None)
+    return live.step if live is not None else state.last_step
+
+
+def stage_row(state: ExecutionState, stage: StageState) -> Row:
+    """Show a stage."""
+    return {
+        "execution_id": state.execution_id,
+        "stage_id": stage.stage_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "run_id": stage.run_id,
+        "step_name": stage.step,
+        "kind": str(stage.kind),
+        "status": str(stage.status),
+        "slots": stage.slots,
+        "frame_policy": stage.frame_policy,
+        "frames": stage.frames,
+        "frames_failed": stage.frames_failed,
+        "rows": stage.rows,
+        "rows_failed": stage.rows_failed,
+        "opened_event_id": stage.opened_event_id,
+        "closed_event_id": stage.closed_event_id,
+        "started_at": stage.started_at,
+        "ended_at": stage.ended_at,
+    }
+
+
+def frame_row(state: ExecutionState, frame: FrameState) -> Row:
+    """Show a frame."""
+    return {
+        "execution_id": state.execution_id,
+        "frame_id": frame.frame_id,
+        "stage_id": frame.stage_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "parent_frame_id": frame.parent_frame_id,
+        "command_id": frame.command_id,
+        "claimed_event_id": frame.claimed_event_id,
+        "terminal_event_id": frame.terminal_event_id,
+        "cursor": {
+            "slot": frame.slot,
+            "frame_index": frame.frame_index,
+            "rows_ref": codec.builtins(frame.rows_ref),
+            "metrics": frame.metrics,
+        },
+        "row_count": frame.row_count,
+        "rows_failed": frame.rows_failed,
+        "status": str(frame.status),
+        "owner_worker": frame.owner_worker,
+        "output_ref": codec.builtins(frame.output_ref),
+        "attempts": frame.attempts,
+        "created_at": frame.created_at,
+        "completed_at": frame.completed_at,
+    }
+
+
+def command_row(state: ExecutionState, command: CommandState) -> Row:
+    """Show a command."""
+    return {
+        "execution_id": state.execution_id,
+        "command_id": command.command_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "run_id": command.run_id,
+        "step_name": command.step,
+        "unit": command.unit,
+        "pool": command.pool,
+        "lane": command.lane,
+        "stage_id": command.stage_id,
+        "status": str(command.status),
+        "attempts": command.attempt,
+        "worker_id": command.worker_id,
+        "worker_locator": command.worker_locator,
+        "locality": command.locality,
+        "rejected": command.rejected,
+        "issued_event_id": command.issued_event_id,
+        "started_event_id": command.started_event_id,
+        "terminal_event_id": command.terminal_event_id,
+        "issued_at": command.issued_at,
+        "heard_at": command.heard_at,
+        "completed_at": command.completed_at,
+    }
+
+
+def loop_row(state: ExecutionState, loop: LoopState) -> Row:
+    """Show a loop epoch."""
+    return {
+        "execution_id": state.execution_id,
+        "run_id": loop.run_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "step_name": loop.step,
+        "mode": loop.mode,
+        "status": str(loop.status),
+        "stage_id": loop.stage_id,
+        "total": loop.total,
+        "done": loop.success,
+        "failed": loop.failed,
+        "in_flight": loop.in_flight,
+        "is_finished": loop.is_finished,
+        "last_event_id": loop.last_event_id,
+        "started_at": loop.started_at,
+    }
+
+
+def changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]]:
+    """Show what the taken changes touched, and the execution itself."""
+    return {
+        "execution": [execution_row(state)],
+        "stage": _each(state, changes.stages, stage_row),
+        "frame": _each(state, changes.frames, frame_row),
+        "command": _each(state, changes.commands, command_row),
+        "loop": _each(state, changes.loops, loop_row),
+        "business_object": [],
+    }
+
+
+def _each(
+    state: ExecutionState,
+    touched: Mapping[Any, Any],
+    show: Callable[[ExecutionState, Any], Row],
+) -> list[Row]:
+    return [show(state, thing) for thing in touched.values()]
+
+
+KEY_BY_SURFACE = {
+    "execution": "execution_id",
+    "stage": "stage_id",
+    "frame": "frame_id",
+    "command": "command_id",
+    "loop": "run_id",
+    "business_object": "object_id",
+}

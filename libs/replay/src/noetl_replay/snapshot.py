@@ -1,0 +1,41 @@
+"""Folds remembered at a version: accelerators that are checked before they are believed."""
+
+import msgspec
+
+from noetl_contracts import codec
+from noetl_contracts.ledger import Snapshot
+from noetl_replay import upcast
+from noetl_replay.fold import FOLD_VERSION
+from noetl_replay.state import Changes, ExecutionState
+
+
+def take(state: ExecutionState) -> Snapshot:
+    """Remember a state; what it has touched is not part of it."""
+    body = codec.encode(msgspec.structs.replace(state, changes=Changes()))
+    return Snapshot(
+        execution_id=state.execution_id,
+        version=state.version,
+        fold_version=FOLD_VERSION,
+        upcaster_digest=upcast.digest(),
+        checksum=codec.digest(body),
+        state=body,
+    )
+
+
+def restore(snapshot: Snapshot | None) -> ExecutionState | None:
+    """Return the remembered state, or None when anything about it is in doubt."""
+    if snapshot is None or not is_usable(snapshot):
+        return None
+    try:
+        return codec.decode_as(snapshot.state, ExecutionState)
+    except msgspec.DecodeError:
+        return None
+
+
+def is_usable(snapshot: Snapshot) -> bool:
+    """Tell whether this release wrote the snapshot with the same fold, and it is unchanged."""
+    return (
+        snapshot.fold_version == FOLD_VERSION
+        and snapshot.upcaster_digest == upcast.digest()
+        and codec.digest(snapshot.state) == snapshot.checksum
+    )

@@ -1,0 +1,264 @@
+"""The state of one execution: counters and open work only, never a list of finished items.
+
+A state is owned by whoever folds into it: `fold.evolve` consumes its argument and returns it
+changed, so that an event costs what it touches and not what the execution has already done.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.loop import LoopStats
+from noetl_contracts.ids import (
+    CatalogId,
+    CommandId,
+    EventId,
+    ExecutionId,
+    FrameId,
+    OrganizationId,
+    RunId,
+    StageId,
+    TenantId,
+    WorkerId,
+)
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import (
+    CommandStatus,
+    ExecutionStatus,
+    FrameStatus,
+    RunStatus,
+    StageKind,
+    StageStatus,
+)
+
+
+class CommandState(Struct, kw_only=True):
+    """A command, from its issue until it is terminal."""
+
+    command_id: CommandId
+    run_id: RunId
+    step: str
+    unit: str
+    pool: str
+    lane: str
+    attempts_max: int
+    issued_event_id: EventId
+    issued_at: datetime
+    heard_at: datetime
+    attempt: int = 1
+    losses: int = 0
+    status: CommandStatus = CommandStatus.ISSUED
+    worker_id: WorkerId | None = None
+    worker_locator: str | None = None
+    locality: dict[str, Any] = msgspec.field(default_factory=dict)
+    stage_id: StageId | None = None
+    slot: int | None = None
+    item_index: int | None = None
+    started_event_id: EventId | None = None
+    terminal_event_id: EventId | None = None
+    completed_at: datetime | None = None
+    rejected: int = 0
+
+
+class FrameState(Struct, kw_only=True):
+    """A frame, from its first dispatch until it is terminal."""
+
+    frame_id: FrameId
+    stage_id: StageId
+    command_id: CommandId
+    step: str
+    slot: int
+    frame_index: int
+    row_count: int
+    rows_ref: PayloadRef
+    claimed_event_id: EventId
+    created_at: datetime
+    fence: int = 1
+    attempts: int = 1
+    status: FrameStatus = FrameStatus.CLAIMED
+    owner_worker: WorkerId | None = None
+    parent_frame_id: FrameId | None = None
+    terminal_event_id: EventId | None = None
+    completed_at: datetime | None = None
+    rows_failed: int = 0
+    output_ref: ResultEnvelope | None = None
+    metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class StageState(Struct, kw_only=True):
+    """A stage, from opened to closed."""
+
+    stage_id: StageId
+    run_id: RunId
+    step: str
+    kind: StageKind
+    slots: int
+    frame_policy: dict[str, Any]
+    opened_event_id: EventId
+    started_at: datetime
+    status: StageStatus = StageStatus.OPEN
+    frames: int = 0
+    frames_failed: int = 0
+    rows: int = 0
+    rows_failed: int = 0
+    closed_event_id: EventId | None = None
+    ended_at: datetime | None = None
+
+
+class SlotState(Struct, kw_only=True):
+    """One of a cursor loop's slots.
+
+    `commits_floor` counts the epoch's frame commits that certainly precede the slot's latest
+    claim: the drain rule compares it with all commits.
+    """
+
+    slot: int
+    command_id: CommandId | None = None
+    rounds: int = 0
+    is_dry: bool = False
+    has_failed: bool = False
+    next_index: int = 0
+    open_frame_id: FrameId | None = None
+    commits_floor: int = 0
+    frames_in_round: int = 0
+    claimed_at: datetime | None = None
+
+
+class LoopState(Struct, kw_only=True):
+    """One epoch of a loop: counters, and slots for a cursor."""
+
+    run_id: RunId
+    step: str
+    mode: str
+    max_in_flight: int
+    started_at: datetime
+    total: int = 0
+    next_index: int = 0
+    in_flight: int = 0
+    success: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    commits: int = 0
+    is_finished: bool = False
+    is_stopping: bool = False
+    first_error: ErrorObject | None = None
+    collection: list[Any] | None = None
+    collection_ref: PayloadRef | None = None
+    stage_id: StageId | None = None
+    slots: list[SlotState] = msgspec.field(default_factory=list)
+    status: RunStatus = RunStatus.RUNNING
+    stats: LoopStats | None = None
+    last_event_id: EventId | None = None
+
+
+class RunState(Struct, kw_only=True):
+    """A live activation of a step."""
+
+    run_id: RunId
+    step: str
+    activation: int
+    entered_at: datetime
+    came_from: str | None = None
+    loop: LoopState | None = None
+    failure: ErrorObject | None = None
+
+
+class StepState(Struct, kw_only=True):
+    """What is remembered of a step across its activations: the latest outcome."""
+
+    step: str
+    activations: int = 0
+    status: RunStatus = RunStatus.PENDING
+    run_id: RunId | None = None
+    result: ResultEnvelope | None = None
+    error: ErrorObject | None = None
+
+
+class Changes(Struct, kw_only=True):
+    """What events have touched since the last taking, terminal things included."""
+
+    frames: dict[FrameId, FrameState] = msgspec.field(default_factory=dict)
+    stages: dict[StageId, StageState] = msgspec.field(default_factory=dict)
+    commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
+    loops: dict[RunId, LoopState] = msgspec.field(default_factory=dict)
+
+
+class ExecutionState(Struct, kw_only=True):
+    """Everything that is needed to decide what an execution does next."""
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    version: int = 0
+    checksum: str = ""
+    status: ExecutionStatus = ExecutionStatus.PENDING
+    path: str = ""
+    catalog_id: CatalogId = CatalogId("")
+    catalog_version: int = 0
+    playbook_digest: str = ""
+    parent_execution_id: ExecutionId | None = None
+    workload: dict[str, Any] = msgspec.field(default_factory=dict)
+    workload_ref: PayloadRef | None = None
+    ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    activations: int = 0
+    steps: dict[str, StepState] = msgspec.field(default_factory=dict)
+    runs: dict[RunId, RunState] = msgspec.field(default_factory=dict)
+    tokens: dict[str, str | None] = msgspec.field(default_factory=dict)
+    commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
+    frames: dict[FrameId, FrameState] = msgspec.field(default_factory=dict)
+    stages: dict[StageId, StageState] = msgspec.field(default_factory=dict)
+    fenced: dict[CommandId, int] = msgspec.field(default_factory=dict)
+    rejections: dict[str, None] = msgspec.field(default_factory=dict)
+    failure: ErrorObject | None = None
+    failed_step: str | None = None
+    result: ResultEnvelope | None = None
+    last_step: str | None = None
+    last_event_id: EventId | None = None
+    last_event_type: str | None = None
+    warnings: int = 0
+    frames_total: int = 0
+    rows_total: int = 0
+    started_at: datetime | None = None
+    updated_at: datetime | None = None
+    cancelling_at: datetime | None = None
+    cancel_reason: str | None = None
+    ended_at: datetime | None = None
+    changes: Changes = msgspec.field(default_factory=Changes)
+
+    def is_terminal(self) -> bool:
+        """Tell whether nothing can change any more."""
+        return self.ended_at is not None
+
+
+def empty(
+    execution_id: ExecutionId, tenant_id: TenantId, organization_id: OrganizationId
+) -> ExecutionState:
+    """Return the state before the first event."""
+    return ExecutionState(
+        execution_id=execution_id, tenant_id=tenant_id, organization_id=organization_id
+    )
+
+
+def take_changes(state: ExecutionState) -> Changes:
+    """Hand over what was touched since the last taking, and forget it."""
+    taken, state.changes = state.changes, Changes()
+    return taken
+
+
+REJECTIONS_MAX = 1024
+
+
+def remember_rejection(state: ExecutionState, key: str) -> None:
+    """Keep a rejection's key for as long as its repetition is likely."""
+    state.rejections[key] = None
+    forget_oldest(state.rejections, REJECTIONS_MAX)
+
+
+def forget_oldest(kept: dict[Any, Any], entries_max: int) -> None:
+    """Bound a mapping by dropping what was put first."""
+    while len(kept) > entries_max:
+        del kept[next(iter(kept))]

@@ -1,0 +1,1 @@
+"""The sole routing authority; the HTTP API."""

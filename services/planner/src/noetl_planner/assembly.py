@@ -1,0 +1,173 @@
+"""Puts the planner together from ports: what `__main__` and the one-process run both use."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_chassis.identity import Snowflake
+from noetl_chassis.lifecycle import Process
+from noetl_chassis.loop import Pulse
+from noetl_chassis.sealing import Sealer
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.ledger import ShardFence
+from noetl_messaging import topology
+from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
+from noetl_planner.domain.draft import Limits
+from noetl_planner.http import server
+from noetl_planner.http.app import create_app
+from noetl_planner.http.services import ApiServices
+from noetl_planner.service import Bounds, ShardPlanner, Shared
+from noetl_planner.settings import Settings
+from noetl_planner.shell import running
+from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.publishing import Publishing
+from noetl_planner.shell.shards import ShardOwner
+from noetl_planner.shell.states import LoadedPayloads, Programs, States
+from noetl_storage.ports import (
+    Catalog,
+    Credentials,
+    Instances,
+    LedgerReader,
+    LedgerWriter,
+    OutboxDrain,
+    Payloads,
+    Projections,
+    Requests,
+    ShardLeases,
+    Snapshots,
+)
+
+
+class Ledger(LedgerReader, LedgerWriter, Protocol):
+    """The planner both reads and appends."""
+
+
+class Adapters(Struct, frozen=True, kw_only=True):
+    """Every port that the planner is handed; the API alone may read projections."""
+
+    ledger: Ledger
+    requests: Requests
+    outbox: OutboxDrain
+    shards: ShardLeases
+    instances: Instances
+    projections: Projections
+    snapshots: Snapshots
+    catalog: Catalog
+    credentials: Credentials
+    payloads: Payloads
+    publisher: Publisher
+    consumer: Callable[..., Consumer]
+    dead_letters: DeadLetters
+    hints: Hints
+    clock: Clock
+    snowflake: Snowflake
+
+
+def limits(config: Settings) -> Limits:
+    """Read the deployment's bounds from the settings."""
+    return Limits(
+        activations_max=config.activations_max,
+        items_max=config.items_max,
+        cancel_grace_s=config.cancel_grace_s,
+        command_lease_s=config.command_lease_s,
+        command_heartbeat_s=config.command_heartbeat_s,
+        step_attempts_max=config.step_attempts_max,
+    )
+
+
+def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
+    """Build what all shards of one process use together."""
+    return Shared(
+        ledger=adapters.ledger,
+        payloads=adapters.payloads,
+        programs=Programs(adapters.catalog),
+        loaded=LoadedPayloads(adapters.payloads, bytes_max=config.payload_cache_bytes),
+        collector=Collector(ledger=adapters.ledger, payloads=adapters.payloads),
+        publishing=Publishing(
+            publisher=adapters.publisher, outbox=adapters.outbox, hints=adapters.hints
+        ),
+        dead_letters=adapters.dead_letters,
+        hints=adapters.hints,
+        clock=adapters.clock,
+        snowflake=adapters.snowflake,
+        limits=limits(config),
+        bounds=Bounds(
+            messages_max=config.batch_messages_max,
+            fetch_wait_s=config.fetch_wait_s,
+            publish_lease_s=config.publish_lease_s,
+            shard_count=config.shard_count,
+        ),
+        producer=producer,
+    )
+
+
+def shard_planner(
+    fence: ShardFence, adapters: Adapters, together: Shared, config: Settings
+) -> ShardPlanner:
+    """Build the planner of one shard."""
+    return ShardPlanner(
+        fence=fence,
+        consumer=adapters.consumer(name=topology.planner_consumer(fence.shard)),
+        states=States(
+            ledger=adapters.ledger, snapshots=adapters.snapshots, states_max=config.states_max
+        ),
+        shared=together,
+    )
+
+
+def api_services(
+    adapters: Adapters, config: Settings, process: Process, stop: asyncio.Event
+) -> ApiServices:
+    """Choose what the HTTP rooms may touch."""
+    return ApiServices(
+        requests=adapters.requests,
+        projections=adapters.projections,
+        ledger=adapters.ledger,
+        catalog=adapters.catalog,
+        credentials=adapters.credentials,
+        payloads=adapters.payloads,
+        hints=adapters.hints,
+        clock=adapters.clock,
+        mint=adapters.snowflake.next_id,
+        sealer=Sealer(config.secret_key),
+        shard_count=config.shard_count,
+        tenant_id=TenantId(config.tenant_id),
+        organization_id=OrganizationId(config.organization_id),
+        list_problems=process.health.list_problems,
+        stop=stop,
+    )
+
+
+async def run(adapters: Adapters, config: Settings, process: Process) -> None:
+    """Run the planner and its HTTP doors until told to stop."""
+    together = shared(adapters, config, producer=process.instance)
+    pulse = Pulse("shards", stale_s=config.shard_lease_s * 3)
+    process.health.add("shards", pulse.check)
+    owner = ShardOwner(
+        leases=adapters.shards,
+        instances=adapters.instances,
+        owner=process.instance,
+        lease_s=config.shard_lease_s,
+        shard_count=config.shard_count,
+        open_shard=lambda fence: shard_planner(fence, adapters, together, config).turn,
+    )
+
+    async def open_doors(stop: asyncio.Event) -> None:
+        await server.serve(
+            create_app(api_services(adapters, config, process, stop)),
+            host=config.http_host,
+            port=config.http_port,
+            stop=stop,
+        )
+
+    await running.run(
+        owner=owner,
+        publishing=together.publishing,
+        doors=open_doors,
+        renewal_s=config.shard_renewal_s,
+        pulse=pulse,
+        stop=process.stop,
+    )

@@ -1,0 +1,1 @@
+"""What the planner decides: pure functions of a state, a fact, a playbook and a time."""

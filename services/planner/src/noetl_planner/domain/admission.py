@@ -1,0 +1,36 @@
+"""Whether an activation may run."""
+
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.status import RunStatus
+from noetl_planner.domain import evaluation
+from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Outcome
+from noetl_replay.state import RunState
+
+
+def admit(draft: Draft, run: RunState) -> Outcome | None:
+    """Return None to let the activation run, else how it ends without having run."""
+    policy = draft.program.steps[run.step].spec.policy.admit
+    if policy is None:
+        return None
+    names = evaluation.scope(draft, output=_activator(draft, run))
+    allowed = not policy.rules[-1].then.allow
+    for rule in policy.rules:
+        if rule.when is None or evaluation.holds(
+            rule.when, names, step=run.step, field="spec.policy.admit"
+        ):
+            allowed = rule.then.allow
+            break
+    if allowed:
+        return None
+    if policy.on_deny == "skip":
+        return Outcome(status=RunStatus.SKIPPED)
+    return Outcome(
+        status=RunStatus.FAILED,
+        error=ErrorObject(kind="policy", code="POLICY", step=run.step, message="not admitted"),
+    )
+
+
+def _activator(draft: Draft, run: RunState) -> object:
+    activator = draft.state.steps.get(run.came_from) if run.came_from is not None else None
+    return evaluation.output(draft, activator) if activator is not None else None

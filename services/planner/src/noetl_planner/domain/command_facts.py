@@ -1,0 +1,250 @@
+"""Facts about commands: taken, heard of, ended, lost."""
+
+from typing import assert_never
+
+from noetl_contracts import facts
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import command, frame, step
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
+from noetl_planner.domain import cancelling, cursors, fences, flow, issuing, items
+from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Outcome
+from noetl_replay.state import CommandState, FrameState
+
+# A slot that makes no progress at all is lost this often before its loop gives it up.
+SLOT_LOSSES_MAX = 10
+
+
+def note(
+    draft: Draft, fact: facts.CommandStarted | facts.CommandHeartbeat | facts.CommandStopped
+) -> None:
+    """Record that a worker took, holds, or stopped a command."""
+    kind = str(fact.__struct_config__.tag)
+    live = fences.live_command(
+        draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
+    )
+    if live is None:
+        return
+    match fact:
+        case facts.CommandStarted():
+            if live.status is CommandStatus.ISSUED:
+                draft.emit(
+                    command.CommandStarted(
+                        command_id=live.command_id,
+                        run_id=live.run_id,
+                        step=live.step,
+                        attempt=live.attempt,
+                        worker_id=fact.worker_id,
+                        worker_locator=fact.worker_locator,
+                        locality=fact.locality,
+                        stage_id=live.stage_id,
+                    )
+                )
+        case facts.CommandHeartbeat():
+            draft.emit(
+                command.CommandHeartbeat(
+                    command_id=live.command_id,
+                    run_id=live.run_id,
+                    step=live.step,
+                    attempt=live.attempt,
+                    worker_id=fact.worker_id,
+                    stage_id=live.stage_id,
+                )
+            )
+        case facts.CommandStopped():
+            _stopped(draft, live)
+        case _:
+            assert_never(fact)
+
+
+def _stopped(draft: Draft, live: CommandState) -> None:
+    if draft.state.cancelling_at is None:
+        return
+    draft.emit(
+        command.CommandCancelled(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            reason="execution cancelled",
+            stage_id=live.stage_id,
+        )
+    )
+    cancelling.settle(draft)
+
+
+def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> None:
+    """Accept the outcome of a step or item, or the failure of a slot."""
+    kind = str(fact.__struct_config__.tag)
+    live = fences.live_command(
+        draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
+    )
+    if live is None:
+        return
+    if isinstance(fact, facts.CommandFailed):
+        fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
+        return
+    draft.emit(
+        command.CommandCompleted(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            worker_id=fact.worker_id,
+            metrics=fact.metrics,
+        )
+    )
+    draft.emit(
+        step.CallDone(
+            step=live.step,
+            run_id=live.run_id,
+            command_id=live.command_id,
+            result=fact.result,
+            patch=fact.patch,
+            item_index=live.item_index,
+        )
+    )
+    _progress(draft, live, Outcome(status=RunStatus.COMPLETED))
+
+
+def fail(
+    draft: Draft,
+    live: CommandState,
+    error: ErrorObject,
+    *,
+    worker_id: WorkerId | None,
+    fact: facts.CommandFailed | None = None,
+) -> None:
+    """End a command as failed, and go on from there."""
+    draft.emit(
+        command.CommandFailed(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            error=error,
+            worker_id=worker_id,
+            stage_id=live.stage_id,
+            slot=live.slot,
+        )
+    )
+    if live.slot is None:
+        draft.emit(
+            step.CallError(
+                step=live.step,
+                run_id=live.run_id,
+                command_id=live.command_id,
+                error=error,
+                result=fact.result if fact is not None else None,
+                patch=fact.patch if fact is not None else {},
+                item_index=live.item_index,
+            )
+        )
+    _progress(draft, live, Outcome(status=RunStatus.FAILED, error=error))
+
+
+def _progress(draft: Draft, live: CommandState, ended: Outcome) -> None:
+    run = draft.state.runs.get(live.run_id)
+    if run is None or draft.state.cancelling_at is not None:
+        cancelling.settle(draft)
+        return
+    outcome: Outcome | None = ended
+    if live.slot is not None:
+        outcome = cursors.look_again(draft, run)
+    elif live.item_index is not None:
+        outcome = items.go_on(draft, run)
+    if outcome is not None:
+        flow.end_run(draft, run, outcome.status, error=outcome.error)
+        flow.advance(draft)
+
+
+def collect(draft: Draft, fact: facts.ItemsCollected) -> None:
+    """Accept the gathered results of a loop; an epoch that is over stays over."""
+    run = next((one for one in draft.state.runs.values() if one.run_id == fact.run_id), None)
+    if run is None or run.loop is None or run.loop.is_finished:
+        return
+    outcome = items.collected(draft, run, fact)
+    flow.end_run(draft, run, outcome.status, error=outcome.error)
+    flow.advance(draft)
+
+
+def lose(draft: Draft, fact: facts.CommandLost) -> None:
+    """Send a lost command again, or end it when its attempts are used up."""
+    live = draft.state.commands.get(fact.command_id)
+    if live is None or live.attempt != fact.attempt:
+        return
+    if draft.state.cancelling_at is not None:
+        _stopped(draft, live)
+        return
+    if live.slot is not None:
+        _lose_slot(draft, live, fact)
+        return
+    if not fact.is_release and live.losses + 1 >= live.attempts_max:
+        fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
+        return
+    issuing.reissue(draft, live, _reason(fact))
+
+
+def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> None:
+    run = draft.state.runs[live.run_id]
+    loop, stage = cursors.parts(draft, run)
+    slot = loop.slots[live.slot or 0]
+    open_frame = draft.state.frames.get(slot.open_frame_id) if slot.open_frame_id else None
+    if not fact.is_release and live.losses + 1 >= max(live.attempts_max, SLOT_LOSSES_MAX):
+        fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
+        return
+    if open_frame is not None and open_frame.status is not FrameStatus.ABANDONED:
+        _abandon(draft, open_frame, _reason(fact), cursors.attempts_max(stage))
+    issuing.reissue(draft, live, _reason(fact))
+
+
+def _abandon(draft: Draft, open_frame: FrameState, reason: str, attempts_max: int) -> None:
+    draft.emit(
+        frame.FrameAbandoned(
+            frame_id=open_frame.frame_id,
+            stage_id=open_frame.stage_id,
+            step=open_frame.step,
+            attempt=open_frame.attempts,
+            reason=reason,
+            previous_owner=open_frame.owner_worker,
+        )
+    )
+    if open_frame.attempts < attempts_max:
+        return
+    error = ErrorObject(
+        kind="frame_attempts_exhausted",
+        code="FRAME_ATTEMPTS_EXHAUSTED",
+        step=open_frame.step,
+        attempt=open_frame.attempts,
+        message=f"frame {open_frame.frame_id} of step {open_frame.step!r} was dispatched "
+        f"{open_frame.attempts} times and lost each time: {reason}",
+    )
+    draft.emit(
+        frame.FrameFailed(
+            frame_id=open_frame.frame_id,
+            stage_id=open_frame.stage_id,
+            step=open_frame.step,
+            slot=open_frame.slot,
+            frame_index=open_frame.frame_index,
+            attempt=open_frame.attempts,
+            row_count=open_frame.row_count,
+            rows_failed=open_frame.row_count,
+            error=error,
+        )
+    )
+
+
+def _reason(fact: facts.CommandLost) -> str:
+    return command.RELEASED if fact.is_release else fact.reason
+
+
+def _worker_lost(live: CommandState, reason: str) -> ErrorObject:
+    return ErrorObject(
+        kind="worker_lost",
+        code="WORKER_LOST",
+        step=live.step,
+        attempt=live.attempt,
+        message=f"step {live.step!r} ({live.unit}) was dispatched {live.attempt} times "
+        f"and lost each time: {reason}",
+    )

@@ -1,0 +1,62 @@
+"""State and facts in, events out: the planner's whole judgement."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from noetl_contracts import facts
+from noetl_planner.domain import (
+    cancelling,
+    command_facts,
+    dispatch,
+    frame_facts,
+    starting,
+    timers,
+)
+from noetl_planner.domain.draft import Decision, Draft
+
+
+def decide(draft: Draft, asked: Iterable[facts.Fact]) -> Decision:
+    """Accept or reject facts in turn; each sees what the ones before it have changed.
+
+    Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold; the
+    draft and its state are spoiled then.
+    """
+    for fact in asked:
+        if not draft.state.is_terminal():
+            _decide_one(draft, fact)
+    state = draft.state
+    sent = [state.commands[command] for command in draft.to_send if command in state.commands]
+    return Decision(
+        commands=[dispatch.message(draft, live) for live in sent],
+        envelopes=draft.envelopes,
+        payloads=draft.payloads,
+        to_stop=list(draft.to_stop),
+        to_collect=list(draft.to_collect),
+        wake_at=timers.wake_at(draft),
+    )
+
+
+def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm per fact
+    match fact:
+        case facts.ExecutionRequested():
+            starting.start(draft, fact)
+        case facts.CancelRequested():
+            cancelling.begin(draft, fact)
+        case facts.CommandStarted() | facts.CommandHeartbeat() | facts.CommandStopped():
+            command_facts.note(draft, fact)
+        case facts.CommandCompleted() | facts.CommandFailed():
+            command_facts.end(draft, fact)
+        case facts.CommandLost():
+            command_facts.lose(draft, fact)
+        case facts.FrameOpened():
+            frame_facts.open_frame(draft, fact)
+        case facts.FrameClosed():
+            frame_facts.close_frame(draft, fact)
+        case facts.SlotDry():
+            frame_facts.dry_slot(draft, fact)
+        case facts.ItemsCollected():
+            command_facts.collect(draft, fact)
+        case facts.TimerDue():
+            timers.ring(draft)
+        case _:
+            assert_never(fact)

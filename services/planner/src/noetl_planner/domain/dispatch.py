@@ -1,0 +1,120 @@
+"""From a live command to the message that a worker can execute without asking anyone."""
+
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.commands import (
+    COMMAND_BYTES_MAX,
+    Command,
+    ItemWork,
+    OpenFrame,
+    Slice,
+    SlotWork,
+    StepResult,
+    StepWork,
+    Work,
+)
+from noetl_contracts.status import RunStatus
+from noetl_planner.domain.draft import Draft
+from noetl_replay.state import CommandState, ExecutionState, RunState
+
+# Names that reach every step's result at once.
+_ALL_STEPS = frozenset({"steps", "context"})
+_PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
+
+
+def message(draft: Draft, live: CommandState) -> Command:
+    """Build the command; parts too large for a message become payloads of the draft."""
+    state, run = draft.state, draft.state.runs[live.run_id]
+    definition = draft.program.definition(live.step)
+    is_large = draft.program.definition_bytes(live.step) > _PARTS_BYTES_MAX
+    policy = _policy(state, run)
+    lease_s = float(policy.get("lease_seconds", draft.limits.command_lease_s))
+    return Command(
+        command_id=live.command_id,
+        execution_id=state.execution_id,
+        tenant_id=state.tenant_id,
+        organization_id=state.organization_id,
+        run_id=live.run_id,
+        activation=run.activation,
+        step=live.step,
+        attempt=live.attempt,
+        pool=live.pool,
+        lane=live.lane,
+        lease_s=lease_s,
+        heartbeat_s=min(
+            float(policy.get("heartbeat_seconds", draft.limits.command_heartbeat_s)), lease_s / 3
+        ),
+        definition=None if is_large else definition,
+        definition_ref=draft.keep(definition) if is_large else None,
+        work=_work(draft, run, live, policy),
+        slice=_slice(draft, run),
+        defaults=codec.builtins(draft.program.playbook.executor.spec.policy.defaults),
+        catalog_id=state.catalog_id,
+        parent_execution_id=state.parent_execution_id,
+    )
+
+
+def _policy(state: ExecutionState, run: RunState) -> dict[str, Any]:
+    if run.loop is None or run.loop.stage_id is None:
+        return {}
+    return state.stages[run.loop.stage_id].frame_policy
+
+
+def _work(draft: Draft, run: RunState, live: CommandState, policy: dict[str, Any]) -> Work:
+    if live.item_index is not None and run.loop is not None:
+        inline = run.loop.collection
+        return ItemWork(
+            index=live.item_index,
+            total=run.loop.total,
+            item=inline[live.item_index] if inline is not None else None,
+            collection_ref=run.loop.collection_ref,
+        )
+    if live.slot is not None and run.loop is not None and live.stage_id is not None:
+        slot = run.loop.slots[live.slot]
+        return SlotWork(
+            stage_id=live.stage_id,
+            slot=slot.slot,
+            next_index=slot.next_index,
+            open_frame=_open_frame(draft.state, slot.open_frame_id),
+            frame=policy,
+        )
+    return StepWork()
+
+
+def _open_frame(state: ExecutionState, frame_id: Any) -> OpenFrame | None:
+    opened = state.frames.get(frame_id)
+    if opened is None:
+        return None
+    return OpenFrame(
+        frame_id=opened.frame_id,
+        frame_index=opened.frame_index,
+        rows_ref=opened.rows_ref,
+        row_count=opened.row_count,
+        dispatches=opened.attempts,
+        parent_frame_id=opened.parent_frame_id,
+    )
+
+
+def _slice(draft: Draft, run: RunState) -> Slice:
+    state = draft.state
+    mentioned = draft.program.names(run.step)
+    takes_all = bool(mentioned & _ALL_STEPS)
+    steps = {
+        name: StepResult(
+            status="error" if step.status is RunStatus.FAILED else "ok",
+            result=step.result,
+            error=codec.builtins(step.error) if step.error is not None else None,
+        )
+        for name, step in state.steps.items()
+        if (takes_all or name in mentioned or name == run.came_from)
+        and (step.result is not None or step.error is not None)
+    }
+    is_large = len(codec.encode(state.workload)) > _PARTS_BYTES_MAX
+    return Slice(
+        workload={} if is_large else state.workload,
+        workload_ref=draft.keep(state.workload) if is_large else state.workload_ref,
+        ctx=state.ctx,
+        steps=steps,
+        came_from=run.came_from,
+    )

@@ -1,0 +1,126 @@
+"""A decision in the making: the state as it will be, and the events that make it so."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec, locators
+from noetl_contracts.commands import Command
+from noetl_contracts.envelope import SCHEMA_VERSION, Envelope, aggregate_of, schema_name, seal
+from noetl_contracts.events import Event
+from noetl_contracts.ids import CommandId, EventId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_planner.domain.keys import key_of
+from noetl_planner.domain.program import Program
+from noetl_replay.fold import evolve
+from noetl_replay.state import ExecutionState
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """What a decision may not find out for itself: the time, and where identities come from."""
+
+    now: datetime
+    producer: str
+    next_event_id: Callable[[], EventId]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds that the deployment sets."""
+
+    activations_max: int = 100_000
+    items_max: int = 100_000
+    in_flight_max: int = 10_000
+    cancel_grace_s: float = 30.0
+    command_lease_s: float = 30.0
+    command_heartbeat_s: float = 10.0
+    step_attempts_max: int = 3
+
+
+class Draft:
+    """Collects events, and folds each into the state as it is emitted.
+
+    `loaded` maps the digest of a payload to its value: what a template needs and is not there is
+    asked for by `PayloadNeeded`, and the decision is made again with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: ExecutionState,
+        program: Program,
+        stamp: Stamp,
+        limits: Limits,
+        loaded: Mapping[str, Any],
+        causation_id: str | None = None,
+    ) -> None:
+        self.state = state
+        self.program = program
+        self.now = stamp.now
+        self.limits = limits
+        self.loaded = loaded
+        self.envelopes: list[Envelope] = []
+        self.payloads: dict[str, bytes] = {}
+        self.to_send: dict[CommandId, None] = {}
+        self.to_stop: dict[CommandId, None] = {}
+        self.to_collect: dict[str, None] = {}
+        self._stamp = stamp
+        self._causation_id = causation_id
+
+    def emit(self, event: Event) -> Envelope:
+        """Append an event to the decision and fold it into the state."""
+        state = self.state
+        kind, aggregate = aggregate_of(state.execution_id, event)
+        envelope = Envelope(
+            event_id=self._stamp.next_event_id(),
+            tenant_id=state.tenant_id,
+            organization_id=state.organization_id,
+            execution_id=state.execution_id,
+            stream_id=f"execution/{state.execution_id}",
+            stream_version=state.version + 1,
+            aggregate_id=aggregate,
+            aggregate_type=kind,
+            schema_name=schema_name(event),
+            schema_version=SCHEMA_VERSION,
+            event_time=self.now,
+            producer=self._stamp.producer,
+            event=event,
+            causation_id=self._causation_id,
+            correlation_id=state.execution_id,
+            idempotency_key=key_of(event),
+        )
+        sealed = seal(envelope, state.checksum)
+        self.state = evolve(state, sealed)
+        self.envelopes.append(sealed)
+        return sealed
+
+    def keep(self, value: Any) -> PayloadRef:
+        """Refer to a value that the shell must store before the events are appended."""
+        data = codec.canonical(value)
+        digest = codec.digest(data)
+        self.payloads[digest] = data
+        return PayloadRef(
+            uri=locators.payload(self.state.tenant_id, self.state.organization_id, digest),
+            sha256=digest,
+            media_type=JSON_MEDIA_TYPE,
+            payload_bytes=len(data),
+            row_count=len(value) if isinstance(value, list) else None,
+        )
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What a batch of facts led to.
+
+    `payloads` are stored before the append; `commands` are sent with it; for `to_collect` the
+    shell gathers item results afterwards; `to_stop` are worth a hint to their workers; `wake_at`
+    is when the execution wants to be looked at again.
+    """
+
+    envelopes: list[Envelope]
+    payloads: dict[str, bytes] = msgspec.field(default_factory=dict)
+    commands: list[Command] = msgspec.field(default_factory=list)
+    to_stop: list[CommandId] = msgspec.field(default_factory=list)
+    to_collect: list[str] = msgspec.field(default_factory=list)
+    wake_at: datetime | None = None

@@ -1,0 +1,164 @@
+"""Templates on the control plane: what they may see, and how their errors become the step's."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+from uuid import UUID
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import RunStatus
+from noetl_planner.domain.draft import Draft
+from noetl_playbook import carried
+from noetl_playbook.canonical import Expression
+from noetl_playbook.envelope import Output
+from noetl_playbook.expressions import (
+    TemplateError,
+    compile_condition,
+    compile_value,
+    located,
+)
+from noetl_playbook.results import LoopResult
+from noetl_playbook.scope import Clockwork, Parts, Scope, last_name
+from noetl_playbook.views import Views
+from noetl_replay.state import StepState
+
+
+class Refusal(Exception):  # noqa: N818 - the playbook is refused, nothing went wrong here
+    """The playbook asks for something that cannot be done: the step fails with `error`."""
+
+    def __init__(self, error: ErrorObject) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+    @classmethod
+    def of(cls, kind: str, step: str, message: str) -> Self:
+        """Name the step, the kind and the way out."""
+        return cls(ErrorObject(kind=kind, code=kind.upper(), step=step, message=message))
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How an activation ended."""
+
+    status: RunStatus
+    error: ErrorObject | None = None
+
+
+class StepViews(Mapping[str, Any]):
+    """The latest result of every step that has run, shown when it is named."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._shown: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._shown:
+            if name not in self:
+                raise KeyError(name)
+            self._shown[name] = view(self._draft, self._draft.state.steps[name])
+        return self._shown[name]
+
+    def __contains__(self, name: object) -> bool:
+        step = self._draft.state.steps.get(name) if isinstance(name, str) else None
+        return step is not None and (step.result is not None or step.error is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._draft.state.steps if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def view(draft: Draft, step: StepState) -> Any:
+    """Show a step's latest result."""
+    return carried.view(
+        step.result,
+        execution_id=draft.state.execution_id,
+        step=step.step,
+        run=step.run_id or "",
+        find=carried.found_in(draft.loaded),
+        error=codec.builtins(step.error) if step.error is not None else None,
+    )
+
+
+def output(draft: Draft, step: StepState, error: ErrorObject | None = None) -> Output:
+    """Show how a step's latest run ended, as `output`."""
+    failure = error or step.error
+    return Output(view(draft, step), error=codec.builtins(failure) if failure is not None else None)
+
+
+def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any) -> Scope:
+    """Build what a control-plane template may name.
+
+    `patch` is laid over `ctx`; `bound` are `output`, `event`, `fanin` and their like.
+    """
+    state = draft.state
+    steps = StepViews(draft)
+    ctx = {**state.ctx, **patch} if patch else state.ctx
+    fixed = {
+        "workload": state.workload,
+        "ctx": ctx,
+        "steps": Views(steps),
+        **base_names(draft),
+        **bound,
+    }
+    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=state.workload))
+
+
+def base_names(draft: Draft) -> dict[str, Any]:
+    """Give the names that are the same everywhere in an execution."""
+    execution_id = draft.state.execution_id
+    return {
+        "execution_id": execution_id,
+        "catalog_id": draft.program.catalog_id,
+        "job": {"uuid": execution_id, "execution_id": execution_id},
+        "env": {},
+        last_name("parent_execution_id"): draft.state.parent_execution_id,
+        last_name("payload"): draft.state.workload,
+        **Clockwork(now=lambda: draft.now, new_uuid=lambda: _uuid(draft)).names(),
+    }
+
+
+def _uuid(draft: Draft) -> str:
+    """Derive an identity from the decision's place: deciding again gives the same one."""
+    seed = f"{draft.state.execution_id}/{draft.state.version}/{len(draft.envelopes)}"
+    return str(UUID(bytes=codec.digest_bytes(seed.encode())[:16], version=4))
+
+
+def render(value: Any, names: Scope, *, step: str, field: str) -> Any:
+    """Render a value; a template error refuses the step, naming the field and expression."""
+    try:
+        return compile_value(value).render(names)
+    except TemplateError as error:
+        raise _refused(error, step, field) from error
+
+
+def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool:
+    """Evaluate a condition; undefined is false."""
+    try:
+        return compile_condition(condition).holds(names)
+    except TemplateError as error:
+        raise _refused(error, step, field) from error
+
+
+def number(value: Any, *, step: str, field: str, least: int, most: int) -> int:
+    """Admit a rendered number within its bounds."""
+    try:
+        found = int(value)
+    except (TypeError, ValueError) as error:
+        raise Refusal.of("validation", step, f"{field}: {value!r} is not a number") from error
+    if not least <= found <= most:
+        raise Refusal.of("validation", step, f"{field}: {found} is not within {least} and {most}")
+    return found
+
+
+def loop_result(results: list[Any], stats: dict[str, Any]) -> ResultEnvelope:
+    """Carry a small loop result."""
+    kept = LoopResult(results=results, stats=stats)
+    return ResultEnvelope(status="ok", context=carried.inline(kept))
+
+
+def _refused(error: TemplateError, step: str, field: str) -> Refusal:
+    return Refusal.of("template", step, located(error, step=step, field=field))

@@ -1,0 +1,241 @@
+"""Facts about frames: opened, closed, and slots that ran dry."""
+
+from noetl_contracts import facts
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import command, frame
+from noetl_contracts.status import CommandStatus
+from noetl_planner.domain import cancelling, command_facts, cursors, fences, flow
+from noetl_planner.domain.draft import Draft
+from noetl_replay.state import CommandState, FrameState, SlotState
+
+GAP = "an earlier report of this slot was lost"
+
+
+def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
+    """Accept a recorded window of rows; a gap in the slot's frames means that facts were lost."""
+    live = _live(draft, fact)
+    slot = _slot(draft, live) if live is not None else None
+    if live is None or slot is None or _is_repeated(draft, slot, fact):
+        return
+    if slot.open_frame_id not in {None, fact.frame_id} or fact.frame_index != slot.next_index:
+        _resume_after_gap(draft, live)
+        return
+    _start_command(draft, live, fact)
+    known = draft.state.frames.get(fact.frame_id)
+    attempt = (known.attempts if known is not None else 0) + 1
+    if known is None:
+        attempt = _recover(draft, fact)
+    _dispatch(draft, fact, attempt)
+    draft.emit(
+        frame.FrameStarted(
+            frame_id=fact.frame_id,
+            stage_id=fact.stage_id,
+            step=live.step,
+            attempt=attempt,
+            worker_id=fact.worker_id,
+        )
+    )
+
+
+def _recover(draft: Draft, fact: facts.FrameOpened) -> int:
+    """Record dispatches that only the frame's own record shows; return the next attempt."""
+    for attempt in range(1, fact.attempts_before + 1):
+        _dispatch(draft, fact, attempt, recovery={"source": "frame record"})
+        draft.emit(
+            frame.FrameAbandoned(
+                frame_id=fact.frame_id,
+                stage_id=fact.stage_id,
+                step=_step(draft, fact),
+                attempt=attempt,
+                reason=GAP,
+            )
+        )
+    return fact.attempts_before + 1
+
+
+def _dispatch(
+    draft: Draft, fact: facts.FrameOpened, attempt: int, recovery: dict[str, str] | None = None
+) -> None:
+    draft.emit(
+        frame.FrameDispatched(
+            frame_id=fact.frame_id,
+            stage_id=fact.stage_id,
+            step=_step(draft, fact),
+            command_id=fact.command_id,
+            slot=fact.slot,
+            frame_index=fact.frame_index,
+            attempt=attempt,
+            fence=fact.attempt,
+            row_count=fact.row_count,
+            rows_ref=fact.rows_ref,
+            worker_id=fact.worker_id,
+            parent_frame_id=fact.parent_frame_id,
+            recovery=dict(recovery) if recovery else None,
+        )
+    )
+
+
+def close_frame(draft: Draft, fact: facts.FrameClosed) -> None:
+    """Accept a frame's outcome; an old fence is refused and recorded."""
+    live = draft.state.commands.get(fact.command_id)
+    current = fences.current_attempt(draft, fact.command_id)
+    if current is not None and fact.attempt < current:
+        _refuse(draft, fact, current, fences.STALE if live is not None else fences.SETTLED)
+        return
+    slot = _slot(draft, live) if live is not None else None
+    if live is None or slot is None or live.attempt != fact.attempt:
+        return
+    opened = draft.state.frames.get(fact.frame_id)
+    if opened is None or slot.open_frame_id != fact.frame_id:
+        if fact.frame_index >= slot.next_index:
+            _refuse(draft, fact, live.attempt, GAP)
+            _resume_after_gap(draft, live)
+        return
+    _terminate(draft, opened, fact)
+    _look_again(draft, live)
+
+
+def _refuse(draft: Draft, fact: facts.FrameClosed, current: int, reason: str) -> None:
+    fences.reject_frame(
+        draft,
+        frame_id=fact.frame_id,
+        stage_id=fact.stage_id,
+        step=_step(draft, fact),
+        attempt=fact.attempt,
+        current=current,
+        reason=reason,
+        worker_id=fact.worker_id,
+    )
+
+
+def _terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None:
+    if fact.rows_failed or fact.error is not None:
+        draft.emit(
+            frame.FrameFailed(
+                frame_id=opened.frame_id,
+                stage_id=opened.stage_id,
+                step=opened.step,
+                slot=opened.slot,
+                frame_index=opened.frame_index,
+                attempt=opened.attempts,
+                row_count=fact.row_count,
+                rows_failed=fact.rows_failed,
+                error=fact.error or ErrorObject(kind="unknown", message="rows failed"),
+                worker_id=fact.worker_id,
+                patch=fact.patch,
+                metrics=fact.metrics,
+            )
+        )
+        return
+    draft.emit(
+        frame.FrameCommitted(
+            frame_id=opened.frame_id,
+            stage_id=opened.stage_id,
+            step=opened.step,
+            slot=opened.slot,
+            frame_index=opened.frame_index,
+            attempt=opened.attempts,
+            row_count=fact.row_count,
+            worker_id=fact.worker_id,
+            result=fact.result,
+            patch=fact.patch,
+            metrics=fact.metrics,
+            parent_frame_id=opened.parent_frame_id,
+        )
+    )
+
+
+def dry_slot(draft: Draft, fact: facts.SlotDry) -> None:
+    """Accept that a slot's latest claim found nothing."""
+    live = _live(draft, fact)
+    slot = _slot(draft, live) if live is not None else None
+    if live is None or slot is None:
+        return
+    if slot.open_frame_id is not None or fact.next_index != slot.next_index:
+        _resume_after_gap(draft, live)
+        return
+    _start_command(draft, live, fact)
+    draft.emit(
+        command.CommandCompleted(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            worker_id=fact.worker_id,
+            stage_id=live.stage_id,
+            slot=live.slot,
+            is_dry=True,
+            metrics=fact.metrics,
+        )
+    )
+    _look_again(draft, live)
+
+
+def _look_again(draft: Draft, live: CommandState) -> None:
+    run = draft.state.runs.get(live.run_id)
+    if run is None or draft.state.cancelling_at is not None:
+        cancelling.settle(draft)
+        return
+    outcome = cursors.look_again(draft, run)
+    if outcome is not None:
+        flow.end_run(draft, run, outcome.status, error=outcome.error)
+        flow.advance(draft)
+
+
+def _resume_after_gap(draft: Draft, live: CommandState) -> None:
+    """Fence the holder off and let the slot go on from what the ledger knows."""
+    draft.to_stop[live.command_id] = None
+    command_facts.lose(
+        draft,
+        facts.CommandLost(
+            command_id=live.command_id, attempt=live.attempt, reason=GAP, is_release=False
+        ),
+    )
+
+
+def _start_command(
+    draft: Draft, live: CommandState, fact: facts.FrameOpened | facts.SlotDry
+) -> None:
+    if live.status is CommandStatus.ISSUED:
+        draft.emit(
+            command.CommandStarted(
+                command_id=live.command_id,
+                run_id=live.run_id,
+                step=live.step,
+                attempt=live.attempt,
+                worker_id=fact.worker_id,
+                stage_id=live.stage_id,
+            )
+        )
+
+
+def _live(draft: Draft, fact: facts.FrameOpened | facts.SlotDry) -> CommandState | None:
+    return fences.live_command(
+        draft,
+        fact.command_id,
+        fact.attempt,
+        fact=str(fact.__struct_config__.tag),
+        worker_id=fact.worker_id,
+    )
+
+
+def _is_repeated(draft: Draft, slot: SlotState, fact: facts.FrameOpened) -> bool:
+    """Tell whether this attempt's opening of the frame was accepted before."""
+    if fact.frame_index < slot.next_index:
+        return True
+    opened = draft.state.frames.get(fact.frame_id)
+    return (
+        opened is not None and slot.open_frame_id == fact.frame_id and opened.fence == fact.attempt
+    )
+
+
+def _slot(draft: Draft, live: CommandState) -> SlotState | None:
+    run = draft.state.runs.get(live.run_id)
+    if run is None or run.loop is None or live.slot is None:
+        return None
+    return run.loop.slots[live.slot]
+
+
+def _step(draft: Draft, fact: facts.FrameOpened | facts.FrameClosed) -> str:
+    stage = draft.state.stages.get(fact.stage_id)
+    return stage.step if stage is not None else ""

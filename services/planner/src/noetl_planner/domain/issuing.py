@@ -1,0 +1,69 @@
+"""Commands for workers: issued once, sent again under a higher attempt."""
+
+from noetl_contracts import commands, ids
+from noetl_contracts.events import command
+from noetl_contracts.ids import StageId
+from noetl_planner.domain.draft import Draft
+from noetl_replay.state import CommandState, RunState
+
+
+def issue_step(draft: Draft, run: RunState) -> None:
+    """Ask for one run of a step's pipeline."""
+    _issue(draft, run, "step", attempts_max=draft.limits.step_attempts_max)
+
+
+def issue_item(draft: Draft, run: RunState, index: int, *, attempts_max: int) -> None:
+    """Ask for one item of a loop."""
+    _issue(draft, run, f"item-{index}", attempts_max=attempts_max, item_index=index)
+
+
+def issue_slot(
+    draft: Draft, run: RunState, slot: int, *, round_: int, stage_id: StageId, attempts_max: int
+) -> None:
+    """Ask for a slot to claim frames until it finds nothing."""
+    unit = f"slot-{slot}-{round_}"
+    _issue(draft, run, unit, attempts_max=attempts_max, slot=slot, stage_id=stage_id)
+
+
+def reissue(draft: Draft, lost: CommandState, reason: str) -> None:
+    """Ask for a lost command again, under the next attempt."""
+    draft.emit(
+        command.CommandReissued(
+            command_id=lost.command_id,
+            run_id=lost.run_id,
+            step=lost.step,
+            attempt=lost.attempt + 1,
+            reason=reason,
+            previous_worker=lost.worker_id,
+            stage_id=lost.stage_id,
+        )
+    )
+    draft.to_send[lost.command_id] = None
+
+
+def _issue(
+    draft: Draft,
+    run: RunState,
+    unit: str,
+    *,
+    attempts_max: int,
+    item_index: int | None = None,
+    slot: int | None = None,
+    stage_id: StageId | None = None,
+) -> None:
+    command_id = ids.command_id(run.run_id, unit)
+    draft.emit(
+        command.CommandIssued(
+            command_id=command_id,
+            run_id=run.run_id,
+            step=run.step,
+            unit=unit,
+            pool=commands.DEFAULT_POOL,
+            lane=commands.IO_LANE,
+            attempts_max=attempts_max,
+            item_index=item_index,
+            slot=slot,
+            stage_id=stage_id,
+        )
+    )
+    draft.to_send[command_id] = None

@@ -1,0 +1,71 @@
+"""Idempotency keys: what makes a transition the same transition when it is decided twice."""
+
+from noetl_contracts.events import (
+    Event,
+    command,
+    context,
+    execution,
+    frame,
+    loop,
+    stage,
+    step,
+)
+
+
+def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
+    """Return the key that is unique within the execution, or None for what may repeat."""
+    match event:
+        case execution.PlaybookInitialized():
+            return "execution/started"
+        case (
+            execution.PlaybookCompleted()
+            | execution.PlaybookFailed()
+            | execution.ExecutionCancelled()
+        ):
+            return "execution/terminal"
+        case execution.CancelRequested():
+            return "execution/cancelling"
+        case context.CtxPatched():
+            return None
+        case step.StepEnter():
+            return f"run/{event.run_id}/enter"
+        case step.StepExit():
+            return f"run/{event.run_id}/exit"
+        case step.CallDone() | step.CallError():
+            return f"command/{event.command_id}/call"
+        case loop.LoopStarted():
+            return f"run/{event.run_id}/loop/started"
+        case loop.LoopDone() | loop.LoopFailed():
+            return f"run/{event.run_id}/loop/ended"
+        case stage.StageOpened():
+            return f"stage/{event.stage_id}/opened"
+        case stage.StageClosed():
+            return f"stage/{event.stage_id}/closed"
+        case _:
+            return _unit_key(event)
+
+
+def _unit_key(event: Event) -> str | None:  # noqa: C901 - one arm per event
+    match event:
+        case command.CommandIssued():
+            return f"command/{event.command_id}/issued"
+        case command.CommandReissued():
+            return f"command/{event.command_id}/reissued/{event.attempt}"
+        case command.CommandStarted():
+            return f"command/{event.command_id}/started/{event.attempt}"
+        case command.CommandCompleted() | command.CommandFailed() | command.CommandCancelled():
+            return f"command/{event.command_id}/terminal"
+        case command.CommandRejected():
+            return f"command/{event.command_id}/rejected/{event.attempt}/{event.fact}"
+        case frame.FrameDispatched():
+            return f"frame/{event.frame_id}/dispatched/{event.attempt}"
+        case frame.FrameStarted():
+            return f"frame/{event.frame_id}/started/{event.attempt}"
+        case frame.FrameAbandoned():
+            return f"frame/{event.frame_id}/abandoned/{event.attempt}"
+        case frame.FrameCommitted() | frame.FrameFailed():
+            return f"frame/{event.frame_id}/terminal"
+        case frame.FrameCommitRejected():
+            return f"frame/{event.frame_id}/rejected/{event.attempt}"
+        case _:
+            return None

@@ -1,0 +1,141 @@
+"""Where tokens go when an activation ends."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.status import RunStatus
+from noetl_planner.domain import evaluation, patches
+from noetl_planner.domain.draft import Draft
+from noetl_playbook import aliases
+from noetl_playbook.model import Arc
+from noetl_playbook.plan import is_failure_aware
+from noetl_playbook.scope import Scope
+from noetl_replay.state import LoopState, RunState
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """The outcome of routing: targets, writes to `ctx`, and whether a failure was handled."""
+
+    targets: list[str] = msgspec.field(default_factory=list)
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    is_handled: bool = True
+    error: ErrorObject | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None) -> Route:
+    """Apply step `set`, then the arcs; raises `Refusal` for a template error in either."""
+    bound = _bound(draft, run, status, error)
+    definition = draft.program.steps[run.step]
+    patch: dict[str, Any] = {}
+    if status is RunStatus.COMPLETED and definition.set:
+        names = evaluation.scope(draft, **bound)
+        patch = patches.render_set(definition.set, names, draft.state.ctx, step=run.step)
+    names = evaluation.scope(draft, patch, **bound)
+    chosen = _choose(draft, run, names, status)
+    for arc in chosen:
+        ctx = {**draft.state.ctx, **patch}
+        patch.update(patches.render_set(arc.set, names, ctx, step=run.step))
+    targets = list(dict.fromkeys(arc.step for arc in chosen))
+    if status is RunStatus.FAILED:
+        return Route(targets=targets, patch=patch, is_handled=bool(chosen), error=error)
+    if chosen:
+        return Route(targets=targets, patch=patch)
+    return _without_match(draft, run, patch)
+
+
+def _without_match(draft: Draft, run: RunState, patch: dict[str, Any]) -> Route:
+    program = draft.program
+    if program.has_implicit_arc(run.step) and program.final is not None:
+        has_ended = _has_completed(draft, program.final)
+        return Route(targets=[] if has_ended else [program.final], patch=patch)
+    following = program.steps[run.step].next
+    mode = following.spec.on_no_match if following is not None else "complete"
+    if program.playbook.executor.spec.no_next_is_error and run.step != program.final:
+        mode = "fail"
+    if mode == "fail":
+        error = ErrorObject(
+            kind="no_route",
+            code="NO_ROUTE",
+            step=run.step,
+            message=f"step {run.step!r} ended well and no arc of it matches",
+        )
+        return Route(patch=patch, is_handled=False, error=error)
+    notes = ["no_route"] if mode == "complete" and program.arcs(run.step) else []
+    return Route(patch=patch, notes=notes)
+
+
+def _has_completed(draft: Draft, name: str) -> bool:
+    remembered = draft.state.steps.get(name)
+    return remembered is not None and remembered.status is RunStatus.COMPLETED
+
+
+def _choose(draft: Draft, run: RunState, names: Scope, status: RunStatus) -> list[Arc]:
+    following = draft.program.steps[run.step].next
+    if following is None:
+        return []
+    chosen: list[Arc] = []
+    for index, arc in enumerate(following.arcs):
+        if status is RunStatus.FAILED and not is_failure_aware(arc, step=run.step):
+            continue
+        if _matches(arc, names, run.step, index):
+            chosen.append(arc)
+            if following.spec.mode == "exclusive":
+                break
+    return chosen
+
+
+def _matches(arc: Arc, names: Scope, step: str, index: int) -> bool:
+    if arc.on is not None and names["event"]["name"] != arc.on:
+        return False
+    return arc.when is None or evaluation.holds(
+        arc.when, names, step=step, field=f"next.arcs[{index}].when"
+    )
+
+
+def _boundary(run: RunState, status: RunStatus) -> str:
+    if run.loop is not None:
+        return aliases.LOOP_FAILED if status is RunStatus.FAILED else aliases.LOOP_DONE
+    return aliases.ERROR if status is RunStatus.FAILED else aliases.DONE
+
+
+def _bound(
+    draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None
+) -> dict[str, Any]:
+    event = {
+        "name": aliases.event_name(_boundary(run, status)),
+        "status": aliases.FAILED if status is RunStatus.FAILED else aliases.OK,
+        "step": run.step,
+        "error": codec.builtins(error) if error is not None else None,
+        "timestamp": draft.now,
+    }
+    output = evaluation.output(draft, draft.state.steps[run.step], error)
+    bound: dict[str, Any] = {"event": event, "output": output}
+    if run.loop is not None:
+        bound["fanin"] = fanin(run.loop)
+        event["stats"] = codec.builtins(run.loop.stats)
+    return bound
+
+
+def fanin(loop: LoopState) -> dict[str, Any]:
+    """Show a loop's outcome counters as arcs see them (language, 7.7)."""
+    status = "complete" if loop.failed == 0 else "partial"
+    if loop.failed and not loop.success:
+        status = "failed"
+    return {
+        "status": status,
+        "total": loop.total,
+        "done": loop.success,
+        "succeeded": loop.success,
+        "success": loop.success,
+        "failed": loop.failed,
+        "cancelled": loop.cancelled,
+        "retried": loop.retried,
+        "ratio": loop.success / loop.total if loop.total else 1,
+        "loop_id": loop.run_id,
+        "step": loop.step,
+    }

@@ -1,0 +1,136 @@
+"""How an execution begins: inputs merged and rendered, a token on the entry step."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from noetl_contracts import facts
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import execution
+from noetl_planner.domain import evaluation, flow
+from noetl_planner.domain.draft import Draft
+from noetl_playbook.expressions import TemplateError, compile_value, located
+from noetl_playbook.scope import Parts, Scope, last_name
+
+WORKLOAD = "(workload)"
+
+
+def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
+    """Begin the execution; a repetition of the request changes nothing."""
+    if draft.state.version > 0:
+        return
+    workload, error = render_workload(draft, fact.workload)
+    ctx: dict[str, Any] = {}
+    if error is None and draft.program.playbook.vars:
+        ctx, error = _render_vars(draft, workload)
+    entry = draft.program.entry
+    draft.emit(
+        execution.PlaybookInitialized(
+            path=fact.path,
+            catalog_id=draft.program.catalog_id,
+            catalog_version=draft.program.catalog_version,
+            playbook_digest=draft.program.digest,
+            entry_step=entry,
+            workload=workload,
+            ctx=ctx,
+            parent_execution_id=fact.parent_execution_id,
+            requested_by=fact.requested_by,
+        )
+    )
+    if error is not None:
+        flow.fail_execution(draft, error, step=WORKLOAD)
+        return
+    flow.advance(draft)
+
+
+def render_workload(
+    draft: Draft, request: Mapping[str, Any]
+) -> tuple[dict[str, Any], ErrorObject | None]:
+    """Merge the request over the rendered defaults (language, 2.3)."""
+    defaults = draft.program.playbook.workload
+    lazy = _Defaults(draft, defaults, request)
+    rendered: dict[str, Any] = {}
+    for key, value in defaults.items():
+        if key in request and not isinstance(value, Mapping):
+            continue
+        try:
+            rendered[key] = lazy[key]
+        except TemplateError as error:
+            message = located(error, step=WORKLOAD, field=key)
+            return dict(request), ErrorObject(
+                kind="template", code="TEMPLATE", step=WORKLOAD, message=message
+            )
+        except KeyError:
+            message = f"step {WORKLOAD!r}, field {key!r}: the default refers to itself"
+            return dict(request), ErrorObject(
+                kind="template", code="TEMPLATE", step=WORKLOAD, message=message
+            )
+    return deep_merge(rendered, request), None
+
+
+def deep_merge(defaults: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge mappings key by key; lists and scalars are replaced."""
+    merged = dict(defaults)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = deep_merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def start_scope(draft: Draft, *, request: Mapping[str, Any], workload: Mapping[str, Any]) -> Scope:
+    """Build what workload defaults and `vars` may name."""
+    fixed = {
+        "workload": workload,
+        **evaluation.base_names(draft),
+        last_name("payload"): request,
+        last_name("input"): request,
+    }
+    return Scope(fixed, Parts(ctx=request, workload=workload))
+
+
+class _Defaults(Mapping[str, Any]):
+    """Renders a default when it is first named; a default that is being rendered is undefined."""
+
+    def __init__(
+        self, draft: Draft, defaults: Mapping[str, Any], request: Mapping[str, Any]
+    ) -> None:
+        self._draft = draft
+        self._defaults = defaults
+        self._request = request
+        self._done: dict[str, Any] = {}
+        self._busy: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._done:
+            return self._done[key]
+        if key in self._request and not isinstance(self._request[key], Mapping):
+            return self._request[key]
+        if key not in self._defaults or key in self._busy:
+            raise KeyError(key)
+        self._busy.add(key)
+        try:
+            names = start_scope(self._draft, request=self._request, workload=self)
+            self._done[key] = compile_value(self._defaults[key]).render(names)
+        finally:
+            self._busy.discard(key)
+        return self._done[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._defaults, **self._request})
+
+    def __len__(self) -> int:
+        return len({**self._defaults, **self._request})
+
+
+def _render_vars(
+    draft: Draft, workload: Mapping[str, Any]
+) -> tuple[dict[str, Any], ErrorObject | None]:
+    names = start_scope(draft, request=workload, workload=workload)
+    try:
+        return dict(compile_value(draft.program.playbook.vars).render(names)), None
+    except TemplateError as error:
+        return {}, ErrorObject(
+            kind="template", code="TEMPLATE", step="(vars)", message=located(error, step="(vars)")
+        )

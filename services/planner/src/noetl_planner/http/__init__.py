@@ -1,0 +1,1 @@
+"""The HTTP rooms: what people, the CLI and workers in other languages ask."""

@@ -1,0 +1,57 @@
+"""The API as one application: rooms, dependencies, and how refusals look."""
+
+from importlib.metadata import version
+
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig
+
+from noetl_contracts.errors import Retryable
+from noetl_planner.http import (
+    credentials,
+    executions,
+    health,
+    payloads,
+    playbooks,
+    problems,
+    stream,
+)
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
+from noetl_planner.http.stream import Seats
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+
+
+def create_app(services: ApiServices) -> Litestar:
+    """Build the API over what it may touch."""
+    seats = Seats()
+    api = Router(
+        path="/api",
+        route_handlers=[
+            *executions.ROUTES,
+            *stream.ROUTES,
+            *playbooks.ROUTES,
+            *credentials.ROUTES,
+            *payloads.ROUTES,
+        ],
+    )
+    return Litestar(
+        route_handlers=[*health.ROUTES, api],
+        dependencies={
+            "services": Provide(lambda: services, sync_to_thread=False),
+            "seats": Provide(lambda: seats, sync_to_thread=False),
+        },
+        exception_handlers={
+            ApiError: problems.show_api_error,
+            HTTPException: problems.show_http_error,
+            Retryable: problems.show_retryable,
+            Exception: problems.show_unexpected,
+        },
+        openapi_config=OpenAPIConfig(
+            title="NoETL", version=version("noetl-planner"), use_handler_docstrings=True
+        ),
+        request_max_body_size=BODY_BYTES_MAX,
+        logging_config=None,
+    )

@@ -1,0 +1,151 @@
+"""Credentials: sealed on their way in; no answer ever holds a value."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import delete, get, post
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Meta, Struct
+
+from noetl_chassis.sealing import SealBroken
+from noetl_contracts import codec
+from noetl_contracts.credentials import DELETED, SealedCredential, object_name, object_prefix
+from noetl_planner.http import problems
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices, Services
+from noetl_playbook import spelling
+from noetl_storage.errors import VersionConflict
+
+NAMES_MAX = 1000
+_VERSIONS_TRIED_MAX = 8
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Kind = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
+
+
+class PutBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A credential's fields, such as host and password of a database."""
+
+    name: Name
+    type: Kind
+    data: dict[str, Any]
+
+
+class CredentialView(Struct, frozen=True, kw_only=True):
+    """What may be known of a credential: the names of its fields, never their values."""
+
+    name: str
+    type: str
+    version: int
+    key_id: str
+    fields: list[str] | None = None
+
+
+class CredentialList(Struct, frozen=True, kw_only=True):
+    """The credentials, by name."""
+
+    credentials: list[CredentialView]
+
+
+@post("/credentials", status_code=HTTP_200_OK, tags=["credentials"])
+async def put(services: Services, data: PutBody) -> CredentialView:
+    """Keep a new version of a credential; workers use it within half a minute."""
+    if data.type == DELETED:
+        raise problems.refused(f"type {DELETED!r} is reserved", hint="DELETE the credential")
+    sealed = await _keep(services, name=data.name, kind=data.type, fields=data.data)
+    return _view(services, sealed)
+
+
+@get("/credentials", tags=["credentials"])
+async def list_credentials(services: Services) -> CredentialList:
+    """List the credentials."""
+    views = []
+    for name in await _names(services):
+        sealed = await _find(services, name)
+        if sealed is not None:
+            views.append(_view(services, sealed))
+    return CredentialList(credentials=views)
+
+
+@get("/credentials/{name:str}", tags=["credentials"])
+async def show(services: Services, name: str) -> CredentialView:
+    """Show a credential's type, version and field names."""
+    return _view(services, await _get(services, name))
+
+
+@delete("/credentials/{name:str}", status_code=HTTP_200_OK, tags=["credentials"])
+async def remove(services: Services, name: str) -> CredentialView:
+    """End a credential: its latest version from now on opens to nothing."""
+    await _get(services, name)
+    ended = await _keep(services, name=name, kind=DELETED, fields={})
+    return _view(services, ended)
+
+
+async def _keep(
+    services: ApiServices, *, name: str, kind: str, fields: dict[str, Any]
+) -> SealedCredential:
+    """Seal and store under the next free version of both stores."""
+    place = services.place
+    latest = await services.credentials.find(name, **place)
+    objects = await services.payloads.list_names(object_prefix(name), **place)
+    last_object = int(max(objects).rpartition("/")[2]) if objects else 0
+    version = max(last_object, 0 if latest is None else latest.version)
+    for _ in range(_VERSIONS_TRIED_MAX):
+        version += 1
+        sealed = services.sealer.seal(fields, name=name, version=version, kind=kind, **place)
+        try:
+            await services.credentials.put(sealed, **place)
+        except VersionConflict:
+            continue
+        taken = await services.payloads.put_named(
+            object_name(name, version), codec.encode(sealed), **place
+        )
+        if taken is None:
+            return sealed
+    raise ApiError(
+        HTTPStatus.CONFLICT,
+        code="credential_contended",
+        detail=f"others keep changing credential {name!r}",
+        hint="try again",
+    )
+
+
+async def _find(services: ApiServices, name: str) -> SealedCredential | None:
+    sealed = await services.credentials.find(name, **services.place)
+    return None if sealed is None or sealed.kind == DELETED else sealed
+
+
+async def _get(services: ApiServices, name: str) -> SealedCredential:
+    sealed = await _find(services, name)
+    if sealed is None:
+        raise problems.not_found(
+            f"there is no credential {name[:128]!r}",
+            hint=spelling.hint(name[:128], await _names(services)) or "noetl credential ls",
+        )
+    return sealed
+
+
+async def _names(services: ApiServices) -> list[str]:
+    return await services.credentials.list_names(names_max=NAMES_MAX, **services.place)
+
+
+def _view(services: ApiServices, sealed: SealedCredential) -> CredentialView:
+    return CredentialView(
+        name=sealed.name,
+        type=sealed.kind,
+        version=sealed.version,
+        key_id=sealed.key_id,
+        fields=_field_names(services, sealed),
+    )
+
+
+def _field_names(services: ApiServices, sealed: SealedCredential) -> list[str] | None:
+    """Return the names of the fields, or None when another key sealed them."""
+    try:
+        opened = services.sealer.open(sealed, **services.place)
+    except SealBroken:
+        return None
+    return sorted(opened)
+
+
+ROUTES = [put, list_credentials, show, remove]

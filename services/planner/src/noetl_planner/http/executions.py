@@ -1,0 +1,231 @@
+"""Executions: begin, look, cancel."""
+
+from typing import Annotated, Any
+
+from litestar import get, post
+from litestar.params import Body, Parameter
+from litestar.status_codes import HTTP_202_ACCEPTED
+from msgspec import Meta, Struct
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.status import ExecutionStatus
+from noetl_planner.http import finding, submission, views
+from noetl_planner.http.services import Services
+from noetl_planner.http.submission import ExecuteBody
+from noetl_planner.http.views import EventView, Row, StageView, StatusView, Summary
+
+PAGE_MAX = 1000
+FRAMES_MAX = 1000
+
+IdempotencyKey = Annotated[
+    str | None, Parameter(header="Idempotency-Key", min_length=1, max_length=200)
+]
+Limit = Annotated[int, Parameter(ge=1, le=PAGE_MAX)]
+From = Annotated[int, Parameter(ge=0)]
+
+
+class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why to stop."""
+
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    cascade: bool = True
+
+
+class Pagination(Struct, frozen=True, kw_only=True):
+    """Where a page stands among all."""
+
+    page: int
+    page_size: int
+    total: int
+    has_next: bool
+
+
+class ExecutionPage(Struct, frozen=True, kw_only=True):
+    """An execution and one page of its events."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    status: str
+    parent_execution_id: str | None
+    events: list[EventView]
+    pagination: Pagination
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    """Events after a version; ask again with `next_after` while `has_more`."""
+
+    execution_id: str
+    events: list[EventView]
+    next_after: int
+    has_more: bool
+
+
+class ExecutionList(Struct, frozen=True, kw_only=True):
+    """Executions, newest first; ask again with `next_before` for older ones."""
+
+    executions: list[Summary]
+    next_before: str | None
+
+
+class StageList(Struct, frozen=True, kw_only=True):
+    """The stages of an execution."""
+
+    execution_id: str
+    stages: list[StageView]
+
+
+class FrameList(Struct, frozen=True, kw_only=True):
+    """The frames of an execution, a bounded window of them."""
+
+    execution_id: str
+    frames: list[dict[str, Any]]
+    total: int
+
+
+@post(["/execute", "/executions"], status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def execute(
+    services: Services, data: ExecuteBody, idempotency_key: IdempotencyKey = None
+) -> views.Accepted:
+    """Run a playbook: the answer is durable and comes before the first step."""
+    return await submission.execute(services, data, idempotency_key)
+
+
+@get("/executions", tags=["executions"])
+async def list_executions(
+    services: Services,
+    status: ExecutionStatus | None = None,
+    path: str | None = None,
+    before: str | None = None,
+    limit: Limit = 50,
+) -> ExecutionList:
+    """List executions, newest first."""
+    rows = await services.projections.list_executions(
+        **services.place,
+        status=None if status is None else str(status),
+        path=None if path is None else path.strip("/"),
+        before=None if before is None else finding.checked_id(before),
+        executions_max=limit,
+    )
+    now = services.clock.now()
+    is_full = len(rows) == limit
+    return ExecutionList(
+        executions=[views.summary(row, now=now) for row in rows],
+        next_before=rows[-1]["execution_id"] if is_full else None,
+    )
+
+
+@get("/executions/{execution_id:str}", tags=["executions"])
+async def show_execution(
+    services: Services,
+    execution_id: str,
+    page: Annotated[int, Parameter(ge=1)] = 1,
+    page_size: Limit = 100,
+) -> ExecutionPage:
+    """Show an execution and a page of its events."""
+    row = await finding.get_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    head = await services.ledger.find_head(known)
+    total = 0 if head is None else head.version
+    skipped = (page - 1) * page_size
+    history = (
+        await services.ledger.read(known, after_version=skipped, events_max=page_size)
+        if skipped < total
+        else []
+    )
+    return ExecutionPage(
+        execution_id=known,
+        path=row["path"],
+        version=row.get("catalog_version"),
+        status=row["status"],
+        parent_execution_id=row.get("parent_execution_id"),
+        events=[views.event_view(envelope) for envelope in history],
+        pagination=Pagination(
+            page=page, page_size=page_size, total=total, has_next=skipped + page_size < total
+        ),
+    )
+
+
+@get("/executions/{execution_id:str}/status", tags=["executions"])
+async def show_status(services: Services, execution_id: str) -> StatusView:
+    """Show how an execution stands."""
+    row = await finding.get_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    return views.status_view(
+        row,
+        stages=await services.projections.list_rows("stage", known),
+        loops=await services.projections.list_rows("loop", known),
+        now=services.clock.now(),
+    )
+
+
+@get("/executions/{execution_id:str}/events", tags=["executions"])
+async def list_events(
+    services: Services, execution_id: str, after: From = 0, limit: Limit = 200
+) -> EventPage:
+    """List events after a version, in order."""
+    row = await finding.get_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    history = await services.ledger.read(known, after_version=after, events_max=limit)
+    head = await services.ledger.find_head(known)
+    last = history[-1].stream_version if history else after
+    return EventPage(
+        execution_id=known,
+        events=[views.event_view(envelope) for envelope in history],
+        next_after=last,
+        has_more=head is not None and last < head.version,
+    )
+
+
+@get("/executions/{execution_id:str}/stages", tags=["executions"])
+async def list_stages(services: Services, execution_id: str) -> StageList:
+    """List the stages of an execution."""
+    row = await finding.get_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    stages = await services.projections.list_rows("stage", known)
+    return StageList(execution_id=known, stages=[views.stage_view(stage) for stage in stages])
+
+
+@get("/executions/{execution_id:str}/frames", tags=["executions"])
+async def list_frames(
+    services: Services,
+    execution_id: str,
+    stage_id: str | None = None,
+    status: str | None = None,
+    offset: From = 0,
+    limit: Annotated[int, Parameter(ge=1, le=FRAMES_MAX)] = 200,
+) -> FrameList:
+    """List a window of an execution's frames."""
+    row = await finding.get_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    frames = await services.projections.list_rows("frame", known)
+    chosen = [frame for frame in frames if _is_wanted(frame, stage_id=stage_id, status=status)]
+    return FrameList(execution_id=known, frames=chosen[offset : offset + limit], total=len(chosen))
+
+
+@post("/executions/{execution_id:str}/cancel", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def cancel(
+    services: Services,
+    execution_id: str,
+    data: Annotated[CancelBody | None, Body()] = None,
+) -> views.CancelAnswer:
+    """Stop an execution; what already ended stays as it is."""
+    return await submission.cancel(services, execution_id, None if data is None else data.reason)
+
+
+def _is_wanted(frame: Row, *, stage_id: str | None, status: str | None) -> bool:
+    return (stage_id is None or frame["stage_id"] == stage_id) and (
+        status is None or frame["status"] == status.upper()
+    )
+
+
+ROUTES = [
+    execute,
+    list_executions,
+    show_execution,
+    show_status,
+    list_events,
+    list_stages,
+    list_frames,
+    cancel,
+]

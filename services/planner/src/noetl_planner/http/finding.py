@@ -1,0 +1,66 @@
+"""Where an execution stands, also in the moment before a projector has seen it."""
+
+from noetl_contracts import facts
+from noetl_contracts.events.execution import PlaybookInitialized
+from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import Request
+from noetl_planner.http import problems, views
+from noetl_planner.http.services import ApiServices
+from noetl_planner.http.views import Row
+
+_ID_MAX = 2**63 - 1
+
+
+def request_id(execution_id: ExecutionId) -> str:
+    """Name the durable request that began an execution."""
+    return f"execute-{execution_id}"
+
+
+def checked_id(text: str) -> ExecutionId:
+    """Admit what can name an execution; raises a 404 for anything else."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _ID_MAX):
+        raise problems.not_found(
+            f"{text[:80]!r} is not an execution id: it is a number of up to 19 digits",
+            hint="GET /api/executions lists them (noetl ls)",
+        )
+    return ExecutionId(text)
+
+
+async def get_row(services: ApiServices, text: str) -> Row:
+    """Return an execution's row, or a stand-in while it is not projected; raises a 404."""
+    execution_id = checked_id(text)
+    rows = await services.projections.list_rows("execution", execution_id)
+    if rows and rows[0]["tenant_id"] == services.tenant_id:
+        return rows[0]
+    if not rows:
+        begun = await _find_unprojected(services, execution_id)
+        if begun is not None:
+            return begun
+    raise problems.not_found(
+        f"there is no execution {execution_id}",
+        hint="GET /api/executions lists them (noetl ls)",
+    )
+
+
+def asked_for(request: Request) -> ExecutionRequested | None:
+    """Return what a durable request asks to run."""
+    asked = facts.decode_batch(request.data).facts
+    return next((fact for fact in asked if isinstance(fact, ExecutionRequested)), None)
+
+
+async def _find_unprojected(services: ApiServices, execution_id: ExecutionId) -> Row | None:
+    request = await services.requests.find(request_id(execution_id))
+    if request is not None:
+        asked = asked_for(request)
+        if request.tenant_id != services.tenant_id or asked is None:
+            return None
+        return views.pending_row(execution_id, asked.path, asked.version)
+    history = await services.ledger.read(execution_id, events_max=1)
+    if not history or history[0].tenant_id != services.tenant_id:
+        return None
+    match history[0].event:
+        case PlaybookInitialized(path=path, catalog_version=version):
+            return views.pending_row(execution_id, path, version)
+        case _:
+            return None

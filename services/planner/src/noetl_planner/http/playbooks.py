@@ -1,0 +1,189 @@
+"""The catalog: register playbooks, list them, read any version."""
+
+import asyncio
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, get, post
+from litestar.params import Parameter
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.ids import CatalogId
+from noetl_contracts.ledger import CatalogEntry
+from noetl_planner.http import problems, submission
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices, Services
+from noetl_playbook.parse import Parsed, parse
+from noetl_playbook.problems import Level
+
+PLAYBOOKS_MAX = 1000
+VERSIONS_MAX = 100
+
+Diagnostics = list[dict[str, Any]]
+
+
+class RegisterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A playbook's text inside JSON; `path` must agree with the text when it is given."""
+
+    content: str
+    path: str | None = None
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    """A version of a playbook that executions can name."""
+
+    path: str
+    version: int
+    catalog_id: str
+    digest: str
+    diagnostics: Diagnostics
+
+
+class PlaybookSummary(Struct, frozen=True, kw_only=True):
+    """The latest version of a playbook."""
+
+    path: str
+    name: str
+    version: int
+    catalog_id: str
+    digest: str
+    description: str | None
+    created_at: datetime | None
+
+
+class PlaybookList(Struct, frozen=True, kw_only=True):
+    """The registered playbooks, by path."""
+
+    playbooks: list[PlaybookSummary]
+
+
+class PlaybookView(Struct, frozen=True, kw_only=True):
+    """One version of a playbook; `versions` names the latest hundred."""
+
+    path: str
+    version: int
+    versions: list[int]
+    catalog_id: str
+    digest: str
+    source: str
+    model: dict[str, Any]
+    diagnostics: Diagnostics
+    created_at: datetime | None
+
+
+@post("/catalog/register", status_code=HTTP_200_OK, tags=["catalog"])
+async def register(
+    services: Services, request: Request[Any, Any, Any], level: Level = Level.TOLERANT
+) -> Registered:
+    """Register a playbook: YAML as the body, or JSON with `content`."""
+    source, path = _source(await request.body(), request.headers.get("content-type", ""))
+    # A large document takes seconds to read; the planner's loop must not wait for it.
+    parsed = await asyncio.to_thread(parse, source, level=level)
+    entry = await services.catalog.register(_entry(services, parsed, source=source, path=path))
+    return Registered(
+        path=entry.path,
+        version=entry.version,
+        catalog_id=entry.catalog_id,
+        digest=entry.digest,
+        diagnostics=codec.builtins(parsed.problems),
+    )
+
+
+@get("/catalog", tags=["catalog"])
+async def list_playbooks(
+    services: Services, limit: Annotated[int, Parameter(ge=1, le=PLAYBOOKS_MAX)] = PLAYBOOKS_MAX
+) -> PlaybookList:
+    """List the latest version of every playbook."""
+    entries = await services.catalog.list_paths(entries_max=limit, **services.place)
+    return PlaybookList(playbooks=[_summary(entry) for entry in entries])
+
+
+@get("/catalog/{path:path}", tags=["catalog"])
+async def show_playbook(
+    services: Services, path: str, version: Annotated[int | None, Parameter(ge=1)] = None
+) -> PlaybookView:
+    """Show one version of a playbook, the latest when none is named."""
+    entry = await submission.find_playbook(services, path, version)
+    latest = entry
+    if version is not None:
+        latest = await submission.find_playbook(services, path, None)
+    first = max(1, latest.version - VERSIONS_MAX + 1)
+    return PlaybookView(
+        path=entry.path,
+        version=entry.version,
+        versions=list(range(first, latest.version + 1)),
+        catalog_id=entry.catalog_id,
+        digest=entry.digest,
+        source=entry.source,
+        model=entry.model,
+        diagnostics=entry.diagnostics,
+        created_at=entry.created_at,
+    )
+
+
+def _source(body: bytes, content_type: str) -> tuple[str, str | None]:
+    try:
+        if content_type.startswith("application/json"):
+            asked = codec.decode_as(body, RegisterBody)
+            return asked.content, asked.path
+        return body.decode(), None
+    except UnicodeDecodeError as failure:
+        raise problems.refused(
+            f"the playbook is not UTF-8: byte {failure.start} does not decode"
+        ) from failure
+    except msgspec.DecodeError as failure:
+        raise problems.refused(
+            f"the body is not JSON with a text in `content`: {failure}",
+            hint="or send the YAML itself, as text/yaml",
+        ) from failure
+
+
+def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | None) -> CatalogEntry:
+    diagnostics: Diagnostics = codec.builtins(parsed.problems)
+    if parsed.playbook is None:
+        errors = sum(1 for problem in parsed.problems if problem.is_error)
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="playbook_invalid",
+            detail=f"the playbook has {errors} error{'' if errors == 1 else 's'}",
+            hint="noetl lint FILE shows them with their lines",
+            extra={"diagnostics": diagnostics},
+        )
+    own = parsed.playbook.metadata.path
+    if path is not None and path.strip("/") != own:
+        raise problems.refused(
+            f"the playbook says that its path is {own!r}, the request says {path!r}",
+            hint="leave `path` out, or change metadata.path",
+        )
+    return CatalogEntry(
+        catalog_id=CatalogId(services.mint()),
+        **services.place,
+        path=own,
+        # The catalog counts versions.
+        version=0,
+        digest=codec.digest(source.encode()),
+        source=source,
+        model=codec.builtins(parsed.playbook),
+        diagnostics=diagnostics,
+        created_at=services.clock.now(),
+    )
+
+
+def _summary(entry: CatalogEntry) -> PlaybookSummary:
+    metadata = entry.model.get("metadata", {})
+    return PlaybookSummary(
+        path=entry.path,
+        name=metadata.get("name", entry.path),
+        version=entry.version,
+        catalog_id=entry.catalog_id,
+        digest=entry.digest,
+        description=metadata.get("description"),
+        created_at=entry.created_at,
+    )
+
+
+ROUTES = [register, list_playbooks, show_playbook]

@@ -1,0 +1,138 @@
+"""Every refusal as one shape: `application/problem+json` of RFC 9457, never a traceback."""
+
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from noetl_chassis import identity
+from noetl_contracts import codec
+from noetl_contracts.errors import Retryable
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+
+AnyRequest = Request[Any, Any, Any]
+
+log = structlog.get_logger(__name__)
+
+
+class ApiError(Exception):
+    """A request that cannot be served as it was made; `hint` says what to do instead."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        *,
+        code: str,
+        detail: str,
+        hint: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.hint = hint
+        self.extra = extra or {}
+
+
+def not_found(what: str, *, hint: str | None = None) -> ApiError:
+    """Say that something is not there."""
+    return ApiError(HTTPStatus.NOT_FOUND, code="not_found", detail=what, hint=hint)
+
+
+def refused(what: str, *, hint: str | None = None) -> ApiError:
+    """Say that a request makes no sense."""
+    return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=what, hint=hint)
+
+
+def show_api_error(request: AnyRequest, error: ApiError) -> Response[bytes]:
+    """Answer with what a room has raised."""
+    return _problem(
+        request,
+        status=error.status,
+        code=error.code,
+        detail=error.detail,
+        hint=error.hint,
+        extra=error.extra,
+    )
+
+
+def show_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+    """Answer for the framework: unknown routes, wrong methods, bodies that do not fit."""
+    status = HTTPStatus(error.status_code)
+    return _problem(
+        request,
+        status=status,
+        code=status.name.lower(),
+        detail=_reasons(error) or error.detail or status.phrase,
+        hint=None if status is not HTTPStatus.NOT_FOUND else "the routes are listed at /schema",
+    )
+
+
+def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
+    """Answer while a store or the bus is away: nothing is lost, ask again."""
+    log.warning("request not served", route=request.url.path, reason=str(error))
+    return _problem(
+        request,
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        code="unavailable",
+        detail=str(error),
+        hint=f"ask again in {RETRY_AFTER_S} s; the same Idempotency-Key never runs twice",
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+def show_unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
+    """Answer for our own defect: the log has it under the incident that the answer names."""
+    incident = identity.token()[:12]
+    log.error("request failed", route=request.url.path, incident=incident, exc_info=error)
+    return _problem(
+        request,
+        status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        code="internal",
+        detail="the planner failed to serve this request",
+        hint=f"look for incident {incident} in the planner's log: noetl logs planner",
+    )
+
+
+def _reasons(error: HTTPException) -> str:
+    """Name the fields that validation refused."""
+    extra = error.extra if isinstance(error.extra, list) else []
+    reasons = [
+        f"{item['key']}: {item['message']}" if item.get("key") else str(item["message"])
+        for item in extra
+        if isinstance(item, dict) and "message" in item
+    ]
+    return "; ".join(reasons)
+
+
+def _problem(
+    request: AnyRequest,
+    *,
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    hint: str | None = None,
+    extra: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response[bytes]:
+    body = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": int(status),
+        "code": code,
+        "detail": detail,
+        "instance": request.url.path,
+        **({} if hint is None else {"hint": hint}),
+        **(extra or {}),
+    }
+    return Response(
+        content=codec.encode(body),
+        status_code=int(status),
+        media_type=MEDIA_TYPE,
+        headers=headers or {},
+    )

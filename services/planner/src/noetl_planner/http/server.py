@@ -1,0 +1,75 @@
+"""Serves the API inside the planner's process until it is told to stop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import structlog
+import uvicorn
+from litestar import Litestar
+
+from noetl_contracts.errors import Permanent
+
+# Requests in flight may finish; streams end at once, for they watch the same event.
+DRAIN_S = 5
+BACKLOG = 512
+
+log = structlog.get_logger(__name__)
+
+
+class ApiPortTaken(Permanent):
+    """The port of the API cannot be listened on."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process it lives in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+async def serve(
+    app: Litestar,
+    *,
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+) -> None:
+    """Answer on a port (0: any free one) until `stop` is set; `started` is told the port."""
+    with _listen(host, port) as listener:
+        bound = int(listener.getsockname()[1])
+        server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=DRAIN_S,
+            )
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_stop_with(server, stop))
+            tasks.create_task(server.serve(sockets=[listener]))
+            log.info("api listens", host=host, port=bound)
+            if started is not None:
+                started(bound)
+
+
+async def _stop_with(server: uvicorn.Server, stop: asyncio.Event) -> None:
+    await stop.wait()
+    server.should_exit = True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as failure:
+        raise ApiPortTaken(
+            f"cannot listen on {host}:{port} for the API ({failure.strerror or failure}): "
+            "set NOETL_PLANNER_HTTP_PORT to another port"
+        ) from failure

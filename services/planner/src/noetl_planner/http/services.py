@@ -1,0 +1,60 @@
+"""What the HTTP rooms are handed: ports and the deployment's few facts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypedDict
+
+from litestar.params import Dependency
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_chassis.sealing import Sealer
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging.ports import Hints
+from noetl_storage.ports import (
+    Catalog,
+    Credentials,
+    LedgerReader,
+    Payloads,
+    Projections,
+    Requests,
+)
+
+STREAMS_MAX = 256
+
+
+class Place(TypedDict):
+    """Whose things they are, as keyword arguments of the ports."""
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
+class ApiServices(Struct, frozen=True, kw_only=True):
+    """Everything that a request may touch; `stop` ends live streams when the process drains."""
+
+    requests: Requests
+    projections: Projections
+    ledger: LedgerReader
+    catalog: Catalog
+    credentials: Credentials
+    payloads: Payloads
+    hints: Hints
+    clock: Clock
+    mint: Callable[[], str]
+    sealer: Sealer
+    shard_count: int
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    list_problems: Callable[[], Awaitable[dict[str, str]]]
+    stop: asyncio.Event
+    streams_max: int = STREAMS_MAX
+
+    @property
+    def place(self) -> Place:
+        """Say whose things this API serves."""
+        return Place(tenant_id=self.tenant_id, organization_id=self.organization_id)
+
+
+# Ports are protocols, which request validation could not look into.
+Services = Annotated[ApiServices, Dependency(skip_validation=True)]

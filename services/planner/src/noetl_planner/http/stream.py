@@ -1,0 +1,138 @@
+"""Live follow: an execution's events as they are committed, as server-sent events."""
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Annotated
+
+from litestar import get
+from litestar.params import Parameter
+from litestar.response import ServerSentEvent, ServerSentEventMessage
+
+from noetl_chassis.loop import rest
+from noetl_contracts import codec
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.errors import Retryable
+from noetl_contracts.events.execution import (
+    ExecutionCancelled,
+    PlaybookCompleted,
+    PlaybookFailed,
+)
+from noetl_contracts.ids import ExecutionId
+from noetl_planner.http import finding, views
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices, Services
+
+PAGE_EVENTS = 500
+POLL_FIRST_S = 0.1
+POLL_MAX_S = 1.0
+# A client that hears nothing for several of these knows that the connection is gone.
+HEARTBEAT_S = 1.0
+END = "end"
+
+Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
+
+
+class Follower:
+    """Follows one execution for one client; at most one page of events is held at a time."""
+
+    def __init__(
+        self, services: ApiServices, execution_id: ExecutionId, *, after: int, is_over: bool
+    ) -> None:
+        self._services = services
+        self._execution_id = execution_id
+        self._after = after
+        # A client may ask for what follows the end: then there is nothing to wait for.
+        self._is_over = is_over
+
+    async def messages(self) -> AsyncIterator[ServerSentEventMessage]:
+        """Yield events in order, heartbeats between them, and one last message after the end."""
+        poll_s, silent_s = POLL_FIRST_S, 0.0
+        while not self._services.stop.is_set():
+            try:
+                page = await self._next_page()
+            except Retryable:
+                # The client resumes after the last event that it has seen.
+                return
+            for envelope in page:
+                yield _message(envelope)
+            if not page and self._is_over:
+                yield ServerSentEventMessage(event=END, data="{}", id=self._after)
+                return
+            if page:
+                poll_s, silent_s = POLL_FIRST_S, 0.0
+                continue
+            await rest(poll_s, self._services.stop)
+            silent_s += poll_s
+            poll_s = min(poll_s * 2, POLL_MAX_S)
+            if silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield _heartbeat()
+
+    async def _next_page(self) -> list[Envelope]:
+        page = await self._services.ledger.read(
+            self._execution_id, after_version=self._after, events_max=PAGE_EVENTS
+        )
+        if page:
+            self._after = page[-1].stream_version
+            self._is_over = self._is_over or any(isinstance(one.event, Terminal) for one in page)
+        return page
+
+
+class Seats:
+    """How many clients follow at the moment."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    async def hold(
+        self, messages: AsyncIterator[ServerSentEventMessage]
+    ) -> AsyncIterator[ServerSentEventMessage]:
+        """Keep a seat for as long as a client listens."""
+        self._taken += 1
+        try:
+            async for message in messages:
+                yield message
+        finally:
+            self._taken -= 1
+
+    def check(self, seats_max: int) -> None:
+        """Refuse one client too many."""
+        if self._taken >= seats_max:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                code="too_many_streams",
+                detail=f"{seats_max} clients follow executions already",
+                hint="poll GET /api/executions/{id}/events?after= instead",
+            )
+
+
+@get("/executions/{execution_id:str}/stream", tags=["executions"])
+async def follow(
+    services: Services,
+    seats: Seats,
+    execution_id: str,
+    after: Annotated[int | None, Parameter(ge=0)] = None,
+    last_event_id: Annotated[int | None, Parameter(header="Last-Event-ID", ge=0)] = None,
+) -> ServerSentEvent:
+    """Follow an execution from a version on, until it ends."""
+    row = await finding.get_row(services, execution_id)
+    seats.check(services.streams_max)
+    follower = Follower(
+        services,
+        ExecutionId(row["execution_id"]),
+        after=last_event_id if last_event_id is not None else after or 0,
+        is_over=views.is_terminal(row),
+    )
+    return ServerSentEvent(seats.hold(follower.messages()))
+
+
+def _message(envelope: Envelope) -> ServerSentEventMessage:
+    view = views.event_view(envelope)
+    return ServerSentEventMessage(data=codec.text(view), event=view.event_type, id=view.version)
+
+
+def _heartbeat() -> ServerSentEventMessage:
+    return ServerSentEventMessage(data=None, comment="alive")
+
+
+ROUTES = [follow]

@@ -1,0 +1,236 @@
+"""The JSON shapes of the API (playbook language, section 18)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import envelope as envelopes
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import event_type
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+
+Row = dict[str, Any]
+
+
+class EventView(Struct, frozen=True, kw_only=True):
+    """One event as playbooks, the CLI and people read it."""
+
+    event_id: str
+    version: int
+    event_type: str
+    node_id: str | None
+    node_name: str | None
+    status: str | None
+    created_at: datetime
+    context: dict[str, Any]
+    result: Any
+    error: Any
+    meta: dict[str, Any]
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """A durable request to run a playbook; `deduplicated` when its key was known before."""
+
+    execution_id: ExecutionId
+    status: str
+    path: str
+    version: int
+    deduplicated: bool = False
+
+
+class CancelAnswer(Struct, frozen=True, kw_only=True):
+    """What becomes of a wish to cancel; a terminal execution stays as it is."""
+
+    execution_id: ExecutionId
+    status: str
+    accepted: bool
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """One execution in a list."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    status: str
+    parent_execution_id: str | None
+    current_step: str | None
+    frames: int
+    rows: int
+    error: Any
+    started_at: datetime | None
+    ended_at: datetime | None
+    duration: float | None
+
+
+class StageView(Struct, frozen=True, kw_only=True):
+    """How far a stage is."""
+
+    stage_id: str
+    run_id: str
+    step: str
+    kind: str
+    status: str
+    slots: int
+    frames: int
+    frames_failed: int
+    rows: int
+    rows_failed: int
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class LoopView(Struct, frozen=True, kw_only=True):
+    """How far a loop over a collection or a cursor is; a cursor's total is not known."""
+
+    run_id: str
+    step: str
+    mode: str
+    status: str
+    total: int | None
+    done: int
+    failed: int
+    in_flight: int
+    stage_id: str | None
+
+
+class StatusView(Struct, frozen=True, kw_only=True):
+    """How an execution stands."""
+
+    execution_id: str
+    path: str
+    version: int | None
+    status: str
+    completed: bool
+    failed: bool
+    current_step: str | None
+    completed_steps: list[str]
+    variables: dict[str, Any]
+    error: Any
+    duration: float | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    stages: list[StageView]
+    loops: list[LoopView]
+
+
+def event_view(envelope: Envelope) -> EventView:
+    """Show one event."""
+    body, result, error = envelopes.split_body(envelope.event)
+    return EventView(
+        event_id=envelope.event_id,
+        version=envelope.stream_version,
+        event_type=event_type(envelope.event),
+        node_id=body.get("run_id"),
+        node_name=body.get("step"),
+        status=_status(body, result),
+        created_at=envelope.ingest_time or envelope.event_time,
+        context=body,
+        result=result,
+        error=error,
+        meta=envelope.meta,
+    )
+
+
+def pending_row(execution_id: ExecutionId, path: str, version: int | None) -> Row:
+    """Stand in for the row of an accepted execution that no projector has written."""
+    return {
+        "execution_id": execution_id,
+        "path": path,
+        "catalog_version": version,
+        "status": str(ExecutionStatus.PENDING),
+    }
+
+
+def is_terminal(row: Row) -> bool:
+    """Tell whether an execution's row can change no more."""
+    return row["status"] in TERMINAL_EXECUTION
+
+
+def summary(row: Row, *, now: datetime) -> Summary:
+    """Show an execution in a list."""
+    return Summary(
+        execution_id=row["execution_id"],
+        path=row["path"],
+        version=row.get("catalog_version"),
+        status=row["status"],
+        parent_execution_id=row.get("parent_execution_id"),
+        current_step=row.get("current_step"),
+        frames=row.get("frames", 0),
+        rows=row.get("rows", 0),
+        error=row.get("error"),
+        started_at=row.get("started_at"),
+        ended_at=row.get("ended_at"),
+        duration=_duration_s(row, now),
+    )
+
+
+def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime) -> StatusView:
+    """Show how an execution stands."""
+    return StatusView(
+        execution_id=row["execution_id"],
+        path=row["path"],
+        version=row.get("catalog_version"),
+        status=row["status"],
+        completed=row["status"] == ExecutionStatus.COMPLETED,
+        failed=row["status"] == ExecutionStatus.FAILED,
+        current_step=row.get("current_step"),
+        completed_steps=list(row.get("completed_steps") or []),
+        variables=row.get("variables") or {},
+        error=row.get("error"),
+        duration=_duration_s(row, now),
+        started_at=row.get("started_at"),
+        ended_at=row.get("ended_at"),
+        stages=[stage_view(stage) for stage in stages],
+        loops=[_loop_view(loop) for loop in loops],
+    )
+
+
+def stage_view(row: Row) -> StageView:
+    """Show a stage."""
+    return StageView(
+        stage_id=row["stage_id"],
+        run_id=row["run_id"],
+        step=row["step_name"],
+        kind=row["kind"],
+        status=row["status"],
+        slots=row["slots"],
+        frames=row["frames"],
+        frames_failed=row["frames_failed"],
+        rows=row["rows"],
+        rows_failed=row["rows_failed"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+    )
+
+
+def _loop_view(row: Row) -> LoopView:
+    return LoopView(
+        run_id=row["run_id"],
+        step=row["step_name"],
+        mode=row["mode"],
+        status=row["status"],
+        total=row["total"],
+        done=row["done"],
+        failed=row["failed"],
+        in_flight=row["in_flight"],
+        stage_id=row["stage_id"],
+    )
+
+
+def _duration_s(row: Row, now: datetime) -> float | None:
+    started = row.get("started_at")
+    if started is None:
+        return None
+    elapsed: timedelta = (row.get("ended_at") or now) - started
+    return round(max(0.0, elapsed.total_seconds()), 3)
+
+
+def _status(body: dict[str, Any], result: Any) -> str | None:
+    """Return the status that the event states, its own before its result's."""
+    own = body.get("status")
+    if own is None and isinstance(result, dict):
+        own = result.get("status")
+    return own

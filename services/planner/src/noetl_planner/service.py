@@ -1,0 +1,267 @@
+"""Fetch facts, decide, append, publish, ack: one transaction per turn and shard."""
+
+from collections.abc import Iterable
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import instruments, names
+from noetl_chassis.clock import Clock
+from noetl_chassis.identity import Snowflake
+from noetl_contracts import facts, subjects
+from noetl_contracts.errors import MalformedMessage, NoetlError
+from noetl_contracts.ids import EventId, ExecutionId
+from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
+from noetl_contracts.payloads import JSON_MEDIA_TYPE
+from noetl_messaging import topology
+from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
+from noetl_planner.domain.decide import decide
+from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
+from noetl_planner.shell import outgoing
+from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.publishing import Publishing
+from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs, States
+from noetl_planner.shell.wakeups import Wakeups
+from noetl_playbook.handles import PayloadNeeded
+from noetl_replay.state import ExecutionState
+from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
+from noetl_storage.ports import LedgerWriter, Payloads
+
+log = structlog.get_logger(__name__)
+
+_LOADS_MAX = 64
+_NAK_DELAY_S = 0.2
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much one turn takes on, and for how long."""
+
+    messages_max: int
+    fetch_wait_s: float
+    publish_lease_s: float
+    shard_count: int
+
+
+class Shared(Struct, frozen=True, kw_only=True):
+    """What all shards of one process use together."""
+
+    ledger: LedgerWriter
+    payloads: Payloads
+    programs: Programs
+    loaded: LoadedPayloads
+    collector: Collector
+    publishing: Publishing
+    dead_letters: DeadLetters
+    hints: Hints
+    clock: Clock
+    snowflake: Snowflake
+    limits: Limits
+    bounds: Bounds
+    producer: str
+
+
+class Work(Struct, kw_only=True):
+    """Facts of one execution in this turn, and the deliveries that brought them."""
+
+    batches: list[facts.FactBatch]
+    deliveries: list[Delivery]
+
+
+class Decided(Struct, kw_only=True):
+    """One execution's part of the turn's transaction."""
+
+    work: Work
+    state: ExecutionState
+    expected_version: int
+    decision: Decision
+    messages: list[NewMessage]
+
+
+class ShardPlanner:
+    """Decides for the executions of one shard while it owns it."""
+
+    def __init__(
+        self, *, fence: ShardFence, consumer: Consumer, states: States, shared: Shared
+    ) -> None:
+        self._fence = fence
+        self._consumer = consumer
+        self._states = states
+        self._shared = shared
+        self._wakeups = Wakeups()
+        self._followups: list[facts.FactBatch] = []
+
+    async def turn(self) -> int:
+        """Take on one batch of facts; return how many executions it moved."""
+        now = self._shared.clock.now()
+        own = self._wakeups.take_due(now) + self._followups
+        self._followups = []
+        bounds = self._shared.bounds
+        wait_s = 0.01 if own else self._wakeups.next_in_s(now, at_most_s=bounds.fetch_wait_s)
+        deliveries = await self._consumer.fetch(
+            messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
+        )
+        work = await self._group(own, deliveries)
+        decided = [one for one in [await self._decide(each) for each in work] if one is not None]
+        await self._commit(decided)
+        return len(decided)
+
+    async def _group(
+        self, own: Iterable[facts.FactBatch], deliveries: Iterable[Delivery]
+    ) -> list[Work]:
+        """Gather facts by execution, in order; bury what does not decode."""
+        grouped: dict[ExecutionId, Work] = {}
+        for batch in own:
+            grouped.setdefault(batch.execution_id, Work(batches=[], deliveries=[])).batches.append(
+                batch
+            )
+        for delivery in deliveries:
+            try:
+                batch = facts.decode_batch(delivery.data)
+            except MalformedMessage as failure:
+                await self._bury(delivery, failure)
+                continue
+            mine = grouped.setdefault(batch.execution_id, Work(batches=[], deliveries=[]))
+            mine.batches.append(batch)
+            mine.deliveries.append(delivery)
+        return list(grouped.values())
+
+    async def _decide(self, work: Work) -> Decided | None:
+        """Decide for one execution; what cannot be decided is put aside, the others go on."""
+        execution_id = work.batches[0].execution_id
+        try:
+            for _ in range(_LOADS_MAX):
+                state = await self._states.take(work.batches[0])
+                try:
+                    return await self._judge(work, state)
+                except PayloadNeeded as needed:
+                    await self._shared.loaded.load(needed.stored.reference)
+        except PlaybookMissing as failure:
+            for delivery in work.deliveries:
+                await self._bury(delivery, failure)
+            return None
+        except Exception as failure:
+            log.exception("decision failed", execution_id=execution_id, error=str(failure))
+        self._states.drop(execution_id)
+        for delivery in work.deliveries:
+            await delivery.nak(_NAK_DELAY_S * min(delivery.delivered, 50))
+        return None
+
+    async def _judge(self, work: Work, state: ExecutionState) -> Decided:
+        shared = self._shared
+        draft = Draft(
+            state=state,
+            program=await shared.programs.of(state, work.batches[0]),
+            stamp=Stamp(
+                now=shared.clock.now(),
+                producer=shared.producer,
+                next_event_id=lambda: EventId(shared.snowflake.next_id()),
+            ),
+            limits=shared.limits,
+            loaded=shared.loaded.values(),
+            causation_id=work.batches[0].key,
+        )
+        expected = state.version
+        decision = decide(draft, (fact for batch in work.batches for fact in batch.facts))
+        messages = outgoing.messages(
+            decision.envelopes, decision.commands, shard_count=shared.bounds.shard_count
+        )
+        return Decided(
+            work=work,
+            state=draft.state,
+            expected_version=expected,
+            decision=decision,
+            messages=messages,
+        )
+
+    async def _commit(self, decided: list[Decided]) -> None:
+        """Append everything in one transaction; when that is refused, one by one."""
+        if not decided:
+            return
+        try:
+            await self._append(decided)
+        except (VersionConflict, DuplicateKey) as failure:
+            if len(decided) > 1:
+                for one in decided:
+                    await self._commit([one])
+                return
+            instruments.count(names.VERSION_CONFLICTS)
+            log.warning("append refused", reason=str(failure))
+            await self._give_back(decided)
+        except (ShardLost, NoetlError):
+            await self._give_back(decided)
+            raise
+
+    async def _append(self, decided: list[Decided]) -> None:
+        shared = self._shared
+        await self._store_payloads(decided)
+        messages = [message for one in decided for message in one.messages]
+        started = shared.clock.monotonic()
+        outbox_ids = await shared.ledger.append(
+            Append(
+                fence=self._fence,
+                streams=[_stream(one) for one in decided if one.decision.envelopes],
+                messages=messages,
+                settled_requests=[
+                    batch.request_id
+                    for one in decided
+                    for batch in one.work.batches
+                    if batch.request_id is not None
+                ],
+                publish_lease_s=shared.bounds.publish_lease_s,
+            )
+        )
+        instruments.record(names.APPEND_DURATION, shared.clock.monotonic() - started)
+        await shared.publishing.offer(outbox_ids, messages)
+        for one in decided:
+            await self._conclude(one)
+
+    async def _store_payloads(self, decided: list[Decided]) -> None:
+        """Persist before emit: a reference in an event always resolves."""
+        for one in decided:
+            for data in one.decision.payloads.values():
+                await self._shared.payloads.put(
+                    data,
+                    tenant_id=one.state.tenant_id,
+                    organization_id=one.state.organization_id,
+                    media_type=JSON_MEDIA_TYPE,
+                )
+
+    async def _conclude(self, one: Decided) -> None:
+        """After the commit: keep the state, settle deliveries, arrange what comes next."""
+        self._states.put_back(one.state)
+        self._wakeups.set(one.state, one.decision.wake_at)
+        for delivery in one.work.deliveries:
+            await delivery.ack()
+        for run_id in one.decision.to_collect:
+            followup = await self._shared.collector.collect(one.state, run_id)
+            if followup is not None:
+                self._followups.append(followup)
+        for command_id in one.decision.to_stop:
+            await self._shared.hints.poke(subjects.poke(f"stop-{command_id}"))
+        if one.decision.envelopes:
+            instruments.count(names.EVENTS_APPENDED, len(one.decision.envelopes))
+
+    async def _give_back(self, decided: Iterable[Decided]) -> None:
+        for one in decided:
+            self._states.drop(one.state.execution_id)
+            for delivery in one.work.deliveries:
+                await delivery.nak(_NAK_DELAY_S)
+
+    async def _bury(self, delivery: Delivery, failure: Exception) -> None:
+        log.error("fact buried", subject=delivery.subject, reason=str(failure))
+        await self._shared.dead_letters.bury(
+            delivery,
+            stream=topology.INGEST,
+            consumer=topology.planner_consumer(self._fence.shard),
+            reason=str(failure),
+        )
+
+
+def _stream(one: Decided) -> StreamAppend:
+    return StreamAppend(
+        execution_id=one.state.execution_id,
+        tenant_id=one.state.tenant_id,
+        organization_id=one.state.organization_id,
+        expected_version=one.expected_version,
+        envelopes=one.decision.envelopes,
+    )

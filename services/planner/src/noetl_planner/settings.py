@@ -1,0 +1,48 @@
+"""Every knob of the planner. Variables are NOETL_PLANNER_<FIELD>."""
+
+import os
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl_chassis import settings
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+
+PREFIX = "NOETL_PLANNER_"
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field without a default must be set."""
+
+    postgres_dsn: str
+    payload_url: str
+    secret_key: str
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    shard_count: Annotated[int, Meta(ge=1, le=256)] = SHARD_COUNT_DEFAULT
+    # A dead planner's shards are free after one lease; the renewal leaves two tries.
+    shard_lease_s: Seconds = 5.0
+    shard_renewal_s: Seconds = 1.5
+    # One transaction holds at most this many messages' worth of decisions.
+    batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 256
+    fetch_wait_s: Seconds = 1.0
+    # How long the outbox leaves to this process what it has just committed.
+    publish_lease_s: Seconds = 10.0
+    states_max: Annotated[int, Meta(ge=1)] = 1000
+    payload_cache_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
+    pool_connections_max: Annotated[int, Meta(ge=1, le=100)] = 10
+    activations_max: Annotated[int, Meta(ge=1)] = 100_000
+    items_max: Annotated[int, Meta(ge=1)] = 100_000
+    cancel_grace_s: Seconds = 30.0
+    command_lease_s: Seconds = 30.0
+    command_heartbeat_s: Seconds = 10.0
+    step_attempts_max: Annotated[int, Meta(ge=1)] = 3
+
+
+def load() -> Settings:
+    """Read the process environment, once."""
+    return settings.load(Settings, prefix=PREFIX, environ=os.environ)

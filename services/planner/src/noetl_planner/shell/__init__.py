@@ -1,0 +1,1 @@
+"""What surrounds a decision: states kept, messages sent, shards owned."""

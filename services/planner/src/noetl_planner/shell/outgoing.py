@@ -1,0 +1,78 @@
+"""What a decision sends: event batches for the projectors, commands for the workers."""
+
+from collections.abc import Iterator, Sequence
+
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.commands import COMMAND_BYTES_MAX, Command
+from noetl_contracts.envelope import Envelope, EventBatch
+from noetl_contracts.errors import Permanent
+from noetl_contracts.ledger import NewMessage
+
+BATCH_EVENTS_MAX = 200
+BATCH_BYTES_MAX = 256 * 1024
+
+
+class CommandTooLarge(Permanent):
+    """A command does not fit a message although its parts went by reference."""
+
+
+def messages(
+    envelopes: Sequence[Envelope], commands: Sequence[Command], *, shard_count: int
+) -> list[NewMessage]:
+    """Return the messages of one execution in the order in which they go out."""
+    sent = [_command(command) for command in commands]
+    if not envelopes:
+        return sent
+    first = envelopes[0]
+    shard = ids.shard_of(first.execution_id, shard_count)
+    subject = subjects.events(shard, first.tenant_id, first.organization_id)
+    return sent + [_batch(part, subject) for part in _cut(envelopes)]
+
+
+def _cut(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
+    part: list[Envelope] = []
+    size = 0
+    for envelope in envelopes:
+        length = len(codec.encode(envelope))
+        if part and (len(part) >= BATCH_EVENTS_MAX or size + length > BATCH_BYTES_MAX):
+            yield part
+            part, size = [], 0
+        part.append(envelope)
+        size += length
+    if part:
+        yield part
+
+
+def _batch(part: list[Envelope], subject: str) -> NewMessage:
+    first, last = part[0], part[-1]
+    batch = EventBatch(
+        execution_id=first.execution_id,
+        tenant_id=first.tenant_id,
+        organization_id=first.organization_id,
+        first_version=first.stream_version,
+        last_version=last.stream_version,
+        events=part,
+    )
+    return NewMessage(
+        execution_id=first.execution_id,
+        subject=subject,
+        message_id=f"events/{first.execution_id}/{first.stream_version}-{last.stream_version}",
+        data=codec.encode(batch),
+    )
+
+
+def _command(command: Command) -> NewMessage:
+    data = codec.encode(command)
+    if len(data) > COMMAND_BYTES_MAX:
+        raise CommandTooLarge(
+            f"the command of step {command.step!r} takes {len(data)} bytes, "
+            f"{COMMAND_BYTES_MAX} is the limit: keep large values out of ctx"
+        )
+    return NewMessage(
+        execution_id=command.execution_id,
+        subject=subjects.command(
+            command.pool, command.lane, command.tenant_id, command.organization_id
+        ),
+        message_id=f"command/{command.command_id}/{command.attempt}",
+        data=data,
+    )

@@ -1,0 +1,93 @@
+"""Which shards this planner owns: claimed, extended, rebalanced, given back."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from noetl_chassis import instruments, names
+from noetl_chassis.loop import pump
+from noetl_contracts.ledger import ShardFence, ShardLease
+from noetl_storage.ports import Instances, ShardLeases
+
+log = structlog.get_logger(__name__)
+
+Turn = Callable[[], Awaitable[int]]
+
+
+class ShardOwner:
+    """Keeps one task per owned shard; a lost lease ends its task before another can begin."""
+
+    def __init__(
+        self,
+        *,
+        leases: ShardLeases,
+        instances: Instances,
+        owner: str,
+        lease_s: float,
+        shard_count: int,
+        open_shard: Callable[[ShardFence], Turn],
+    ) -> None:
+        self._leases = leases
+        self._instances = instances
+        self._owner = owner
+        self._lease_s = lease_s
+        self._shard_count = shard_count
+        self._open_shard = open_shard
+        self._running: dict[int, tuple[int, asyncio.Event, asyncio.Task[None]]] = {}
+
+    async def renew(self, tasks: asyncio.TaskGroup) -> int:
+        """Extend what is held, claim up to the fair share, and match the tasks to it."""
+        await self._instances.register(
+            instance=self._owner, kind="planner", lease_s=self._lease_s * 2
+        )
+        await self._leases.extend(owner=self._owner, lease_s=self._lease_s)
+        live = max(1, len(await self._instances.list_live("planner")))
+        share = math.ceil(self._shard_count / live)
+        held = await self._leases.claim(
+            owner=self._owner,
+            lease_s=self._lease_s,
+            shards_max=share,
+            shard_count=self._shard_count,
+        )
+        surplus = held[share:]
+        if surplus:
+            await self._stop([lease.shard for lease in surplus])
+            await self._leases.release(owner=self._owner, shards=[lease.shard for lease in surplus])
+        await self._match(held[:share], tasks)
+        instruments.show(names.SHARDS_OWNED, len(self._running))
+        return len(self._running)
+
+    async def give_back(self) -> None:
+        """Stop every task, then free the shards at once."""
+        shards = list(self._running)
+        await self._stop(shards)
+        await self._leases.release(owner=self._owner, shards=shards)
+
+    async def _match(self, held: list[ShardLease], tasks: asyncio.TaskGroup) -> None:
+        epochs = {lease.shard: lease.epoch for lease in held}
+        gone = [
+            shard for shard, (epoch, _, _) in self._running.items() if epochs.get(shard) != epoch
+        ]
+        await self._stop(gone)
+        for lease in held:
+            if lease.shard not in self._running:
+                self._begin(lease, tasks)
+
+    def _begin(self, lease: ShardLease, tasks: asyncio.TaskGroup) -> None:
+        fence = ShardFence(shard=lease.shard, owner=self._owner, epoch=lease.epoch)
+        turn = self._open_shard(fence)
+        stop = asyncio.Event()
+        running = tasks.create_task(pump(turn, idle_s=0.0, stop=stop, name=f"shard-{lease.shard}"))
+        self._running[lease.shard] = (lease.epoch, stop, running)
+        log.info("shard taken", shard=lease.shard, epoch=lease.epoch)
+
+    async def _stop(self, shards: list[int]) -> None:
+        leaving = [self._running.pop(shard) for shard in shards if shard in self._running]
+        for _, stop, _ in leaving:
+            stop.set()
+        for _, _, running in leaving:
+            await running
+        if leaving:
+            log.info("shards given back", shards=shards)

@@ -1,0 +1,129 @@
+"""States and programs kept in memory: accelerators that may be dropped at any time."""
+
+from collections import OrderedDict
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.errors import Permanent
+from noetl_contracts.facts import ExecutionRequested, FactBatch
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import CatalogEntry
+from noetl_contracts.payloads import PayloadRef
+from noetl_planner.domain.program import Program
+from noetl_playbook.model import Playbook
+from noetl_replay import snapshot
+from noetl_replay.fold import fold
+from noetl_replay.state import ExecutionState, empty, take_changes
+from noetl_storage.ports import Catalog, LedgerReader, Payloads, Snapshots
+
+_PAGE_EVENTS = 1000
+_PROGRAMS_MAX = 256
+
+
+class PlaybookMissing(Permanent):
+    """An execution names a playbook version that the catalog does not hold."""
+
+
+class States:
+    """Folded executions, the latest used kept."""
+
+    def __init__(self, *, ledger: LedgerReader, snapshots: Snapshots, states_max: int) -> None:
+        self._ledger = ledger
+        self._snapshots = snapshots
+        self._states_max = states_max
+        self._kept: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
+
+    async def take(self, batch: FactBatch) -> ExecutionState:
+        """Take a state out: who takes it puts it back once what it led to is committed."""
+        state = self._kept.pop(batch.execution_id, None)
+        return state if state is not None else await self._load(batch)
+
+    def put_back(self, state: ExecutionState) -> None:
+        """Keep a state; what it has touched is for projectors and not kept."""
+        take_changes(state)
+        self._kept[state.execution_id] = state
+        while len(self._kept) > self._states_max:
+            self._kept.popitem(last=False)
+
+    def drop(self, execution_id: ExecutionId) -> None:
+        """Forget a state that may be wrong."""
+        self._kept.pop(execution_id, None)
+
+    def clear(self) -> None:
+        """Forget everything, as when a shard is lost."""
+        self._kept.clear()
+
+    async def _load(self, batch: FactBatch) -> ExecutionState:
+        remembered = snapshot.restore(await self._snapshots.find(batch.execution_id))
+        state = remembered or empty(batch.execution_id, batch.tenant_id, batch.organization_id)
+        while True:
+            page = await self._ledger.read(
+                batch.execution_id, after_version=state.version, events_max=_PAGE_EVENTS
+            )
+            state = fold(state, page)
+            take_changes(state)
+            if len(page) < _PAGE_EVENTS:
+                return state
+
+
+class Programs:
+    """Playbooks with their graphs, by catalog identity."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._kept: OrderedDict[str, Program] = OrderedDict()
+
+    async def of(self, state: ExecutionState, batch: FactBatch) -> Program:
+        """Return the program of an execution, begun or about to begin."""
+        if state.version > 0:
+            known = self._kept.get(state.catalog_id)
+            return known or self._keep(await self._catalog.get(state.catalog_id))
+        asked = next((fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None)
+        if asked is None:
+            raise PlaybookMissing(
+                f"execution {batch.execution_id} has no history and was not requested"
+            )
+        entry = await self._catalog.find(
+            asked.path,
+            tenant_id=batch.tenant_id,
+            organization_id=batch.organization_id,
+            version=asked.version,
+        )
+        if entry is None:
+            raise PlaybookMissing(f"playbook {asked.path!r} version {asked.version} is not there")
+        return self._kept.get(entry.catalog_id) or self._keep(entry)
+
+    def _keep(self, entry: CatalogEntry) -> Program:
+        program = Program(
+            codec.convert(entry.model, Playbook),
+            catalog_id=entry.catalog_id,
+            catalog_version=entry.version,
+            digest=entry.digest,
+        )
+        self._kept[entry.catalog_id] = program
+        while len(self._kept) > _PROGRAMS_MAX:
+            self._kept.popitem(last=False)
+        return program
+
+
+class LoadedPayloads:
+    """Payload values that templates on the control plane have asked for."""
+
+    def __init__(self, payloads: Payloads, *, bytes_max: int) -> None:
+        self._payloads = payloads
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+
+    async def load(self, ref: PayloadRef) -> None:
+        """Read a payload and keep its value."""
+        value = codec.decode(await self._payloads.read(ref))
+        self._kept[ref.sha256] = (ref.payload_bytes, value)
+        self._bytes += ref.payload_bytes
+        while self._bytes > self._bytes_max and len(self._kept) > 1:
+            _, (size, _) = self._kept.popitem(last=False)
+            self._bytes -= size
+
+    def values(self) -> dict[str, Any]:
+        """Return every kept value by digest."""
+        return {digest: value for digest, (_, value) in self._kept.items()}

@@ -1,0 +1,171 @@
+"""A planner without a shell: facts in, events out, the state kept between them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from noetl_contracts import codec, facts, ids
+from noetl_contracts.commands import Command, SlotWork
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import event_type
+from noetl_contracts.ids import (
+    CatalogId,
+    EventId,
+    ExecutionId,
+    OrganizationId,
+    TenantId,
+    WorkerId,
+)
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_planner.domain.decide import decide
+from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
+from noetl_planner.domain.program import Program
+from noetl_playbook import carried
+from noetl_playbook.parse import parse
+from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_replay.state import ExecutionState, empty, take_changes
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WORKER = WorkerId("worker-1")
+ROWS = PayloadRef(
+    uri="noetl://tenant/default/org/default/payloads/sha256/" + "0" * 64,
+    sha256="0" * 64,
+    media_type="application/json",
+    payload_bytes=2,
+)
+
+
+def program(text: str) -> Program:
+    """Parse a playbook that must be good."""
+    parsed = parse(text)
+    assert parsed.playbook is not None, [str(problem) for problem in parsed.problems]
+    return Program(parsed.playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
+
+
+class Desk:
+    """One execution under the planner's judgement."""
+
+    def __init__(self, text: str, *, limits: Limits | None = None) -> None:
+        self.program = program(text)
+        self.limits = limits or Limits()
+        self.now = NOON
+        self.history: list[Envelope] = []
+        self.commands: dict[str, Command] = {}
+        self.last: Decision | None = None
+        self.loaded: dict[str, Any] = {}
+        self._minted = 0
+        self.state: ExecutionState = empty(
+            ExecutionId("42"), TenantId("default"), OrganizationId("default")
+        )
+
+    def tell(self, *told: facts.Fact) -> list[str]:
+        """Decide on facts; return the types of the events."""
+        draft = Draft(
+            state=self.state,
+            program=self.program,
+            stamp=Stamp(now=self.now, producer="test", next_event_id=self._mint),
+            limits=self.limits,
+            loaded=self.loaded,
+        )
+        self.last = decide(draft, told)
+        self.state = draft.state
+        take_changes(self.state)
+        self.history += self.last.envelopes
+        for data in self.last.payloads.values():
+            self.loaded[codec.digest(data)] = codec.decode(data)
+        for command in self.last.commands:
+            self.commands[command.command_id] = command
+        return [event_type(envelope.event) for envelope in self.last.envelopes]
+
+    def start(self, **workload: Any) -> list[str]:
+        """Request the execution."""
+        return self.tell(facts.ExecutionRequested(path="p", workload=workload))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds)
+
+    def sent(self) -> list[Command]:
+        """Return the commands of the last decision."""
+        assert self.last is not None
+        return list(self.last.commands)
+
+    def types(self) -> list[str]:
+        """Return every event type so far."""
+        return [event_type(envelope.event) for envelope in self.history]
+
+    def events(self, kind: str) -> list[Any]:
+        """Return the events of one type."""
+        return [one.event for one in self.history if event_type(one.event) == kind]
+
+    def _mint(self) -> EventId:
+        self._minted += 1
+        return EventId(str(self._minted))
+
+
+def done(command: Command, value: Any = None, **patch: Any) -> facts.CommandCompleted:
+    """Report a step or item as done with a value."""
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
+    return facts.CommandCompleted(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=WORKER,
+        result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+        patch=patch,
+    )
+
+
+def opened(command: Command, index: int, *, rows: int = 5, **changes: Any) -> facts.FrameOpened:
+    """Report that a slot recorded a window."""
+    work = _slot(command)
+    values: dict[str, Any] = {
+        "command_id": command.command_id,
+        "attempt": command.attempt,
+        "worker_id": WORKER,
+        "stage_id": work.stage_id,
+        "frame_id": ids.frame_id(work.stage_id, slot=work.slot, frame_index=index),
+        "slot": work.slot,
+        "frame_index": index,
+        "row_count": rows,
+        "rows_ref": ROWS,
+    }
+    return facts.FrameOpened(**{**values, **changes})
+
+
+def closed(command: Command, index: int, *, rows: int = 5, **changes: Any) -> facts.FrameClosed:
+    """Report that a slot finished a frame."""
+    work = _slot(command)
+    values: dict[str, Any] = {
+        "command_id": command.command_id,
+        "attempt": command.attempt,
+        "worker_id": WORKER,
+        "stage_id": work.stage_id,
+        "frame_id": ids.frame_id(work.stage_id, slot=work.slot, frame_index=index),
+        "slot": work.slot,
+        "frame_index": index,
+        "row_count": rows,
+    }
+    return facts.FrameClosed(**{**values, **changes})
+
+
+def dry(command: Command, *, frames: int, next_index: int) -> facts.SlotDry:
+    """Report that a slot's claim found nothing."""
+    return facts.SlotDry(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=WORKER,
+        frames=frames,
+        next_index=next_index,
+    )
+
+
+def run_all(desk: Desk, answers: Sequence[Any] = ()) -> None:
+    """Answer step commands in order until nothing is sent."""
+    queue = list(answers)
+    while desk.last is not None and desk.last.commands:
+        desk.tell(*(done(command, queue.pop(0) if queue else None) for command in desk.sent()))
+
+
+def _slot(command: Command) -> SlotWork:
+    assert isinstance(command.work, SlotWork)
+    return command.work

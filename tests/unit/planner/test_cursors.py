@@ -1,0 +1,169 @@
+import pytest
+from noetl_contracts import facts
+from noetl_contracts.commands import Command, SlotWork
+from noetl_contracts.errors import ErrorObject
+from tests.support.planning import Desk, closed, done, dry, opened
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workload: {slots: 2}
+workflow:
+  - step: drain
+    loop:
+      cursor: {kind: postgres, auth: db, claim: "SELECT 1"}
+      iterator: row
+      spec:
+        mode: cursor
+        max_in_flight: "{{ workload.slots }}"
+        policy: {failure: {mode: drain}}
+        frame: {max_rows: 5, max_attempts: 2}
+    tool: {kind: noop}
+    next: {arcs: [{step: after, on: loop.done}]}
+  - {step: after, tool: {kind: noop}}
+"""
+
+
+def begun(**workload: object) -> tuple[Desk, list[Command]]:
+    desk = Desk(PLAYBOOK)
+    desk.start(**workload)
+    return desk, desk.sent()
+
+
+def slot_of(command: Command) -> SlotWork:
+    assert isinstance(command.work, SlotWork)
+    return command.work
+
+
+def test_a_stage_opens_with_its_slots_and_their_rendered_policy() -> None:
+    desk, (one, two) = begun()
+    assert desk.types()[-4:] == ["stage.opened", "loop.started", "command.issued", "command.issued"]
+    assert (slot_of(one).slot, slot_of(two).slot) == (0, 1)
+    assert slot_of(one).frame["max_rows"] == 5
+
+
+def test_a_stage_closes_when_every_slot_asked_again_after_the_last_commit() -> None:
+    desk, (one, two) = begun()
+    desk.tell(opened(one, 0))
+    desk.tell(dry(two, frames=0, next_index=0))
+    assert desk.tell(closed(one, 0)) == ["frame.committed"]
+    assert "stage.closed" not in desk.tell(dry(one, frames=1, next_index=1))
+    (again,) = desk.sent()
+    assert slot_of(again).slot == 1
+    events = desk.tell(dry(again, frames=0, next_index=0))
+    assert events[2:6] == ["stage.closed", "loop.done", "step.exit", "step.enter"]
+    assert desk.events("stage.closed")[0].rows == 5
+
+
+def test_a_dry_slot_is_asked_again_while_others_run_but_not_more_often_than_the_interval() -> None:
+    desk, (one, two) = begun()
+    desk.tell(opened(one, 0))
+    desk.tell(dry(two, frames=0, next_index=0))
+    desk.tell(closed(one, 0), opened(one, 1))
+    assert desk.sent() == []
+    assert desk.last is not None
+    assert desk.last.wake_at is not None
+    desk.wait(0.3)
+    desk.tell(facts.TimerDue())
+    (again,) = desk.sent()
+    assert slot_of(again).slot == 1
+
+
+def test_an_empty_source_closes_the_stage_at_once() -> None:
+    desk, (one, two) = begun()
+    desk.tell(dry(one, frames=0, next_index=0), dry(two, frames=0, next_index=0))
+    assert desk.types().count("stage.closed") == 1
+
+
+def test_a_lost_slot_abandons_its_frame_and_goes_on_with_the_same_rows() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0, rows=3))
+    lost = facts.CommandLost(command_id=one.command_id, attempt=1, reason="redelivered")
+    assert desk.tell(lost) == ["frame.abandoned", "command.reissued"]
+    (second,) = desk.sent()
+    assert second.attempt == 2
+    open_frame = slot_of(second).open_frame
+    assert open_frame is not None
+    assert (open_frame.frame_index, open_frame.row_count, open_frame.dispatches) == (0, 3, 1)
+    assert desk.tell(lost) == []
+    assert desk.tell(opened(second, 0, rows=3))[:2] == ["command.started", "frame.dispatched"]
+    assert desk.events("frame.dispatched")[-1].attempt == 2
+
+
+def test_a_zombies_commit_is_rejected_once_and_changes_nothing() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0))
+    desk.tell(facts.CommandLost(command_id=one.command_id, attempt=1, reason="redelivered"))
+    (second,) = desk.sent()
+    assert desk.tell(closed(one, 0)) == ["frame.commit_rejected"]
+    assert desk.tell(closed(one, 0)) == []
+    desk.tell(opened(second, 0))
+    assert desk.tell(closed(second, 0)) == ["frame.committed"]
+
+
+def test_a_frame_that_is_lost_too_often_fails_and_with_it_the_loop() -> None:
+    desk, (one, two) = begun()
+    current = one
+    for attempt in (1, 2):
+        desk.tell(opened(current, 0))
+        desk.tell(facts.CommandLost(command_id=one.command_id, attempt=attempt, reason="gone"))
+        (current,) = desk.sent()
+    assert desk.events("frame.failed")[0].error.kind == "frame_attempts_exhausted"
+    desk.tell(dry(current, frames=0, next_index=1), dry(two, frames=0, next_index=0))
+    (again,) = desk.sent()
+    desk.tell(dry(again, frames=0, next_index=0))
+    assert desk.types()[-1] == "playbook.failed"
+
+
+def test_facts_lost_on_the_way_fence_the_holder_and_replay_from_what_is_known() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0))
+    # The batch with closed(0) and opened(1) never arrived.
+    assert desk.tell(closed(one, 1), opened(one, 2)) == [
+        "frame.commit_rejected",
+        "frame.abandoned",
+        "command.reissued",
+        "command.rejected",
+    ]
+    (second,) = desk.sent()
+    desk.tell(opened(second, 0))
+    desk.tell(closed(second, 0), opened(second, 1, attempts_before=1))
+    attempts = [event.attempt for event in desk.events("frame.dispatched")]
+    assert attempts == [1, 2, 1, 2]
+
+
+def test_a_failed_row_fails_the_frame_the_loop_and_the_execution() -> None:
+    desk, (one, two) = begun()
+    error = ErrorObject(kind="server_error", message="500", step="drain")
+    desk.tell(opened(one, 0), closed(one, 0, rows_failed=1, error=error))
+    desk.tell(dry(one, frames=1, next_index=1), dry(two, frames=0, next_index=0))
+    (again,) = desk.sent()
+    desk.tell(dry(again, frames=0, next_index=0))
+    assert desk.types()[-3:] == ["loop.failed", "step.exit", "playbook.failed"]
+    assert "500" in desk.events("playbook.failed")[0].error.message
+
+
+def test_cancelling_waits_for_the_workers_and_then_for_nobody() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0))
+    assert desk.tell(facts.CancelRequested(reason="enough")) == ["execution.cancelling"]
+    desk.wait(31)
+    events = desk.tell(facts.TimerDue())
+    assert events[-1] == "execution.cancelled"
+    assert desk.tell(closed(one, 0)) == []
+
+
+@pytest.mark.parametrize("slots", [0, "many"])
+def test_slots_that_are_no_number_fail_the_step(slots: object) -> None:
+    desk, _ = begun(slots=slots)
+    assert desk.types()[-1] == "playbook.failed"
+    assert "max_in_flight" in desk.events("playbook.failed")[0].error.message
+
+
+def test_the_stage_is_reentered_with_new_identities() -> None:
+    desk, (one, two) = begun()
+    desk.tell(dry(one, frames=0, next_index=0), dry(two, frames=0, next_index=0))
+    (after,) = desk.sent()
+    desk.tell(done(after))
+    assert desk.types()[-1] == "playbook.completed"
