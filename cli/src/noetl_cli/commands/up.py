@@ -1,0 +1,128 @@
+"""`noetl up`: start the stack, or attach to the one that runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import typer
+from msgspec.structs import replace
+
+from noetl_cli import render, settings
+from noetl_cli.stack import control, home, options
+from noetl_cli.stack.home import Home
+from noetl_cli.stack.options import Options
+from noetl_cli.stack.state import Phase, ProcessPhase, State
+
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="The stack's folder (default: NOETL_HOME).")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
+Count = Annotated[int, typer.Option(min=0, max=64, help="How many of these processes.")]
+MARKS = {
+    ProcessPhase.STARTING: "starting",
+    ProcessPhase.READY: "ready",
+    ProcessPhase.RESTARTING: "restarting",
+    ProcessPhase.STOPPED: "stopped",
+}
+
+
+def up(  # noqa: PLR0913 - one parameter for each option of the command line
+    *,
+    directory: Directory = None,
+    workers: Count = 1,
+    planners: Count = 1,
+    projectors: Count = 1,
+    outboxes: Count = 1,
+    reapers: Count = 1,
+    no_s3: Annotated[
+        bool, typer.Option("--no-s3", help="Keep payloads in files instead of S3.")
+    ] = False,
+    servers_only: Annotated[
+        bool, typer.Option("--servers-only", help="Start the servers without the services.")
+    ] = False,
+    postgres: Annotated[
+        str | None, typer.Option(help="Use this PostgreSQL: DSN of a role that may create roles.")
+    ] = None,
+    nats: Annotated[str | None, typer.Option(help="Use this NATS server: its URL.")] = None,
+    payload: Annotated[
+        str | None, typer.Option(help="Use this payload store: s3://... or file:///...")
+    ] = None,
+    nats_sync_interval: Annotated[
+        str | None, typer.Option(help="How often JetStream syncs its files, or `always`.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="WORKER_LEASE_S=5 sets NOETL_WORKER_LEASE_S.")
+    ] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and stop everything on Ctrl-C.")
+    ] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")] = 120,
+    as_json: AsJson = False,
+) -> None:
+    """Start PostgreSQL, NATS, S3 and the five services; attach when they run already."""
+    environ = settings.environment()
+    place = home.make(settings.home(directory, environ=environ))
+    wanted = Options(
+        workers=workers,
+        planners=planners,
+        projectors=projectors,
+        outboxes=outboxes,
+        reapers=reapers,
+        has_s3=not no_s3,
+        has_services=not servers_only,
+        postgres_dsn=postgres,
+        nats_url=nats,
+        payload_url=payload,
+        nats_sync_interval=nats_sync_interval,
+        settings=options.parse_settings(set_ or []),
+    )
+    if foreground:
+        control.become_supervisor(place, wanted, environ=environ)
+    found, is_attached = control.start(
+        place, wanted, environ=environ, timeout_s=timeout_s, tell=_teller(as_json=as_json)
+    )
+    _show(place, found, is_attached=is_attached, as_json=as_json)
+
+
+def _teller(*, as_json: bool) -> control.Tell:
+    seen: dict[str, ProcessPhase] = {}
+
+    def tell(found: State) -> None:
+        if as_json or found.phase is not Phase.STARTING:
+            return
+        for name, process in found.processes.items():
+            if seen.get(name) is not process.phase:
+                seen[name] = process.phase
+                if process.phase is ProcessPhase.READY:
+                    render.note(f"  {name} is ready")
+
+    return tell
+
+
+def _show(place: Home, found: State, *, is_attached: bool, as_json: bool) -> None:
+    if as_json:
+        # Addresses hold passwords: programs read them in the file, which only its owner can.
+        render.json_line({**_plain(found), "state_file": str(place.state)})
+        return
+    render.line("The stack runs already." if is_attached else "The stack is ready.")
+    for name, process in sorted(found.processes.items()):
+        port = "-" if process.port is None else str(process.port)
+        pid = "-" if process.pid is None else str(process.pid)
+        render.line(f"  {name:<14} {MARKS[process.phase]:<10} port {port:<6} pid {pid}")
+    if "api" in found.urls:
+        render.line(f"API and console: {found.urls['api']}")
+    if "target" in found.urls:
+        render.line("Database for your own data: `target`, address in state.json")
+    render.line(f"Folder: {place.root}   (addresses: state.json, logs: noetl logs)")
+
+
+def _plain(found: State) -> dict[str, Any]:
+    shown = replace(found, urls={name: _bare(url) for name, url in found.urls.items()})
+    plain: dict[str, Any] = msgspec.to_builtins(shown)
+    return plain
+
+
+def _bare(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

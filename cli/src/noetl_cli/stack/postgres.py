@@ -1,0 +1,313 @@
+"""PostgreSQL from the wheel's own programs: one cluster, durable, with passwords, on loopback."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import zlib
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+from msgspec import Struct
+
+from noetl_cli.failures import StackError
+from noetl_cli.stack import binaries, owners
+from noetl_cli.stack.owners import Owner
+from noetl_cli.stack.ports import LOOPBACK
+from noetl_cli.stack.specs import CommandProbe, ProcessSpec, Tier
+
+SUPERUSER = "postgres"
+MAJOR = "18"
+SOCKET_PATH_MAX = 100
+INITDB_TIMEOUT_S = 120
+ORPHAN_TIMEOUT_S = 20
+# Where the data goes when PostgreSQL's own user cannot reach the folder that was asked for.
+FALLBACK_ROOT = Path("/var/tmp")  # noqa: S108 - the folder made there is checked to be ours
+
+# Sized for two to eight cores that the database shares with everything else.
+SETTINGS: dict[str, str] = {
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "effective_cache_size": "1GB",
+    "work_mem": "8MB",
+    "maintenance_work_mem": "64MB",
+    "wal_buffers": "16MB",
+    "min_wal_size": "256MB",
+    "max_wal_size": "4GB",
+    "checkpoint_timeout": "15min",
+    "checkpoint_completion_target": "0.9",
+    "wal_compression": "on",
+    "random_page_cost": "1.1",
+    "autovacuum_naptime": "15s",
+    # Our statements are short: compiling one costs more than running it.
+    "jit": "off",
+    "password_encryption": "scram-sha-256",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] %q%u@%d ",
+    "log_checkpoints": "off",
+}
+# The ledger's promise rests on these three: `noetl doctor` checks them.
+DURABLE: dict[str, str] = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+# For throw-away servers of tests: a killed process loses nothing, a power failure would.
+UNSAFE: dict[str, str] = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on"}
+
+
+class Postgres(Struct, frozen=True, kw_only=True):
+    """One cluster: where it lives, how it is reached, who runs it."""
+
+    tree: Path
+    directory: Path
+    port: int
+    password: str
+    owner: Owner | None
+    is_durable: bool = True
+
+    @property
+    def data(self) -> Path:
+        """Where the cluster's files are."""
+        return self.directory / "data"
+
+    @property
+    def sockets(self) -> Path:
+        """Where its Unix socket is."""
+        return self.directory / "run"
+
+
+def describe(*, home: Path, port: int, password: str, is_durable: bool = True) -> Postgres:
+    """Decide on user, programs and folder; touch nothing but a copy of the programs."""
+    owner = owners.unprivileged()
+    directory = place(home, owner)
+    return Postgres(
+        tree=_reachable_tree(owner),
+        directory=directory,
+        port=port,
+        password=password,
+        owner=owner,
+        is_durable=is_durable,
+    )
+
+
+def place(home: Path, owner: Owner | None) -> Path:
+    """Choose the folder of the cluster: below `home`, or where its user can reach it."""
+    if owners.can_enter(owner, home):
+        return home / "postgres"
+    return _own_folder(outside(home)) / "postgres"
+
+
+def outside(home: Path) -> Path:
+    """Name the folder that stands in for a `home` which PostgreSQL's user cannot enter."""
+    return FALLBACK_ROOT / f"noetl-{os.geteuid()}-{zlib.crc32(bytes(home.resolve())):08x}"
+
+
+def prepare(postgres: Postgres) -> None:
+    """Make the cluster when it is missing, write its settings, clear what a crash left."""
+    postgres.directory.mkdir(parents=True, exist_ok=True)
+    if postgres.owner is not None:
+        postgres.directory.chmod(0o711)
+    postgres.sockets.mkdir(mode=0o700, exist_ok=True)
+    owners.give(postgres.sockets, postgres.owner)
+    if not (postgres.data / "PG_VERSION").is_file():
+        _create_cluster(postgres)
+    _check_version(postgres)
+    (postgres.directory / "postgresql.conf").write_text(_configuration(postgres))
+    _clear_stale_pid(postgres)
+
+
+def spec(postgres: Postgres) -> ProcessSpec:
+    """Describe the server's process."""
+    bin_ = postgres.tree / "bin"
+    configuration = postgres.directory / "postgresql.conf"
+    ready = ("-h", LOOPBACK, "-p", str(postgres.port), "-t", "2", "-q")
+    return ProcessSpec(
+        name="postgres",
+        tier=Tier.SERVER,
+        argv=(
+            str(bin_ / "postgres"),
+            *("-D", str(postgres.data)),
+            *("-c", f"config_file={configuration}"),
+        ),
+        directory=postgres.data,
+        owner=postgres.owner,
+        probe=CommandProbe(argv=(str(binaries.postgres_tree() / "bin" / "pg_isready"), *ready)),
+        port=postgres.port,
+        # "Fast": end sessions, write a checkpoint. SIGTERM would wait for clients to leave.
+        stop_signal=signal.SIGINT,
+        stop_timeout_s=30.0,
+    )
+
+
+def dsn(*, port: int, user: str, password: str, database: str) -> str:
+    """Spell the address of a database for one role."""
+    return f"postgresql://{quote(user)}:{quote(password, safe='')}@{LOOPBACK}:{port}/{database}"
+
+
+def admin_dsn(postgres: Postgres, *, database: str = "postgres") -> str:
+    """Spell the superuser's address of a database."""
+    return dsn(port=postgres.port, user=SUPERUSER, password=postgres.password, database=database)
+
+
+def _reachable_tree(owner: Owner | None) -> Path:
+    tree = binaries.postgres_tree()
+    if owners.can_run(owner, tree / "bin" / "postgres"):
+        return tree
+    if owner is None:
+        raise StackError(
+            f"{tree / 'bin' / 'postgres'} does not start on this machine.",
+            way_out=f"Run it with --version to see why, or reinstall {binaries.POSTGRES_PACKAGE}.",
+        )
+    stamp = zlib.crc32(f"{tree}{tree.stat().st_mtime_ns}".encode())
+    copy = _own_folder(FALLBACK_ROOT / f"noetl-{os.geteuid()}-pgsql-{stamp:08x}") / MAJOR
+    if not copy.is_dir():
+        # The programs look for their libraries beside the package that they came in.
+        package = tree.parent
+        partial = copy.with_name(f"{MAJOR}.{os.getpid()}")
+        for folder in (tree, package.with_name(f"{package.name}.libs")):
+            if folder.is_dir():
+                place_ = partial / folder.relative_to(package.parent)
+                shutil.copytree(
+                    folder, place_, symlinks=True, ignore=shutil.ignore_patterns("include")
+                )
+        try:
+            partial.rename(copy)
+        except OSError:
+            # Somebody else finished the same copy first.
+            shutil.rmtree(partial, ignore_errors=True)
+    return copy / tree.relative_to(tree.parents[1])
+
+
+def _own_folder(folder: Path) -> Path:
+    folder.mkdir(mode=0o711, exist_ok=True)
+    found = folder.lstat()
+    if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise StackError(
+            f"{folder} belongs to somebody else.",
+            way_out="Remove it, or choose another folder with --dir.",
+        )
+    return folder
+
+
+def _create_cluster(postgres: Postgres) -> None:
+    # Built beside its final name, so that an interrupted creation is never taken for a cluster.
+    partial = postgres.directory / "data.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o700)
+    owners.give(partial, postgres.owner)
+    password_file = postgres.directory / "password.partial"
+    password_file.unlink(missing_ok=True)
+    handle = os.open(password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(postgres.password)
+    owners.give(password_file, postgres.owner)
+    try:
+        _run_initdb(postgres, partial=partial, password_file=password_file)
+    finally:
+        password_file.unlink(missing_ok=True)
+    partial.rename(postgres.data)
+
+
+def _run_initdb(postgres: Postgres, *, partial: Path, password_file: Path) -> None:
+    argv = [
+        str(postgres.tree / "bin" / "initdb"),
+        *("-D", str(partial), "-U", SUPERUSER, f"--pwfile={password_file}"),
+        *("-A", "scram-sha-256", "-k", "-E", "UTF8"),
+        # The same sorting on every machine, whatever locales it has.
+        *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+        *(() if postgres.is_durable else ("--no-sync",)),
+    ]
+    done = subprocess.run(  # noqa: S603 - argv is built above from our own paths
+        argv,
+        check=False,
+        cwd=partial,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=INITDB_TIMEOUT_S,
+        **owners.as_owner(postgres.owner),
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise StackError(
+            f"PostgreSQL could not create its data folder {postgres.data}: {' '.join(last)}",
+            way_out="Check that the disk has room and that the folder is writable.",
+        )
+
+
+def _check_version(postgres: Postgres) -> None:
+    found = (postgres.data / "PG_VERSION").read_text().strip()
+    if found != MAJOR:
+        raise StackError(
+            f"{postgres.data} was made by PostgreSQL {found}; this is PostgreSQL {MAJOR}.",
+            way_out="Dump it with the older version, or start in a fresh folder with --dir.",
+        )
+
+
+def _configuration(postgres: Postgres) -> str:
+    sockets = str(postgres.sockets)
+    chosen = {
+        **SETTINGS,
+        **(DURABLE if postgres.is_durable else UNSAFE),
+        "listen_addresses": LOOPBACK,
+        "port": str(postgres.port),
+        "unix_socket_directories": sockets if len(sockets) <= SOCKET_PATH_MAX else "",
+        "unix_socket_permissions": "0700",
+    }
+    lines = [f"{name} = '{value}'" for name, value in sorted(chosen.items())]
+    lines.append("include_if_exists 'custom.conf'")
+    return "\n".join(
+        ["# Written at every start; put your own settings into custom.conf.", *lines, ""]
+    )
+
+
+def _clear_stale_pid(postgres: Postgres) -> None:
+    pid_file = postgres.data / "postmaster.pid"
+    try:
+        recorded = int(pid_file.read_text().split()[0])
+    except (FileNotFoundError, ValueError, IndexError):
+        return
+    process = _postmaster(recorded, data=postgres.data)
+    if process is None:
+        # The number may belong to somebody else by now, at which PostgreSQL would stop.
+        pid_file.unlink(missing_ok=True)
+        return
+    process.send_signal(signal.SIGINT)
+    _, alive = psutil.wait_procs([process], timeout=ORPHAN_TIMEOUT_S)
+    if alive:
+        raise StackError(
+            f"A PostgreSQL server (process {recorded}) still runs on {postgres.data}.",
+            way_out=f"Stop it with: kill -INT {recorded}",
+        )
+
+
+def _postmaster(pid: int, *, data: Path) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        argv = process.cmdline()
+    except psutil.Error:
+        return None
+    return process if str(data) in argv else None
+
+
+def wait_for_backends(data: Path, *, timeout_s: float) -> bool:
+    """Wait until no process works on this cluster any more; tell whether that came true."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        if not _workers_of(data):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _workers_of(data: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] != "postgres":
+            continue
+        try:
+            if process.cwd() == str(data):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found

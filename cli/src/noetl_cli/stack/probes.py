@@ -1,0 +1,66 @@
+"""Ask a process whether it works."""
+
+import subprocess
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from noetl_cli.stack import loopback
+from noetl_cli.stack.specs import BucketProbe, CommandProbe, HttpProbe, Probe
+
+PROBE_TIMEOUT_S = 5.0
+# Large enough to need a volume, which SeaweedFS makes only when it is asked for one.
+PROBE_BYTES = b"\0" * 4096
+CREATED = {200, 201, 409}
+
+
+def answers(probe: Probe | None) -> bool:
+    """Tell whether a process is ready; one without a probe is ready once it runs."""
+    match probe:
+        case None:
+            return True
+        case HttpProbe(url=url):
+            return loopback.status(url) == loopback.OK
+        case CommandProbe(argv=argv):
+            return _ends_well(argv)
+        case BucketProbe():
+            return _takes_an_object(probe)
+        case _:
+            assert_never(probe)
+
+
+def _ends_well(argv: tuple[str, ...]) -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603 - argv comes from our own specs
+            argv,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _takes_an_object(probe: BucketProbe) -> bool:
+    made = _signed_put(probe, path=f"/{probe.bucket}", body=b"")
+    if made not in CREATED:
+        return False
+    return _signed_put(probe, path=f"/{probe.bucket}/.ready", body=PROBE_BYTES) == loopback.OK
+
+
+def _signed_put(probe: BucketProbe, *, path: str, body: bytes) -> int | None:
+    address = probe.endpoint.rstrip("/") + path
+    request = AWSRequest(
+        method="PUT", url=address, data=body, headers={"Host": urlsplit(address).netloc}
+    )
+    credentials = Credentials(probe.access_key, probe.secret_key)
+    S3SigV4Auth(credentials, "s3", probe.region).add_auth(request)
+    headers = dict(request.headers.items())
+    answer = loopback.ask(address, method="PUT", body=body, headers=headers)
+    return None if answer is None else answer.status

@@ -1,0 +1,128 @@
+"""Where each service finds its servers, and the environment that says so."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from noetl_cli.stack import roles
+from noetl_cli.stack.options import Options
+from noetl_cli.stack.ports import LOOPBACK
+from noetl_cli.stack.specs import HttpProbe, ProcessSpec, Tier
+
+TENANT = "default"
+ORGANIZATION = "default"
+POOL = "default"
+# Which service is handed what; whatever is not listed here it cannot reach.
+WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
+WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
+WITH_SECRET_KEY = {"planner", "worker"}
+
+
+class Wires(Struct, frozen=True, kw_only=True):
+    """The addresses and keys that the stack hands to its services."""
+
+    admin_dsn: str
+    database: str
+    password_by_role: dict[str, str]
+    nats_url_by_user: dict[str, str]
+    payload_url: str
+    payload_access_key: str | None
+    payload_secret_key: str | None
+    secret_key: str
+
+    def dsn(self, role: str, *, database: str | None = None) -> str:
+        """Spell the database's address for one role."""
+        return roles.address(
+            self.admin_dsn,
+            role=role,
+            password=self.password_by_role[role],
+            database=database or self.database,
+        )
+
+
+def instances(options: Options) -> list[tuple[str, int, int]]:
+    """List every service process: service, index from 1, count."""
+    counts = {
+        "planner": options.planners,
+        "worker": options.workers,
+        "projector": options.projectors,
+        "outbox": options.outboxes,
+        "reaper": options.reapers,
+    }
+    if not options.has_services:
+        return []
+    return [(name, i, n) for name, n in counts.items() for i in range(1, n + 1)]
+
+
+def port_names(options: Options) -> list[str]:
+    """Name the ports that the services need."""
+    names = [f"{service}-{index}.health" for service, index, _ in instances(options)]
+    return names + [f"planner-{i}.http" for s, i, _ in instances(options) if s == "planner"]
+
+
+def specs(
+    options: Options,
+    *,
+    wires: Wires,
+    ports: Mapping[str, int],
+    environ: Mapping[str, str],
+    directory: Path,
+) -> tuple[ProcessSpec, ...]:
+    """Describe every service process."""
+    found = []
+    for service, index, count in instances(options):
+        instance = f"{service}-{index}"
+        own = _environ(service, index=index, count=count, wires=wires, ports=ports)
+        health = ports[f"{instance}.health"]
+        found.append(
+            ProcessSpec(
+                name=instance,
+                tier=Tier.SERVICE,
+                argv=(sys.executable, "-m", f"noetl_{service}"),
+                directory=directory,
+                environ={**environ, **own, **options.settings},
+                probe=HttpProbe(url=f"http://{LOOPBACK}:{health}/readyz"),
+                port=ports.get(f"{instance}.http", health),
+                health_url=f"http://{LOOPBACK}:{health}",
+                stop_timeout_s=20.0,
+            )
+        )
+    return tuple(found)
+
+
+def _environ(
+    service: str, *, index: int, count: int, wires: Wires, ports: Mapping[str, int]
+) -> dict[str, str]:
+    instance = f"{service}-{index}"
+    fields = {
+        "NATS_URL": wires.nats_url_by_user[service],
+        "HEALTH_PORT": str(ports[f"{instance}.health"]),
+        "LOG_FORMAT": "json",
+        "INSTANCE": instance,
+        "TENANT_ID": TENANT,
+        "ORGANIZATION_ID": ORGANIZATION,
+    }
+    if service in WITH_POSTGRES:
+        fields["POSTGRES_DSN"] = wires.dsn(f"noetl_{service}")
+    if service in WITH_PAYLOADS:
+        fields["PAYLOAD_URL"] = wires.payload_url
+        if wires.payload_access_key and wires.payload_secret_key:
+            fields["PAYLOAD_ACCESS_KEY"] = wires.payload_access_key
+            fields["PAYLOAD_SECRET_KEY"] = wires.payload_secret_key
+    if service in WITH_SECRET_KEY:
+        fields["SECRET_KEY"] = wires.secret_key
+    match service:
+        case "planner":
+            fields["HTTP_HOST"] = LOOPBACK
+            fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
+        case "worker":
+            fields["POOL"] = POOL
+            fields["HTTP_ALLOW"] = LOOPBACK
+        case "projector":
+            fields["SHARD_INDEX"] = str(index - 1)
+            fields["SHARD_COUNT"] = str(count)
+        case _:
+            pass
+    return {f"NOETL_{service.upper()}_{field}": value for field, value in fields.items()}

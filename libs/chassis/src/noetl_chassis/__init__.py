@@ -1,0 +1,1 @@
+"""How a process lives: settings, clock, loop, health, telemetry."""

@@ -1,0 +1,102 @@
+"""`/livez`, `/readyz` and `/metrics` of a process."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from noetl_contracts import codec
+from noetl_contracts.errors import NoetlError, Permanent
+
+CHECK_TIMEOUT_S = 2.0
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Check = Callable[[], str | Awaitable[str | None] | None]
+
+
+class HealthPortTaken(Permanent):
+    """The port for health and metrics cannot be listened on."""
+
+
+class Health:
+    """The readiness checks of a process; a check returns None or says what is wrong."""
+
+    def __init__(self) -> None:
+        self._check_by_name: dict[str, Check] = {}
+
+    def add(self, name: str, check: Check) -> None:
+        """Count a check in from now on."""
+        self._check_by_name[name] = check
+
+    async def list_problems(self) -> dict[str, str]:
+        """Run every check and return the reasons by name."""
+        answers = {name: await _ask(check) for name, check in self._check_by_name.items()}
+        return {name: reason for name, reason in answers.items() if reason is not None}
+
+
+@asynccontextmanager
+async def serve(
+    health: Health, *, host: str, port: int, metrics_text: Callable[[], bytes]
+) -> AsyncIterator[int]:
+    """Answer on a port (0: any free one) while the block runs; yields the port."""
+
+    async def livez(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        problems = await health.list_problems()
+        body = codec.encode({"status": "unready" if problems else "ready", "problems": problems})
+        status = 503 if problems else 200
+        return web.Response(body=body, status=status, content_type="application/json")
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics_text(), headers={"Content-Type": METRICS_MEDIA_TYPE})
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        yield await _listen(runner, host=host, port=port)
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, *, host: str, port: int) -> int:
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except OSError as failure:
+        raise HealthPortTaken(
+            f"cannot listen on {host}:{port} for health and metrics ({failure.strerror}): "
+            "set the service's HEALTH_PORT to another port, or to 0 for any free one"
+        ) from failure
+    return int(runner.addresses[0][1])
+
+
+def reached(ping: Callable[[], Awaitable[object]]) -> Check:
+    """Make a readiness check of a call that raises when the other side is not there."""
+
+    async def check() -> str | None:
+        try:
+            await ping()
+        except NoetlError as failure:
+            return str(failure)
+        return None
+
+    return check
+
+
+async def _ask(check: Check) -> str | None:
+    answer = check()
+    if not inspect.isawaitable(answer):
+        return answer
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            return await answer
+    except TimeoutError:
+        return f"no answer within {CHECK_TIMEOUT_S:g} s"

@@ -1,0 +1,132 @@
+"""How a process starts, is told to stop, and says why it could not start."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn, TypeVar
+
+import structlog
+import uvloop
+from msgspec import Struct
+
+from noetl_chassis import health, identity, settings, telemetry
+from noetl_chassis.health import Health
+from noetl_chassis.settings import ServiceSettings, SettingsError
+from noetl_contracts.errors import NoetlError
+
+S = TypeVar("S", bound=Struct)
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+PRINT_SETTINGS = "--print-settings"
+
+log = structlog.get_logger(__name__)
+
+
+class Process(Struct, frozen=True, kw_only=True):
+    """What a running service is given: its name, when to stop, where to say how it is."""
+
+    instance: str
+    stop: asyncio.Event
+    health: Health
+    health_port: int
+
+
+@asynccontextmanager
+async def stop_on_signal() -> AsyncIterator[asyncio.Event]:
+    """Yield an event that SIGTERM or SIGINT sets; a second SIGINT has its usual effect."""
+    stop = asyncio.Event()
+    running = asyncio.get_running_loop()
+
+    def halt(number: int) -> None:
+        stop.set()
+        if number == signal.SIGINT:
+            running.remove_signal_handler(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, halt, number)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            running.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterator[Process]:
+    """Start telemetry, signals and the health port of a service."""
+    instance = config.instance or identity.instance_name(service)
+    probes = Health()
+    with telemetry.started(
+        service=service,
+        instance=instance,
+        log_format=config.log_format,
+        log_level=config.log_level,
+        otlp_endpoint=config.otlp_endpoint,
+    ) as shown:
+        async with (
+            stop_on_signal() as stop,
+            health.serve(
+                probes,
+                host=config.health_host,
+                port=config.health_port,
+                metrics_text=shown.metrics_text,
+            ) as port,
+        ):
+            log.info("service started", health_port=port)
+            yield Process(instance=instance, stop=stop, health=probes, health_port=port)
+            log.info("service stopped")
+
+
+def run(
+    serve: Callable[[S], Awaitable[None]],
+    *,
+    load: Callable[[], S],
+    prefix: str,
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Load settings and run a service; ends the process with 0, 1 or 2 and at most one line."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        config = load()
+    except SettingsError as failure:
+        _leave(str(failure), EXIT_USAGE)
+    if PRINT_SETTINGS in arguments:
+        sys.stdout.write("\n".join(settings.render(config, prefix=prefix)) + "\n")
+        return
+    if arguments:
+        _leave(f"unknown argument {arguments[0]!r}: use {PRINT_SETTINGS} or none", EXIT_USAGE)
+    run_until_done(lambda: serve(config))
+
+
+def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a coroutine on uvloop; what NoETL can name ends in one line and exit code 1."""
+    try:
+        uvloop.run(_awaited(main))
+    except NoetlError as failure:
+        _leave(str(failure), EXIT_FAILED)
+    except BaseExceptionGroup as group:
+        known, unknown = group.split((NoetlError, asyncio.CancelledError))
+        if unknown is not None:
+            raise unknown from None
+        _leave(_first_line(known), EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+async def _awaited(main: Callable[[], Awaitable[None]]) -> None:
+    await main()
+
+
+def _first_line(group: BaseExceptionGroup[Any] | None) -> str:
+    failure: BaseException | None = group
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return str(failure)
+
+
+def _leave(reason: str, code: int) -> NoReturn:
+    sys.stderr.write(f"error: {settings.mask_addresses(reason)}\n")
+    sys.exit(code)

@@ -1,0 +1,193 @@
+"""Every metric, span, attribute and log field that leaves a process, with its meaning."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Kind(StrEnum):
+    """How a metric moves."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(Struct, frozen=True, kw_only=True):
+    """One metric; `labels` is all that may be attached, never an execution, frame, row or URL."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+def _counter(name: str, unit: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, unit=unit, meaning=meaning, labels=labels)
+
+
+def _gauge(name: str, unit: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.GAUGE, unit=unit, meaning=meaning, labels=labels)
+
+
+def _histogram(name: str, unit: str, meaning: str, *labels: str) -> Metric:
+    return Metric(name=name, kind=Kind.HISTOGRAM, unit=unit, meaning=meaning, labels=labels)
+
+
+# Labels.
+EVENT_TYPE = "event_type"
+FACT = "fact"
+REASON = "reason"
+OUTCOME = "outcome"
+LOOP = "loop"
+ERROR = "error"
+STREAM = "stream"
+CONSUMER = "consumer"
+POOL = "pool"
+LANE = "lane"
+TIER = "tier"
+OPERATION = "op"
+TOOL = "tool"
+SERVICE = "service"
+VERSION = "version"
+
+# Every process.
+BUILD_INFO = _gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
+LOOP_FAILURES = _counter(
+    "noetl_loop_failures_total", "{turn}", "Turns of a loop that ended in an error.", LOOP, ERROR
+)
+LOOP_DURATION = _histogram(
+    "noetl_loop_turn_duration_seconds", "s", "How long one turn of a loop took.", LOOP
+)
+
+# Planner.
+EVENTS_APPENDED = _counter(
+    "noetl_events_appended_total", "{event}", "Events appended to the ledger.", EVENT_TYPE
+)
+APPEND_DURATION = _histogram(
+    "noetl_ledger_append_duration_seconds", "s", "How long one append transaction took."
+)
+FACTS_DECIDED = _counter("noetl_facts_decided_total", "{fact}", "Facts decided on.", FACT)
+COMMIT_REJECTED = _counter(
+    "noetl_commit_rejected_total", "{fact}", "Facts refused: old fence or terminal.", REASON
+)
+SHARDS_OWNED = _gauge("noetl_shards_owned", "{shard}", "Shards that this planner owns.")
+VERSION_CONFLICTS = _counter(
+    "noetl_version_conflicts_total", "{append}", "Appends refused because a history had moved on."
+)
+EXECUTIONS_ENDED = _counter(
+    "noetl_executions_ended_total", "{execution}", "Executions that reached an end.", OUTCOME
+)
+
+# Worker.
+COMMANDS_TAKEN = _counter(
+    "noetl_commands_taken_total", "{command}", "Commands that a worker began.", LANE
+)
+COMMANDS_ENDED = _counter(
+    "noetl_commands_ended_total", "{command}", "Commands that a worker ended.", OUTCOME
+)
+COMMANDS_RUNNING = _gauge("noetl_commands_running", "{command}", "Commands that run now.")
+LEASES_LOST = _counter(
+    "noetl_leases_lost_total", "{command}", "Commands that a worker stopped for want of a lease."
+)
+FRAMES_ENDED = _counter("noetl_frames_ended_total", "{frame}", "Frames that ended.", OUTCOME)
+FRAME_ROWS = _counter("noetl_frame_rows_total", "{row}", "Rows that frames ran.", OUTCOME)
+FRAME_DURATION = _histogram("noetl_frame_duration_seconds", "s", "How long a frame ran.")
+TOOL_CALLS = _counter("noetl_tool_calls_total", "{call}", "Calls of tools.", TOOL, OUTCOME)
+TOOL_DURATION = _histogram("noetl_tool_duration_seconds", "s", "How long a call took.", TOOL)
+PAYLOAD_BYTES = _counter(
+    "noetl_payload_bytes_total", "By", "Bytes moved to and from the payload store.", TIER, OPERATION
+)
+
+# Outbox.
+OUTBOX_ROWS = _gauge("noetl_outbox_rows", "{row}", "Committed messages that are not published.")
+OUTBOX_OLDEST_AGE = _gauge(
+    "noetl_outbox_oldest_age_seconds", "s", "Age of the oldest message that is not published."
+)
+OUTBOX_PUBLISHED = _counter(
+    "noetl_outbox_published_total", "{row}", "Outbox rows taken for publishing.", OUTCOME
+)
+
+# Projector.
+PROJECTOR_LAG_EVENTS = _gauge(
+    "noetl_projector_lag_events", "{message}", "Messages of this shard that are not projected."
+)
+PROJECTOR_LAG_SECONDS = _gauge(
+    "noetl_projector_lag_seconds", "s", "Age of the last projected event when it was projected."
+)
+EVENTS_PROJECTED = _counter(
+    "noetl_events_projected_total", "{event}", "Events folded into projections."
+)
+EVENTS_READ_FOR_GAPS = _counter(
+    "noetl_projector_gap_events_total", "{event}", "Events read from the ledger to close a gap."
+)
+PROJECTOR_MESSAGES = _counter(
+    "noetl_projector_messages_total", "{message}", "Messages by what became of them.", OUTCOME
+)
+PROJECTOR_DUPLICATES = _counter(
+    "noetl_projector_duplicate_events_total", "{event}", "Events dropped as projected already."
+)
+PROJECTOR_MISPLACED = _counter(
+    "noetl_projector_misplaced_total", "{message}", "Messages under another shard's subject."
+)
+PROJECTOR_BEHIND = _gauge(
+    "noetl_projector_behind", "{execution}", "Executions that the ledger had to catch up."
+)
+PROJECTOR_POISONED = _gauge(
+    "noetl_projector_poisoned", "{execution}", "Executions whose history cannot be folded."
+)
+
+# Reaper.
+LEASES_EXPIRED = _counter(
+    "noetl_leases_expired_total", "{command}", "Commands reported lost by the reaper."
+)
+REQUESTS_REDRIVEN = _counter(
+    "noetl_requests_redriven_total", "{request}", "Unsettled requests sent again."
+)
+EXECUTIONS_NUDGED = _counter(
+    "noetl_executions_nudged_total", "{execution}", "Stalled executions that were woken."
+)
+TOPOLOGY_REPAIRED = _counter(
+    "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
+)
+DLQ_MESSAGES = _gauge("noetl_dlq_messages", "{message}", "Dead letters that wait for a person.")
+DEAD_LETTERS_BURIED = _counter(
+    "noetl_dead_letters_total", "{message}", "Messages moved to the dead letters.", STREAM, CONSUMER
+)
+IS_LEADER = _gauge("noetl_reaper_is_leader", "1", "1 on the instance that leads, else 0.")
+
+# Spans and their attributes (OpenTelemetry semantic conventions where they exist).
+SPAN_DECIDE = "planner decide"
+SPAN_COMMAND = "worker command"
+SPAN_FRAME = "worker frame"
+SPAN_PUBLISH = "outbox publish"
+SPAN_PROJECT = "projector apply"
+SPAN_SWEEP = "reaper sweep"
+ATTR_SYSTEM = "messaging.system"
+ATTR_DESTINATION = "messaging.destination.template"
+ATTR_PARTITION = "messaging.destination.partition.id"
+ATTR_MESSAGE_ID = "messaging.message.id"
+ATTR_CONVERSATION_ID = "messaging.message.conversation_id"
+ATTR_BATCH = "messaging.batch.message_count"
+ATTR_EXECUTION = "noetl.execution_id"
+ATTR_STEP = "noetl.step"
+ATTR_FRAME = "noetl.frame_id"
+ATTR_ATTEMPT = "noetl.attempt"
+SYSTEM_NATS = "nats"
+
+# Log fields.
+FIELD_EXECUTION = "execution_id"
+FIELD_STAGE = "stage_id"
+FIELD_FRAME = "frame_id"
+FIELD_COMMAND = "command_id"
+FIELD_STEP = "step"
+FIELD_TENANT = "tenant_id"
+FIELD_SERVICE = "service"
+FIELD_INSTANCE = "instance"
+FIELD_TRACE = "trace_id"
+FIELD_SPAN = "span_id"
+
+METRICS: tuple[Metric, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Metric)
+)

@@ -1,0 +1,87 @@
+"""Seals credentials at rest and opens them again, with the deployment's key."""
+
+import binascii
+import os
+from base64 import b64decode, b64encode
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from noetl_contracts import codec, credentials
+from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.errors import Permanent
+from noetl_contracts.ids import OrganizationId, TenantId
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+_KEY_ID_CHARACTERS = 8
+
+
+class KeyUnusable(Permanent):
+    """The key for sealed credentials is not 32 bytes in base64."""
+
+
+class SealBroken(Permanent):
+    """A sealed credential does not open: another key sealed it, or its bytes were changed."""
+
+
+class Sealer:
+    """Holds the key; neither the key nor what it opens ever shows in `repr` or errors."""
+
+    def __init__(self, key: str) -> None:
+        raw = _decoded(key)
+        self._cipher = AESGCM(raw)
+        self.key_id = codec.digest(raw)[:_KEY_ID_CHARACTERS]
+
+    def seal(
+        self,
+        fields: dict[str, Any],
+        *,
+        name: str,
+        version: int,
+        kind: str,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+    ) -> SealedCredential:
+        """Seal a credential's fields to their place."""
+        nonce = os.urandom(NONCE_BYTES)
+        place = credentials.associated_data(tenant_id, organization_id, name, version)
+        ciphertext = self._cipher.encrypt(nonce, codec.encode(fields), place)
+        return SealedCredential(
+            name=name,
+            version=version,
+            kind=kind,
+            key_id=self.key_id,
+            nonce=b64encode(nonce).decode(),
+            ciphertext=b64encode(ciphertext).decode(),
+        )
+
+    def open(
+        self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> dict[str, Any]:
+        """Return a credential's fields; raises `SealBroken`."""
+        place = credentials.associated_data(tenant_id, organization_id, sealed.name, sealed.version)
+        try:
+            opened = self._cipher.decrypt(
+                b64decode(sealed.nonce), b64decode(sealed.ciphertext), place
+            )
+            return codec.decode_as(opened, dict[str, Any])
+        except (InvalidTag, binascii.Error, ValueError, msgspec.DecodeError) as failure:
+            raise SealBroken(
+                f"credential {sealed.name!r} was sealed with key {sealed.key_id!r} and does not "
+                f"open with key {self.key_id!r}: put it again, or set the key that sealed it"
+            ) from failure
+
+
+def _decoded(key: str) -> bytes:
+    try:
+        raw = b64decode(key, validate=True)
+    except binascii.Error as failure:
+        raise KeyUnusable(
+            "the secret key is not base64: it must be 32 bytes in base64"
+        ) from failure
+    if len(raw) != KEY_BYTES:
+        raise KeyUnusable(f"the secret key has {len(raw)} bytes: it must be 32 bytes in base64")
+    return raw

@@ -1,0 +1,113 @@
+"""Environment variables in, one frozen value out."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+S = TypeVar("S", bound=Struct)
+
+MASK = "***"
+_SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
+_FIELD_PATH = re.compile(r" - at `\$\.([a-z0-9_]+)[^`]*`")
+_FIELD_MISSING = re.compile(r"missing required field `([a-z0-9_]+)`")
+
+
+class SettingsError(Exception):
+    """The environment does not describe a runnable service."""
+
+
+class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every service is told; a service's own settings extend it."""
+
+    nats_url: str
+    # Empty: made from the host's name, the process id and a random part.
+    instance: str = ""
+    tenant_id: str = "default"
+    organization_id: str = "default"
+    health_host: str = "127.0.0.1"
+    # 0 takes any free port.
+    health_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # Traces and metrics also go here when the `otlp` extra is installed.
+    otlp_endpoint: str = ""
+
+
+def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
+    """Read `<prefix><FIELD>` variables into `kind`; refuse unknown and ill-typed ones.
+
+    An empty variable counts as absent; a field that holds a tuple is separated by commas.
+    """
+    found = {
+        name.removeprefix(prefix).lower(): value
+        for name, value in environ.items()
+        if name.startswith(prefix) and value != ""
+    }
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    _refuse_unknown(found, list(fields), prefix)
+    plain = {name: _split(value, fields[name].type) for name, value in found.items()}
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError as failure:
+        raise SettingsError(_explain(str(failure), prefix)) from failure
+
+
+def render(settings: Struct, *, prefix: str) -> list[str]:
+    """Print every variable with its value, secrets masked, and how it differs from its default."""
+    lines = []
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        note = "" if value == field.default else f"  (default {_default(field)})"
+        lines.append(f"{prefix}{field.name.upper()}={masked(field.name, value)}{note}")
+    return lines
+
+
+def masked(name: str, value: Any) -> str:
+    """Spell a value for people: secrets by name are hidden, passwords in addresses too."""
+    shown = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    if _SECRET_NAME.search(name) and value:
+        return MASK
+    return mask_addresses(shown)
+
+
+def mask_addresses(text: str) -> str:
+    """Hide user and password in every address, and the password in a libpq string."""
+    return _DSN_PASSWORD.sub(MASK, _USERINFO.sub(MASK, text))
+
+
+def _default(field: Any) -> str:
+    if field.default is msgspec.NODEFAULT:
+        return "none: must be set"
+    return masked(field.name, field.default) or "empty"
+
+
+def _refuse_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> None:
+    for name in found:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        advice = f"did you mean {prefix}{close[0].upper()}?" if close else "remove it."
+        raise SettingsError(f"{prefix}{name.upper()} is not a setting: {advice}")
+
+
+def _split(value: str, kind: Any) -> Any:
+    """Split a variable whose field is a tuple or list."""
+    info = msgspec.inspect.type_info(kind)
+    if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _explain(reason: str, prefix: str) -> str:
+    """Turn msgspec's path into the variable's name."""
+    if missing := _FIELD_MISSING.search(reason):
+        return f"{prefix}{missing[1].upper()} must be set."
+    if path := _FIELD_PATH.search(reason):
+        return f"{prefix}{path[1].upper()}: {reason[: path.start()]}."
+    return f"{prefix}*: {reason}"

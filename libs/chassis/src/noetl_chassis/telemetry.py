@@ -1,0 +1,196 @@
+"""OpenTelemetry and structured logs: the only importer of the SDK."""
+
+import importlib
+import logging
+import re
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+from opentelemetry import metrics, trace
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from prometheus_client import CollectorRegistry, generate_latest
+
+from noetl_chassis import instruments, names, settings
+from noetl_contracts.errors import Permanent
+
+_OTLP = "opentelemetry.exporter.otlp.proto.http"
+_SECRET_FIELD = re.compile(
+    r"password|passwd|secret|token|authorization|api_?key|private_?key|cookie|credential_value",
+    re.IGNORECASE,
+)
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+# Their own chatter about reconnecting repeats what the adapters report.
+_QUIET = ("nats", "aiohttp", "asyncio", "botocore", "boto3", "urllib3")
+
+
+class OtlpMissing(Permanent):
+    """An OTLP endpoint is configured but its exporter is not installed."""
+
+
+class Telemetry(Struct, frozen=True, kw_only=True):
+    """What a process shows of itself."""
+
+    registry: CollectorRegistry
+    meters: MeterProvider
+    tracers: TracerProvider
+
+    def metrics_text(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+@contextmanager
+def started(
+    *,
+    service: str,
+    instance: str,
+    log_format: str = "json",
+    log_level: str = "info",
+    otlp_endpoint: str = "",
+) -> Iterator[Telemetry]:
+    """Log and measure while the block runs; the process has one telemetry."""
+    configure_logs(service=service, instance=instance, log_format=log_format, log_level=log_level)
+    version = _version(service)
+    resource = Resource.create(
+        {
+            "service.name": f"noetl-{service}",
+            "service.namespace": "noetl",
+            "service.instance.id": instance,
+            "service.version": version,
+        }
+    )
+    registry = CollectorRegistry()
+    readers: list[MetricReader] = [
+        PrometheusMetricReader(registry=registry, scope_info_enabled=False)
+    ]
+    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    if otlp_endpoint:
+        spans, measurements = _otlp_exporters(otlp_endpoint)
+        tracers.add_span_processor(BatchSpanProcessor(spans))
+        readers.append(PeriodicExportingMetricReader(measurements))
+    meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+    metrics.set_meter_provider(meters)
+    trace.set_tracer_provider(tracers)
+    instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
+    try:
+        yield Telemetry(registry=registry, meters=meters, tracers=tracers)
+    finally:
+        tracers.shutdown()
+        meters.shutdown()
+
+
+def configure_logs(*, service: str, instance: str, log_format: str, log_level: str) -> None:
+    """Send every log record, also those of libraries, to stderr, one line each."""
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _origin(service, instance),
+        add_trace_ids,
+        structlog.processors.format_exc_info,
+        mask_secrets,
+    ]
+    render: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if log_format == "json":
+        render = structlog.processors.JSONRenderer(serializer=_to_json)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def add_trace_ids(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Add the current span to a log record."""
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event[names.FIELD_TRACE] = f"{context.trace_id:032x}"
+        event[names.FIELD_SPAN] = f"{context.span_id:016x}"
+    return event
+
+
+def mask_secrets(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Hide fields that are named like secrets, and passwords in addresses."""
+    for key, value in event.items():
+        event[key] = _masked(key, value)
+    return event
+
+
+def _masked(key: str, value: Any) -> Any:
+    if _SECRET_FIELD.search(key) and value is not None:
+        return settings.MASK
+    match value:
+        case str():
+            return settings.mask_addresses(value)
+        case dict():
+            return {name: _masked(str(name), item) for name, item in value.items()}
+        case list() | tuple():
+            return [_masked("", item) for item in value]
+        case _:
+            return value
+
+
+def _origin(service: str, instance: str) -> Any:
+    def add(
+        _logger: Any, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        event.setdefault(names.FIELD_SERVICE, service)
+        event.setdefault(names.FIELD_INSTANCE, instance)
+        return event
+
+    return add
+
+
+def _to_json(event: Any, **_options: Any) -> str:
+    return _encoder.encode(event).decode()
+
+
+def _version(service: str) -> str:
+    try:
+        return metadata.version(f"noetl-{service}")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _otlp_exporters(endpoint: str) -> tuple[Any, Any]:
+    """Find the exporters of the `otlp` extra."""
+    try:
+        spans = importlib.import_module(f"{_OTLP}.trace_exporter")
+        measurements = importlib.import_module(f"{_OTLP}.metric_exporter")
+    except ModuleNotFoundError as failure:
+        raise OtlpMissing(
+            "an OTLP endpoint is set but the exporter is missing: install noetl-chassis[otlp]"
+        ) from failure
+    return (
+        spans.OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"),
+        measurements.OTLPMetricExporter(endpoint=f"{endpoint.rstrip('/')}/v1/metrics"),
+    )

@@ -1,0 +1,1 @@
+"""How services are told: streams, consumers, deliveries."""

@@ -1,0 +1,54 @@
+"""`python -m noetl_messaging apply | verify`: the topology job."""
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+
+from noetl_contracts.errors import NoetlError
+from noetl_messaging import settings, topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import Waits, open_connection
+
+USAGE = "usage: python -m noetl_messaging apply | verify"
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the first argument says; return the exit code."""
+    if arguments not in (["apply"], ["verify"]):
+        sys.stderr.write(f"{USAGE}\n")
+        return 2
+    try:
+        lines, code = asyncio.run(_run(arguments[0], settings.load()))
+    except settings.SettingsError as failure:
+        sys.stderr.write(f"error: {failure}\n")
+        return 2
+    except NoetlError as failure:
+        sys.stderr.write(f"error: {failure}\n")
+        return 1
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return code
+
+
+async def _run(verb: str, config: settings.Settings) -> tuple[list[str], int]:
+    declared = topology.declare(
+        shard_count=config.shard_count,
+        projector_count=config.projector_count,
+        pools=[pool.strip() for pool in config.pools.split(",") if pool.strip()],
+        lease_s=config.lease_s,
+    )
+    waits = Waits(connect_s=config.connect_s)
+    async with open_connection(config.nats_url, name="topology", waits=waits) as connection:
+        streams = JetStreamStreams(connection, declared, now=_now, replicas=config.replicas)
+        if verb == "apply":
+            changed = await streams.ensure()
+            return [f"applied {name}" for name in changed] or ["nothing to change"], 0
+        problems = await streams.verify()
+        return problems or ["as declared"], 1 if problems else 0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - a job of one turn has no clock to be handed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,15 @@
+"""What messaging can refuse."""
+
+from noetl_contracts.errors import Permanent, Retryable
+
+
+class MessagingUnavailable(Retryable):
+    """The server cannot be reached or did not confirm in time; the message may or may not be in."""
+
+
+class MessageTooLarge(Permanent):
+    """The message exceeds what a stream takes; send a reference instead."""
+
+
+class TopologyMismatch(Permanent):
+    """A stream or consumer is missing or differs from its declaration."""

@@ -1,0 +1,1 @@
+"""JetStream through nats-py: the only home of the driver."""

@@ -1,0 +1,127 @@
+"""One connection to NATS: it comes back by itself and says how it is."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import nats.errors
+from msgspec import Struct
+from nats.aio.client import Client
+from nats.js.errors import Error as JetStreamError
+
+from noetl_messaging.errors import MessagingUnavailable
+
+RECONNECT_WAIT_S = 0.25
+PING_INTERVAL_S = 5
+PINGS_UNANSWERED_MAX = 2
+DRAIN_S = 5
+
+log = logging.getLogger("noetl.messaging")
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """How long to wait for the server."""
+
+    connect_s: float = 30.0
+    request_s: float = 5.0
+
+
+class Connection:
+    """A connection that never stops reconnecting; closed by `open_connection` alone."""
+
+    def __init__(self, client: Client, *, where: str, waits: Waits) -> None:
+        self.client = client
+        self.where = where
+        self.waits = waits
+        self.jetstream = client.jetstream(timeout=waits.request_s)
+
+    @property
+    def reconnects(self) -> int:
+        """Return how often the connection was lost and found again."""
+        return int(self.client.stats["reconnects"])
+
+    def check(self) -> str | None:
+        """Say why the connection cannot be used, or None: a readiness check."""
+        return None if self.client.is_connected else f"NATS at {self.where} is not connected"
+
+    def require(self) -> None:
+        """Raise `MessagingUnavailable` unless connected: nothing may wait in a buffer meanwhile."""
+        if reason := self.check():
+            raise MessagingUnavailable(reason)
+
+
+@asynccontextmanager
+async def open_connection(
+    url: str, *, name: str, waits: Waits | None = None
+) -> AsyncIterator[Connection]:
+    """Connect within `waits.connect_s`, drain and close at the end."""
+    patience = waits or Waits()
+    client = Client()
+    where = url.rpartition("@")[2].removeprefix("nats://")
+    connection = Connection(client, where=where, waits=patience)
+    await _connect(client, url, name=name, where=where, connect_s=patience.connect_s)
+    try:
+        yield connection
+    finally:
+        await _close(client, where)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn whatever the driver raises into `MessagingUnavailable`."""
+    try:
+        yield
+    except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as failure:
+        raise MessagingUnavailable(f"{what}: {failure or type(failure).__name__}") from failure
+
+
+async def _connect(client: Client, url: str, *, name: str, where: str, connect_s: float) -> None:
+    async def note_error(failure: Exception) -> None:
+        noted.append(failure)
+        log.warning("NATS at %s: %s", where, failure or type(failure).__name__)
+
+    async def note_lost() -> None:
+        if not (client.is_draining or client.is_closed):
+            log.warning("NATS at %s: connection lost", where)
+
+    async def note_found() -> None:
+        log.info("NATS at %s: connected again", where)
+
+    noted: list[Exception] = []
+    try:
+        async with asyncio.timeout(connect_s):
+            await client.connect(
+                servers=[url],
+                name=name,
+                error_cb=note_error,
+                disconnected_cb=note_lost,
+                reconnected_cb=note_found,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # asyncio.sleep takes it
+                ping_interval=PING_INTERVAL_S,
+                max_outstanding_pings=PINGS_UNANSWERED_MAX,
+                drain_timeout=DRAIN_S,
+            )
+    except (nats.errors.Error, TimeoutError, OSError) as failure:
+        reason = noted[-1] if noted else failure
+        noted.clear()
+        await client.close()
+        raise MessagingUnavailable(
+            f"NATS at {where} cannot be used: {reason or type(reason).__name__}. "
+            "Check that the server runs, and the address and password in NATS_URL."
+        ) from failure
+
+
+async def _close(client: Client, where: str) -> None:
+    if client.is_closed:
+        return
+    try:
+        async with asyncio.timeout(DRAIN_S + 1):
+            if client.is_connected:
+                await client.drain()
+            else:
+                await client.close()
+    except (nats.errors.Error, TimeoutError, OSError) as failure:
+        log.warning("NATS at %s: closed without draining: %s", where, failure)
+        await client.close()

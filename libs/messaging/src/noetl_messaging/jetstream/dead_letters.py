@@ -1,0 +1,186 @@
+"""Messages that their consumers gave up, kept in a stream of their own."""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from nats.js import api
+from nats.js.errors import NotFoundError
+
+from noetl_contracts import codec, subjects
+from noetl_messaging import topology
+from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.publisher import MESSAGE_ID_HEADER
+from noetl_messaging.ports import DeadLetter, Delivery
+
+SUBJECT_HEADER = "Noetl-Subject"
+STREAM_HEADER = "Noetl-Stream"
+CONSUMER_HEADER = "Noetl-Consumer"
+REASON_HEADER = "Noetl-Reason"
+DELIVERED_HEADER = "Noetl-Delivered"
+REASON_CHARS_MAX = 500
+MAX_DELIVERIES_REASON = "not settled within the deliveries allowed"
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
+
+
+class Advisory(Struct, frozen=True, kw_only=True):
+    """What JetStream says when it gives a message up."""
+
+    stream: str
+    consumer: str
+    stream_seq: int
+    deliveries: int
+
+
+class JetStreamDeadLetters:
+    """Dead letters in `NOETL_DLQ`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._advisories = JetStreamConsumer(
+            connection, stream=topology.ADVISORIES, name=topology.REAPER_CONSUMER
+        )
+
+    async def bury(self, delivery: Delivery, *, stream: str, consumer: str, reason: str) -> None:
+        """Store a copy with its reason, then settle the delivery for good."""
+        letter = DeadLetter(
+            sequence=delivery.stream_sequence,
+            stream=stream,
+            consumer=consumer,
+            subject=delivery.subject,
+            reason=reason,
+            delivered=delivery.delivered,
+            data=delivery.data,
+        )
+        await self._store(letter)
+        await delivery.term()
+
+    async def list_letters(self, *, letters_max: int) -> list[DeadLetter]:
+        """Return the oldest letters."""
+        letters: list[DeadLetter] = []
+        sequence = 1
+        while len(letters) < letters_max:
+            letter = await self._find(sequence, is_next=True)
+            if letter is None:
+                break
+            letters.append(letter)
+            sequence = letter.sequence + 1
+        return letters
+
+    async def get(self, sequence: int) -> DeadLetter:
+        """Return one letter; raises `KeyError`."""
+        letter = await self._find(sequence)
+        if letter is None:
+            raise KeyError(sequence)
+        return letter
+
+    async def requeue(self, sequence: int) -> None:
+        """Publish a letter under its own subject again and remove it; raises `KeyError`."""
+        letter = await self.get(sequence)
+        # The first identity would be dropped as a duplicate; this one is the same at each attempt.
+        headers = {MESSAGE_ID_HEADER: f"requeued/{sequence}"}
+        with translated(f"requeuing letter {sequence}"):
+            await self._connection.jetstream.publish(letter.subject, letter.data, headers=headers)
+            try:
+                await self._connection.jetstream.delete_msg(topology.DEAD_LETTERS, sequence)
+            except NotFoundError:
+                return
+
+    async def count(self) -> int:
+        """Return how many letters there are."""
+        with translated("counting dead letters"):
+            info = await self._connection.jetstream.stream_info(topology.DEAD_LETTERS)
+        return info.state.messages
+
+    async def collect(self, *, letters_max: int) -> list[DeadLetter]:
+        """Move messages that ran out of deliveries here; return their letters."""
+        letters = []
+        for delivery in await self._advisories.fetch(messages_max=letters_max, wait_s=0.0):
+            advisory = _decode(delivery.data)
+            letter = await self._rescue(advisory) if advisory else None
+            if letter is not None:
+                letters.append(letter)
+            await delivery.ack()
+        return letters
+
+    async def _rescue(self, advisory: Advisory) -> DeadLetter | None:
+        """Copy a message that was given up and take it out of its queue."""
+        with translated(f"reading a message of {advisory.stream}"):
+            try:
+                message = await self._connection.jetstream.get_msg(
+                    advisory.stream, seq=advisory.stream_seq
+                )
+            except NotFoundError:
+                return None
+        letter = DeadLetter(
+            sequence=advisory.stream_seq,
+            stream=advisory.stream,
+            consumer=advisory.consumer,
+            subject=message.subject or "",
+            reason=MAX_DELIVERIES_REASON,
+            delivered=advisory.deliveries,
+            data=message.data or b"",
+        )
+        await self._store(letter)
+        await self._settle(advisory)
+        return letter
+
+    async def _settle(self, advisory: Advisory) -> None:
+        """Settle in the consumer's name: the stream itself refuses deletion."""
+        place = f"{advisory.stream}.{advisory.consumer}.{advisory.deliveries}"
+        subject = f"$JS.ACK.{place}.{advisory.stream_seq}.0.0.0"
+        with translated(f"settling a message of {advisory.stream}"):
+            await self._connection.client.request(
+                subject, b"+TERM", timeout=self._connection.waits.request_s
+            )
+
+    async def _store(self, letter: DeadLetter) -> None:
+        headers = {
+            MESSAGE_ID_HEADER: f"{letter.stream}/{letter.consumer}/{letter.sequence}",
+            SUBJECT_HEADER: letter.subject,
+            STREAM_HEADER: letter.stream,
+            CONSUMER_HEADER: letter.consumer,
+            REASON_HEADER: _UNPRINTABLE.sub(" ", letter.reason)[:REASON_CHARS_MAX],
+            DELIVERED_HEADER: str(letter.delivered),
+        }
+        self._connection.require()
+        with translated("storing a dead letter"):
+            await self._connection.jetstream.publish(
+                subjects.dead_letter(letter.stream, letter.consumer), letter.data, headers=headers
+            )
+
+    async def _find(self, sequence: int, *, is_next: bool = False) -> DeadLetter | None:
+        with translated("reading a dead letter"):
+            try:
+                found = await self._connection.jetstream.get_msg(
+                    topology.DEAD_LETTERS,
+                    seq=sequence,
+                    subject=f"{subjects.DEAD_LETTERS}.>" if is_next else None,
+                    next=is_next,
+                )
+            except NotFoundError:
+                return None
+        return _to_letter(found)
+
+
+def _to_letter(message: api.RawStreamMsg) -> DeadLetter:
+    headers: dict[str, Any] = message.headers or {}
+    return DeadLetter(
+        sequence=message.seq or 0,
+        stream=headers.get(STREAM_HEADER, ""),
+        consumer=headers.get(CONSUMER_HEADER, ""),
+        subject=headers.get(SUBJECT_HEADER, ""),
+        reason=headers.get(REASON_HEADER, ""),
+        delivered=int(headers.get(DELIVERED_HEADER, "0")),
+        data=message.data or b"",
+    )
+
+
+def _decode(data: bytes) -> Advisory | None:
+    """Read an advisory; one that cannot be read names no message to save."""
+    try:
+        return codec.decode_as(data, Advisory)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,1 @@
+"""The reference adapter of every messaging port: a server within the process."""

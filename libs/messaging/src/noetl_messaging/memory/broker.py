@@ -1,0 +1,312 @@
+"""Streams, durable consumers and hints, as a server keeps them."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message, Queue
+from noetl_messaging.topology import ConsumerSpec, Retention, StreamSpec, Topology
+
+_SEQUENCES_PER_LIFE = 1_000_000_000
+
+
+class Clock(Protocol):
+    """The two readings of time that a server needs."""
+
+    def now(self) -> datetime:
+        """Return the time of day."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """A message in a stream."""
+
+    sequence: int
+    subject: str
+    message_id: str
+    data: bytes
+    headers: dict[str, str]
+
+
+class _Stream:
+    def __init__(self, spec: StreamSpec, *, first: int, created_at: datetime) -> None:
+        self.spec = spec
+        self.created_at = created_at
+        self.next_sequence = first
+        self.messages: OrderedDict[int, Stored] = OrderedDict()
+        self.seen_at: OrderedDict[str, float] = OrderedDict()
+
+    def store(
+        self, subject: str, message_id: str, data: bytes, headers: dict[str, str], now_s: float
+    ) -> None:
+        while self.seen_at:
+            oldest, seen_s = next(iter(self.seen_at.items()))
+            if now_s - seen_s <= self.spec.duplicate_window_s:
+                break
+            del self.seen_at[oldest]
+        if message_id in self.seen_at:
+            return
+        self.seen_at[message_id] = now_s
+        self.messages[self.next_sequence] = Stored(
+            sequence=self.next_sequence,
+            subject=subject,
+            message_id=message_id,
+            data=data,
+            headers=headers,
+        )
+        self.next_sequence += 1
+
+
+class _Durable:
+    def __init__(self, spec: ConsumerSpec, *, first: int) -> None:
+        self.spec = spec
+        self.cursor = first
+        self.delivered: dict[int, int] = {}
+        self.due_at: dict[int, float] = {}
+        self.given_up: set[int] = set()
+        self.last_delivered_at: datetime | None = None
+
+    def accepts(self, subject: str) -> bool:
+        return not self.spec.filters or any(
+            matches(pattern, subject) for pattern in self.spec.filters
+        )
+
+
+class MemoryBroker:
+    """Streams, consumers and hints of one process; `wipe` forgets all but the declarations."""
+
+    def __init__(self, declared: Topology, clock: Clock) -> None:
+        self._declared = declared
+        self._clock = clock
+        self._lives = 0
+        self._streams: dict[str, _Stream] = {}
+        self._durables: dict[tuple[str, str], _Durable] = {}
+        self._changed = asyncio.Event()
+        self._listeners: dict[str, list[asyncio.Event]] = {}
+
+    def wipe(self) -> None:
+        """Lose everything, as a server does whose store was deleted."""
+        self._streams.clear()
+        self._durables.clear()
+        self._wake()
+
+    async def ensure(self) -> list[str]:
+        """Make what is missing; return its names."""
+        made = []
+        for spec in self._declared.streams:
+            if spec.name in self._streams:
+                continue
+            self._lives += 1
+            first = self._lives * _SEQUENCES_PER_LIFE
+            self._streams[spec.name] = _Stream(spec, first=first, created_at=self._clock.now())
+            made.append(spec.name)
+        for consumer in self._declared.consumers:
+            key = (consumer.stream, consumer.name)
+            if key not in self._durables:
+                self._durables[key] = _Durable(consumer, first=0)
+                made.append(f"{consumer.stream}/{consumer.name}")
+        self._wake()
+        return made
+
+    async def verify(self) -> list[str]:
+        """Return one sentence for everything that is missing."""
+        streams = [spec.name for spec in self._declared.streams if spec.name not in self._streams]
+        consumers = [
+            f"{spec.stream}/{spec.name}"
+            for spec in self._declared.consumers
+            if (spec.stream, spec.name) not in self._durables
+        ]
+        return [f"{name} does not exist" for name in streams + consumers]
+
+    async def list_queues(self) -> list[Queue]:
+        """Return every consumer that is declared and exists."""
+        return [
+            Queue(
+                stream=stream,
+                consumer=name,
+                pending=self._count_pending(durable),
+                unsettled=len(durable.due_at),
+                stream_created_at=self._streams[stream].created_at,
+                last_delivered_at=durable.last_delivered_at,
+            )
+            for (stream, name), durable in self._durables.items()
+        ]
+
+    async def publish(self, message: Message) -> None:
+        """Return once the stream has stored the message."""
+        if len(message.data) > MESSAGE_BYTES_MAX:
+            raise MessageTooLarge(
+                f"a message for {message.subject} has {len(message.data)} bytes, the limit is "
+                f"{MESSAGE_BYTES_MAX}"
+            )
+        self.put(message)
+
+    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+        """Publish each; tell for each whether it was stored."""
+        return [self._try_put(message) for message in messages]
+
+    def put(self, message: Message, headers: dict[str, str] | None = None) -> None:
+        """Store a message with headers; raises `MessagingUnavailable` without a stream for it."""
+        for stream in self._streams.values():
+            if any(matches(pattern, message.subject) for pattern in stream.spec.subjects):
+                stream.store(
+                    message.subject,
+                    message.message_id,
+                    message.data,
+                    headers or {},
+                    self._clock.monotonic(),
+                )
+                self._wake()
+                return
+        raise MessagingUnavailable(f"no stream takes {message.subject}")
+
+    async def poke(self, subject: str) -> None:
+        """Wake whoever listens."""
+        for woken in self._listeners.get(subject, []):
+            woken.set()
+
+    async def listen(self, subject: str) -> AsyncIterator[None]:
+        """Yield once per wake-up."""
+        woken = asyncio.Event()
+        listeners = self._listeners.setdefault(subject, [])
+        listeners.append(woken)
+        try:
+            while True:
+                await woken.wait()
+                woken.clear()
+                yield
+        finally:
+            listeners.remove(woken)
+
+    def find_stream(self, name: str) -> _Stream:
+        """Return a stream; raises `MessagingUnavailable`."""
+        if name not in self._streams:
+            raise MessagingUnavailable(f"{name} does not exist")
+        return self._streams[name]
+
+    def find_durable(self, stream: str, name: str) -> _Durable:
+        """Return a consumer; raises `MessagingUnavailable`."""
+        self.find_stream(stream)
+        if (stream, name) not in self._durables:
+            raise MessagingUnavailable(f"{stream}/{name} does not exist")
+        return self._durables[stream, name]
+
+    def take(self, stream: str, name: str, messages_max: int) -> list[tuple[Stored, int]]:
+        """Hand over messages that are due, redeliveries first, with their delivery counts."""
+        durable, source = self.find_durable(stream, name), self.find_stream(stream)
+        now_s = self._clock.monotonic()
+        taken: list[tuple[Stored, int]] = []
+        for sequence in self._due(durable, source, now_s):
+            if len(taken) == messages_max:
+                break
+            durable.delivered[sequence] = durable.delivered.get(sequence, 0) + 1
+            durable.due_at[sequence] = now_s + durable.spec.ack_wait_s
+            durable.cursor = max(durable.cursor, sequence)
+            durable.last_delivered_at = self._clock.now()
+            taken.append((source.messages[sequence], durable.delivered[sequence]))
+        return taken
+
+    def settle(self, stream: str, name: str, sequence: int) -> None:
+        """Forget a delivery; a work queue lets go of the message."""
+        durable = self._durables.get((stream, name))
+        if durable is None or sequence not in durable.delivered:
+            return
+        durable.due_at.pop(sequence, None)
+        durable.given_up.discard(sequence)
+        source = self._streams.get(stream)
+        if source is not None and source.spec.retention is Retention.WORK_QUEUE:
+            source.messages.pop(sequence, None)
+        self._wake()
+
+    def postpone(self, stream: str, name: str, sequence: int, wait_s: float | None) -> bool:
+        """Move the moment at which an unsettled delivery comes again; None: a full ack wait."""
+        durable = self._durables.get((stream, name))
+        if durable is None or sequence not in durable.due_at:
+            return False
+        delay_s = durable.spec.ack_wait_s if wait_s is None else wait_s
+        durable.due_at[sequence] = self._clock.monotonic() + delay_s
+        self._wake()
+        return True
+
+    def take_given_up(self) -> Iterator[tuple[_Durable, Stored]]:
+        """Yield messages that ran out of deliveries."""
+        now_s = self._clock.monotonic()
+        for (stream, _), durable in self._durables.items():
+            source = self._streams[stream]
+            list(self._due(durable, source, now_s))
+            for sequence in sorted(durable.given_up):
+                if sequence in source.messages:
+                    yield durable, source.messages[sequence]
+
+    async def changed(self, wait_s: float) -> None:
+        """Wait for any change, but not longer than `wait_s`."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(wait_s):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    def monotonic(self) -> float:
+        """Return the server's seconds."""
+        return self._clock.monotonic()
+
+    def _due(self, durable: _Durable, source: _Stream, now_s: float) -> list[int]:
+        again = []
+        for sequence, due_s in sorted(durable.due_at.items()):
+            if due_s > now_s:
+                continue
+            if durable.delivered[sequence] >= durable.spec.deliveries_max:
+                del durable.due_at[sequence]
+                durable.given_up.add(sequence)
+            elif sequence in source.messages:
+                again.append(sequence)
+        room = durable.spec.ack_pending_max - len(durable.due_at)
+        fresh = [
+            sequence
+            for sequence, message in source.messages.items()
+            if sequence > durable.cursor and durable.accepts(message.subject)
+        ]
+        return again + fresh[: max(room, 0)]
+
+    def _count_pending(self, durable: _Durable) -> int:
+        messages = self._streams[durable.spec.stream].messages.items()
+        return sum(
+            1
+            for sequence, message in messages
+            if sequence > durable.cursor and durable.accepts(message.subject)
+        )
+
+    def _try_put(self, message: Message) -> bool:
+        if len(message.data) > MESSAGE_BYTES_MAX:
+            return False
+        try:
+            self.put(message)
+        except MessagingUnavailable:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Tell whether a subject fits a pattern with NATS's `*` and `>`."""
+    wanted, given = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []
+        if not given and wanted:
+            return False
+    return len(wanted) == len(given) and all(map(_fits, wanted, given))
+
+
+def _fits(pattern: str, token: str) -> bool:
+    return pattern in {"*", token}

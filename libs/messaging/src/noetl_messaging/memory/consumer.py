@@ -1,0 +1,87 @@
+"""Deliveries and consumers of the broker in the process."""
+
+import asyncio
+
+from noetl_messaging.memory.broker import MemoryBroker, Stored
+from noetl_messaging.ports import Delivery
+
+_LOOK_S = 0.05
+
+
+class MemoryDelivery:
+    """One handing-over of a message."""
+
+    def __init__(
+        self, broker: MemoryBroker, *, key: tuple[str, str], stored: Stored, delivered: int
+    ) -> None:
+        self._broker = broker
+        self._key = key
+        self._stored = stored
+        self._delivered = delivered
+
+    @property
+    def subject(self) -> str:
+        """Return the subject under which the message was published."""
+        return self._stored.subject
+
+    @property
+    def data(self) -> bytes:
+        """Return the message's bytes."""
+        return self._stored.data
+
+    @property
+    def delivered(self) -> int:
+        """Return how often this message has been handed over, this time included."""
+        return self._delivered
+
+    @property
+    def stream_sequence(self) -> int:
+        """Return the message's place in its stream."""
+        return self._stored.sequence
+
+    async def ack(self) -> None:
+        """Settle: done."""
+        self._broker.settle(*self._key, self._stored.sequence)
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Settle: hand it over again, not before the delay has passed."""
+        self._broker.postpone(*self._key, self._stored.sequence, delay_s)
+
+    async def term(self) -> None:
+        """Settle: never hand it over again."""
+        self._broker.settle(*self._key, self._stored.sequence)
+
+    async def extend(self) -> bool:
+        """Ask for another ack wait; True only when the server confirmed it."""
+        return self._broker.postpone(*self._key, self._stored.sequence, None)
+
+
+class MemoryConsumer:
+    """One durable consumer."""
+
+    def __init__(self, broker: MemoryBroker, *, stream: str, name: str) -> None:
+        self._broker = broker
+        self._key = (stream, name)
+
+    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+        """Return what is there, waiting up to `wait_s` for the first."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + wait_s
+        while True:
+            taken = self._broker.take(*self._key, messages_max)
+            remaining_s = deadline - clock()
+            if taken or remaining_s <= 0:
+                return [
+                    MemoryDelivery(self._broker, key=self._key, stored=stored, delivered=delivered)
+                    for stored, delivered in taken
+                ]
+            # Redeliveries become due without any event, so the wait is cut into short looks.
+            await self._broker.changed(min(remaining_s, _LOOK_S))
+
+    async def pending(self) -> tuple[int, int]:
+        """Return how many messages are undelivered and how many are delivered and unsettled."""
+        self._broker.find_durable(*self._key)
+        for queue in await self._broker.list_queues():
+            if (queue.stream, queue.consumer) == self._key:
+                return queue.pending, queue.unsettled
+        return 0, 0

@@ -1,0 +1,146 @@
+"""What is asked of messaging: publish with confirmation, pull with explicit settlement, hints."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+MESSAGE_BYTES_MAX = 512 * 1024
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """Bytes for a subject; `message_id` deduplicates within the stream's window."""
+
+    subject: str
+    message_id: str
+    data: bytes
+
+
+class Delivery(Protocol):
+    """One handing-over of a message; unsettled deliveries come again after the ack wait."""
+
+    @property
+    def subject(self) -> str:
+        """Return the subject under which the message was published."""
+
+    @property
+    def data(self) -> bytes:
+        """Return the message's bytes."""
+
+    @property
+    def delivered(self) -> int:
+        """Return how often this message has been handed over, this time included."""
+
+    @property
+    def stream_sequence(self) -> int:
+        """Return the message's place in its stream."""
+
+    async def ack(self) -> None:
+        """Settle: done."""
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Settle: hand it over again, not before the delay has passed."""
+
+    async def term(self) -> None:
+        """Settle: never hand it over again."""
+
+    async def extend(self) -> bool:
+        """Ask for another ack wait; True only when the server confirmed it."""
+
+
+class Publisher(Protocol):
+    """Puts messages into streams."""
+
+    async def publish(self, message: Message) -> None:
+        """Return once the stream has stored the message.
+
+        Raises `MessagingUnavailable` or `MessageTooLarge`.
+        """
+
+    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+        """Publish in a window of asynchronous publications; tell for each whether it was stored."""
+
+
+class Consumer(Protocol):
+    """One durable consumer."""
+
+    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+        """Return what is there, waiting up to `wait_s` for the first; may return nothing.
+
+        Raises `MessagingUnavailable`.
+        """
+
+    async def pending(self) -> tuple[int, int]:
+        """Return how many messages are undelivered and how many are delivered and unsettled."""
+
+
+class DeadLetters(Protocol):
+    """Messages that their consumers gave up."""
+
+    async def bury(self, delivery: Delivery, *, stream: str, consumer: str, reason: str) -> None:
+        """Store a copy with its reason, then settle the delivery for good."""
+
+    async def list_letters(self, *, letters_max: int) -> list["DeadLetter"]:
+        """Return the oldest letters."""
+
+    async def get(self, sequence: int) -> "DeadLetter":
+        """Return one letter; raises `KeyError`."""
+
+    async def requeue(self, sequence: int) -> None:
+        """Publish a letter under its own subject again and remove it; raises `KeyError`."""
+
+    async def count(self) -> int:
+        """Return how many letters there are."""
+
+    async def collect(self, *, letters_max: int) -> list["DeadLetter"]:
+        """Move messages that ran out of deliveries here; return their letters."""
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A message that a consumer gave up, and why."""
+
+    sequence: int
+    stream: str
+    consumer: str
+    subject: str
+    reason: str
+    delivered: int
+    data: bytes
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """How one consumer stands, when it was last read, and since when its stream exists."""
+
+    stream: str
+    consumer: str
+    pending: int
+    unsettled: int
+    stream_created_at: datetime
+    last_delivered_at: datetime | None = None
+
+
+class Streams(Protocol):
+    """Keeps streams and consumers as they are declared."""
+
+    async def ensure(self) -> list[str]:
+        """Make what is missing, change what differs; return the names of both.
+
+        Raises `MessagingUnavailable`, or `TopologyMismatch` for what cannot be changed in place.
+        """
+
+    async def verify(self) -> list[str]:
+        """Return one sentence for everything that is missing or differs."""
+
+    async def list_queues(self) -> list[Queue]:
+        """Return every consumer that is declared and exists."""
+
+
+class Hints(Protocol):
+    """Plain wake-ups: losing one costs only time."""
+
+    async def poke(self, subject: str) -> None:
+        """Wake whoever listens; never raises and never waits for anyone."""
+
+    def listen(self, subject: str) -> AsyncIterator[None]:
+        """Yield once per wake-up, folding those that came while the listener was busy."""

@@ -1,0 +1,44 @@
+"""Every knob of the topology job. Variables are NOETL_MESSAGING_<FIELD>."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from noetl_contracts.errors import Permanent
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_messaging.topology import LEASE_S_DEFAULT
+
+PREFIX = "NOETL_MESSAGING_"
+
+
+class SettingsError(Permanent):
+    """The environment does not say what to apply."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field without a default must be set."""
+
+    nats_url: str
+    shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
+    # Separated by commas.
+    pools: str = "default"
+    lease_s: Annotated[float, Meta(gt=0)] = LEASE_S_DEFAULT
+    replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+    connect_s: Annotated[float, Meta(gt=0)] = 30.0
+
+
+def load(environ: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 - the job's only reader of the environment
+    """Read the environment, once."""
+    found = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and value
+    }
+    try:
+        return msgspec.convert(found, Settings, strict=False)
+    except msgspec.ValidationError as failure:
+        raise SettingsError(f"{PREFIX}*: {failure}") from failure

@@ -1,0 +1,197 @@
+"""Streams and consumers, declared once, as values."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from noetl_contracts import commands, subjects
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_messaging.ports import MESSAGE_BYTES_MAX
+
+INGEST = "NOETL_INGEST"
+EVENTS = "NOETL_EVENTS"
+COMMANDS = "NOETL_COMMANDS"
+DEAD_LETTERS = "NOETL_DLQ"
+ADVISORIES = "NOETL_ADVISORIES"
+
+ADVISORY_SUBJECT = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+REAPER_CONSUMER = "reaper"
+
+DUPLICATE_WINDOW_S = 120.0
+# Headers travel within a message's size; a dead letter carries more of them.
+HEADER_BYTES_MAX = 8 * 1024
+LEASE_S_DEFAULT = 30.0
+# Facts and events are settled within one transaction; a reader that dies is noticed this soon.
+SETTLE_WAIT_S = 5.0
+# Deliveries are given up only after an outage far longer than any restart; every one of them
+# is then kept as a dead letter, and the ledger's own repair does not depend on them.
+DELIVERIES_MAX = 1000
+COMMAND_DELIVERIES_MAX = 100
+ACK_PENDING_MAX = 2048
+
+_MIB = 1024 * 1024
+_WEEK_S = 7 * 24 * 3600.0
+
+
+class Retention(StrEnum):
+    """When a stream lets go of a message."""
+
+    WORK_QUEUE = "workqueue"
+    LIMITS = "limits"
+
+
+class StreamSpec(Struct, frozen=True, kw_only=True):
+    """One stream on file storage; a protected one refuses deletion and purging by anyone.
+
+    A work queue refuses messages when it is full, so that pressure is seen where it arises; the
+    others let the oldest go, which the ledger still has.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    retention: Retention
+    bytes_max: int
+    age_s_max: float = 0.0
+    message_bytes_max: int = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX
+    duplicate_window_s: float = DUPLICATE_WINDOW_S
+    is_protected: bool = True
+
+
+class ConsumerSpec(Struct, frozen=True, kw_only=True):
+    """One durable pull consumer with explicit settlement."""
+
+    stream: str
+    name: str
+    filters: tuple[str, ...] = ()
+    ack_wait_s: float = SETTLE_WAIT_S
+    deliveries_max: int = DELIVERIES_MAX
+    ack_pending_max: int = ACK_PENDING_MAX
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """All that must exist on the server."""
+
+    streams: tuple[StreamSpec, ...]
+    consumers: tuple[ConsumerSpec, ...]
+
+
+STREAMS = (
+    StreamSpec(
+        name=INGEST,
+        subjects=(f"{subjects.INGEST}.>",),
+        retention=Retention.WORK_QUEUE,
+        bytes_max=512 * _MIB,
+    ),
+    StreamSpec(
+        name=EVENTS,
+        subjects=(f"{subjects.EVENTS}.>",),
+        retention=Retention.LIMITS,
+        bytes_max=1024 * _MIB,
+        age_s_max=_WEEK_S,
+    ),
+    StreamSpec(
+        name=COMMANDS,
+        subjects=(f"{subjects.COMMANDS}.>",),
+        retention=Retention.WORK_QUEUE,
+        bytes_max=512 * _MIB,
+    ),
+    # A letter goes away when it is sent again, so this stream permits deletion.
+    StreamSpec(
+        name=DEAD_LETTERS,
+        subjects=(f"{subjects.DEAD_LETTERS}.>",),
+        retention=Retention.LIMITS,
+        bytes_max=128 * _MIB,
+        is_protected=False,
+    ),
+    StreamSpec(
+        name=ADVISORIES,
+        subjects=tuple(f"{ADVISORY_SUBJECT}.{name}.>" for name in (INGEST, EVENTS, COMMANDS)),
+        retention=Retention.WORK_QUEUE,
+        bytes_max=16 * _MIB,
+        is_protected=False,
+    ),
+)
+
+
+def planner_consumer(shard: int) -> str:
+    """Name the consumer of a shard's facts."""
+    return f"planner-{shard}"
+
+
+def projector_consumer(*, index: int, count: int) -> str:
+    """Name the consumer of one projector's events."""
+    return f"projector-{index}-of-{count}"
+
+
+def worker_consumer(pool: str, lane: str) -> str:
+    """Name the consumer of the commands of a pool's lane."""
+    return f"worker-{pool}-{lane}"
+
+
+def projector_shards(*, index: int, count: int, shard_count: int) -> tuple[int, ...]:
+    """List the shards that one of `count` projectors keeps."""
+    return tuple(range(index, shard_count, count))
+
+
+def consumers(
+    *,
+    shard_count: int = SHARD_COUNT_DEFAULT,
+    projector_count: int = 1,
+    pools: Sequence[str] = (commands.DEFAULT_POOL,),
+    lease_s: float = LEASE_S_DEFAULT,
+) -> tuple[ConsumerSpec, ...]:
+    """Declare every durable consumer."""
+    planners = [
+        ConsumerSpec(
+            stream=INGEST,
+            name=planner_consumer(shard),
+            filters=(subjects.ingest_filter(shard),),
+        )
+        for shard in range(shard_count)
+    ]
+    projectors = [
+        ConsumerSpec(
+            stream=EVENTS,
+            name=projector_consumer(index=index, count=projector_count),
+            filters=tuple(
+                subjects.events_filter(shard)
+                for shard in projector_shards(
+                    index=index, count=projector_count, shard_count=shard_count
+                )
+            ),
+        )
+        for index in range(projector_count)
+    ]
+    workers = [
+        ConsumerSpec(
+            stream=COMMANDS,
+            name=worker_consumer(pool, lane),
+            filters=(subjects.command_filter(pool, lane),),
+            ack_wait_s=lease_s,
+            deliveries_max=COMMAND_DELIVERIES_MAX,
+        )
+        for pool in pools
+        for lane in (commands.IO_LANE, commands.SPARK_LANE)
+    ]
+    reaper = ConsumerSpec(stream=ADVISORIES, name=REAPER_CONSUMER, ack_wait_s=30.0)
+    return (*planners, *projectors, *workers, reaper)
+
+
+def declare(
+    *,
+    shard_count: int = SHARD_COUNT_DEFAULT,
+    projector_count: int = 1,
+    pools: Sequence[str] = (commands.DEFAULT_POOL,),
+    lease_s: float = LEASE_S_DEFAULT,
+) -> Topology:
+    """Declare all that must exist on the server."""
+    return Topology(
+        streams=STREAMS,
+        consumers=consumers(
+            shard_count=shard_count,
+            projector_count=projector_count,
+            pools=pools,
+            lease_s=lease_s,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What is kept: ledger, outbox, projections, payloads."""

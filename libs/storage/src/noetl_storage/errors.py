@@ -1,0 +1,51 @@
+"""What storage can refuse."""
+
+from noetl_contracts.errors import Permanent, Retryable
+
+
+class VersionConflict(Retryable):
+    """The history does not end where the writer believed: load it again and decide again."""
+
+
+class ShardLost(Retryable):
+    """The shard belongs to another epoch: stop deciding for it."""
+
+
+class DuplicateKey(Permanent):
+    """An event with this idempotency key is already in the history."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"idempotency key {key!r} is already in the history")
+        self.key = key
+
+
+class PayloadMissing(Retryable):
+    """No bytes are stored under this reference."""
+
+
+class PayloadCorrupt(Permanent):
+    """The stored bytes do not have the digest that their reference promises."""
+
+
+class PayloadTooLarge(Permanent):
+    """The payload exceeds the store's limit."""
+
+
+class StorageUnavailable(Retryable):
+    """The store did not answer; whether a write took effect shows when it is made again."""
+
+
+class StorageMisconfigured(Permanent):
+    """The store answers, but not in a way that a service can rely on: change its settings."""
+
+
+class NameRefused(Permanent):
+    """The name cannot stand in a key of the payload store."""
+
+
+class SchemaMismatch(Permanent):
+    """The database's schema is not the one that this release expects."""
+
+
+class NodeNumbersExhausted(Retryable):
+    """Every snowflake node number is leased to a live instance."""

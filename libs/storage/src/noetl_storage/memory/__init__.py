@@ -1,0 +1,1 @@
+"""The ports of storage in memory: the reference that every other adapter is compared with."""

@@ -1,0 +1,114 @@
+"""The ledger in memory."""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import Append, Head, StreamAppend
+from noetl_storage import appends
+from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
+from noetl_storage.memory.store import MemoryStore
+
+
+class MemoryLedger:
+    """Checks everything before it writes anything."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def find_head(self, execution_id: ExecutionId) -> Head | None:
+        """Return where a history ends, or None when it has not begun."""
+        return self._store.head_by_execution.get(execution_id)
+
+    async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[Head]:
+        """Return the heads of the histories that have begun, in any order."""
+        heads = self._store.head_by_execution
+        return [
+            heads[execution] for execution in dict.fromkeys(execution_ids) if execution in heads
+        ]
+
+    async def read(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[Envelope]:
+        """Return at most `events_max` events after a version, in order."""
+        history = self._store.history_by_execution.get(execution_id, [])
+        return history[after_version : after_version + events_max]
+
+    async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
+        """Return the outcomes of one loop epoch's items, in item order."""
+        found = [
+            (event.item_index, envelope.stream_version, envelope)
+            for envelope in self._store.history_by_execution.get(execution_id, [])
+            if isinstance(event := envelope.event, CallDone | CallError)
+            and event.run_id == run_id
+            and event.item_index is not None
+        ]
+        return [envelope for _, _, envelope in sorted(found, key=lambda item: item[:2])]
+
+    async def append(self, batch: Append) -> list[int]:
+        """Write events and messages at once; return the messages' outbox ids."""
+        streams = appends.checked_streams(batch)
+        self._check_fence(batch)
+        for stream in streams:
+            self._check_version(stream)
+        keys = self._new_keys(streams)
+        for stream in streams:
+            self._write(stream)
+        self._store.keys |= keys
+        for request_id in batch.settled_requests:
+            stored = self._store.request_by_id.get(request_id)
+            if stored is not None and stored.settled_at is None:
+                stored.settled_at = self._store.now()
+        return [
+            self._store.enqueue(message, owner=batch.fence.owner, lease_s=batch.publish_lease_s)
+            for message in batch.messages
+        ]
+
+    def _check_fence(self, batch: Append) -> None:
+        fence = batch.fence
+        lease = self._store.lease_by_shard.get(fence.shard)
+        is_held = (
+            lease is not None
+            and (lease.owner, lease.epoch) == (fence.owner, fence.epoch)
+            and lease.leased_until > self._store.now()
+        )
+        if not is_held:
+            raise ShardLost(
+                f"shard {fence.shard} is not held by {fence.owner} at epoch {fence.epoch}"
+            )
+
+    def _check_version(self, stream: StreamAppend) -> None:
+        head = self._store.head_by_execution.get(stream.execution_id)
+        version = head.version if head is not None else 0
+        if version != stream.expected_version:
+            raise VersionConflict(
+                f"execution {stream.execution_id} ends at {version}, "
+                f"not at {stream.expected_version}"
+            )
+
+    def _new_keys(self, streams: list[StreamAppend]) -> set[tuple[str, str]]:
+        keys: set[tuple[str, str]] = set()
+        for stream in streams:
+            for envelope in stream.envelopes:
+                if envelope.idempotency_key is None:
+                    continue
+                key = (stream.execution_id, envelope.idempotency_key)
+                if key in keys or key in self._store.keys:
+                    raise DuplicateKey(envelope.idempotency_key)
+                keys.add(key)
+        return keys
+
+    def _write(self, stream: StreamAppend) -> None:
+        now = self._store.now()
+        history = self._store.history_by_execution.setdefault(stream.execution_id, [])
+        history.extend(structs.replace(one, ingest_time=now) for one in stream.envelopes)
+        last = stream.envelopes[-1]
+        self._store.head_moved_at[stream.execution_id] = now
+        self._store.head_by_execution[stream.execution_id] = Head(
+            execution_id=stream.execution_id,
+            version=last.stream_version,
+            checksum=last.envelope_checksum,
+        )

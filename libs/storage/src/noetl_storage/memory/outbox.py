@@ -1,0 +1,117 @@
+"""Requests and outbox in memory."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import NewMessage, OutboxRow, Request
+from noetl_storage.memory.store import MemoryStore, StoredMessage, StoredRequest
+
+
+class MemoryRequests:
+    """Keeps a request and its message together."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def submit(self, request: Request) -> ExecutionId:
+        """Keep a request; return its execution, or that of the earlier one with the same key."""
+        earlier = self._find_earlier(request)
+        if earlier is not None:
+            return earlier.execution_id
+        self._store.request_by_id[request.request_id] = StoredRequest(
+            request=request, sent_at=self._store.now()
+        )
+        self._send(request, message_id=request.request_id)
+        return request.execution_id
+
+    async def find(self, request_id: str) -> Request | None:
+        """Return a request that was kept, settled or not, or None."""
+        stored = self._store.request_by_id.get(request_id)
+        return None if stored is None else stored.request
+
+    async def redrive(self, *, older_than_s: float, requests_max: int) -> int:
+        """Send requests again that no planner has settled; return how many."""
+        before = self._store.now() - timedelta(seconds=older_than_s)
+        waiting = {(m.row.execution_id, m.row.subject) for m in self._store.message_by_id.values()}
+        stranded = [
+            stored
+            for stored in self._store.request_by_id.values()
+            if stored.settled_at is None
+            and stored.sent_at < before
+            and (stored.request.execution_id, stored.request.subject) not in waiting
+        ]
+        stranded = sorted(stranded, key=lambda stored: stored.sent_at)[:requests_max]
+        for stored in stranded:
+            stored.sends += 1
+            stored.sent_at = self._store.now()
+            self._send(stored.request, message_id=f"{stored.request.request_id}:{stored.sends}")
+        return len(stranded)
+
+    def _find_earlier(self, request: Request) -> Request | None:
+        for stored in self._store.request_by_id.values():
+            known = stored.request
+            is_same_key = request.idempotency_key is not None and (
+                (known.tenant_id, known.idempotency_key)
+                == (request.tenant_id, request.idempotency_key)
+            )
+            if known.request_id == request.request_id or is_same_key:
+                return known
+        return None
+
+    def _send(self, request: Request, *, message_id: str) -> None:
+        message = NewMessage(
+            execution_id=request.execution_id,
+            subject=request.subject,
+            message_id=message_id,
+            data=request.data,
+        )
+        self._store.enqueue(message, owner=None, lease_s=0.0)
+
+
+class MemoryOutbox:
+    """Leases messages in order; a leased row holds back the later ones of its execution."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def claim(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
+        """Lease unleased rows and rows whose lease has ended, in order within an execution."""
+        now = self._store.now()
+        held_back: set[str] = set()
+        claimed: list[OutboxRow] = []
+        for outbox_id in sorted(self._store.message_by_id):
+            if len(claimed) == rows_max:
+                break
+            stored = self._store.message_by_id[outbox_id]
+            execution = stored.row.execution_id
+            if stored.leased_until is not None and stored.leased_until > now:
+                held_back.add(execution)
+            elif execution not in held_back:
+                stored.lease_owner = owner
+                stored.leased_until = self._store.after(lease_s)
+                claimed.append(stored.row)
+        return claimed
+
+    async def settle(self, outbox_ids: Sequence[int]) -> None:
+        """Remove rows whose publication was acknowledged."""
+        for outbox_id in outbox_ids:
+            self._store.message_by_id.pop(outbox_id, None)
+
+    async def release(self, outbox_ids: Sequence[int]) -> None:
+        """Give rows back that could not be published."""
+        for outbox_id in outbox_ids:
+            stored = self._store.message_by_id.get(outbox_id)
+            if stored is not None:
+                _free(stored)
+
+    async def backlog(self) -> tuple[int, float]:
+        """Return how many rows wait and the age of the oldest in seconds."""
+        waiting = [stored.created_at for stored in self._store.message_by_id.values()]
+        oldest_s = (self._store.now() - min(waiting)).total_seconds() if waiting else 0.0
+        return len(waiting), oldest_s
+
+
+def _free(stored: StoredMessage) -> None:
+    stored.lease_owner = None
+    stored.leased_until = None

@@ -1,0 +1,152 @@
+"""The read models in memory."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from noetl_contracts import ids
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import OverdueCommand
+from noetl_storage.memory.store import MemoryStore, Row
+from noetl_storage.surfaces import KEY_BY_SURFACE, LIVE_COMMAND, LIVE_EXECUTION, latest_rows
+
+
+class MemoryProjections:
+    """Keeps rows and positions together; a position moves only from where it was believed."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def list_positions(self, execution_ids: Sequence[ExecutionId]) -> dict[str, int]:
+        """Return the version up to which each execution is projected; absent means 0."""
+        known = self._store.position_by_execution
+        return {execution: known[execution] for execution in execution_ids if execution in known}
+
+    async def apply(
+        self,
+        *,
+        shard: int,
+        rows: Mapping[str, Sequence[Mapping[str, Any]]],
+        positions: Mapping[str, tuple[int, int]],
+    ) -> list[str]:
+        """Write rows by surface and move positions (from, to), at once."""
+        known = self._store.position_by_execution
+        moved = {
+            execution: new
+            for execution, (old, new) in positions.items()
+            if known.get(execution, 0) == old
+        }
+        for surface, found in latest_rows(rows, of=moved.keys()).items():
+            kept = self._surface(surface)
+            key = KEY_BY_SURFACE[surface]
+            kept.update(
+                {(row["execution_id"], row[key]): copy.deepcopy(dict(row)) for row in found}
+            )
+        known.update(moved)
+        self._store.checkpoint_by_shard[shard] = self._store.now()
+        return [execution for execution in positions if execution not in moved]
+
+    async def list_behind(
+        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+    ) -> list[ExecutionId]:
+        """Return executions of a shard whose ledger is ahead of the projection for too long."""
+        before = self._store.now() - timedelta(seconds=older_than_s)
+        positions = self._store.position_by_execution
+        behind = [
+            (moved_at, ExecutionId(execution))
+            for execution, moved_at in self._store.head_moved_at.items()
+            if moved_at < before
+            and self._store.head_by_execution[execution].version > positions.get(execution, 0)
+            and ids.shard_of(ExecutionId(execution), shard_count) == shard
+        ]
+        return [execution for _, execution in sorted(behind)[:executions_max]]
+
+    async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return the rows of one surface for one execution, in key order."""
+        found = [
+            (key[1], row) for key, row in self._surface(surface).items() if key[0] == execution_id
+        ]
+        found.sort(key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item[0]))
+        return [copy.deepcopy(row) for _, row in found]
+
+    async def clear(self, execution_id: ExecutionId) -> None:
+        """Forget one execution's rows and position, to be projected again."""
+        self._store.position_by_execution.pop(execution_id, None)
+        for surface in KEY_BY_SURFACE:
+            kept = self._surface(surface)
+            for key in [key for key in kept if key[0] == execution_id]:
+                del kept[key]
+
+    async def list_executions(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        status: str | None,
+        path: str | None,
+        before: ExecutionId | None,
+        executions_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return executions, newest first."""
+        found = [
+            row
+            for row in self._surface("execution").values()
+            if (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
+            and (status is None or row["status"] == status)
+            and (path is None or row["path"] == path)
+            and (before is None or int(row["execution_id"]) < int(before))
+        ]
+        found.sort(key=lambda row: int(row["execution_id"]), reverse=True)
+        return copy.deepcopy(found[:executions_max])
+
+    async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
+        """Return live commands of which nothing was heard for `grace_s`."""
+        before = self._store.now() - timedelta(seconds=grace_s)
+        executions = self._surface("execution")
+        overdue = [
+            row
+            for row in self._surface("command").values()
+            if row["status"] in LIVE_COMMAND
+            and row["heard_at"] is not None
+            and row["heard_at"] < before
+            and _is_live(executions.get((row["execution_id"], row["execution_id"])))
+        ]
+        overdue.sort(key=lambda row: row["heard_at"])
+        return [
+            OverdueCommand(
+                execution_id=row["execution_id"],
+                tenant_id=row["tenant_id"],
+                organization_id=row["organization_id"],
+                command_id=row["command_id"],
+                attempt=row["attempts"],
+                status=row["status"],
+                pool=row["pool"],
+                lane=row["lane"],
+            )
+            for row in overdue[:commands_max]
+        ]
+
+    async def list_stalled(
+        self, *, older_than_s: float, executions_max: int
+    ) -> list[dict[str, Any]]:
+        """Return running executions without any event for too long."""
+        before = self._store.now() - timedelta(seconds=older_than_s)
+        stalled = [
+            row
+            for row in self._surface("execution").values()
+            if row["status"] in LIVE_EXECUTION
+            and row["updated_at"] is not None
+            and row["updated_at"] < before
+        ]
+        stalled.sort(key=lambda row: row["updated_at"])
+        return copy.deepcopy(stalled[:executions_max])
+
+    def _surface(self, surface: str) -> dict[tuple[str, str], Row]:
+        if surface not in KEY_BY_SURFACE:
+            raise KeyError(f"no surface {surface!r}: there are {', '.join(KEY_BY_SURFACE)}")
+        return self._store.row_by_key_by_surface.setdefault(surface, {})
+
+
+def _is_live(execution: Row | None) -> bool:
+    return execution is not None and execution["ended_at"] is None

@@ -1,0 +1,125 @@
+"""Snapshots, catalog and credentials in memory."""
+
+from msgspec import structs
+
+from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import CatalogEntry, Snapshot
+from noetl_storage.errors import VersionConflict
+from noetl_storage.memory.store import MemoryStore
+
+
+class MemorySnapshots:
+    """Keeps the latest snapshot of each execution."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def find(self, execution_id: ExecutionId) -> Snapshot | None:
+        """Return the latest snapshot, or None."""
+        return self._store.snapshot_by_execution.get(execution_id)
+
+    async def put(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot unless a later one is there."""
+        known = self._store.snapshot_by_execution.get(snapshot.execution_id)
+        if known is None or known.version <= snapshot.version:
+            self._store.snapshot_by_execution[snapshot.execution_id] = snapshot
+
+
+class MemoryCatalog:
+    """Numbers the versions of each path; an entry is never changed."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def register(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as the next version of its path; the same digest keeps its version."""
+        latest = await self.find(
+            entry.path, tenant_id=entry.tenant_id, organization_id=entry.organization_id
+        )
+        if latest is not None and latest.digest == entry.digest:
+            return latest
+        version = 1 if latest is None else latest.version + 1
+        kept = structs.replace(entry, version=version, created_at=self._store.now())
+        self._store.catalog.append(kept)
+        return kept
+
+    async def find(
+        self,
+        path: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> CatalogEntry | None:
+        """Return a version of a playbook, the latest when none is named."""
+        found = [
+            entry
+            for entry in self._of(tenant_id, organization_id)
+            if entry.path == path and version in (None, entry.version)
+        ]
+        return max(found, key=lambda entry: entry.version, default=None)
+
+    async def get(self, catalog_id: str) -> CatalogEntry:
+        """Return an entry by identity; raises `KeyError`."""
+        for entry in self._store.catalog:
+            if entry.catalog_id == catalog_id:
+                return entry
+        raise KeyError(f"no catalog entry {catalog_id}")
+
+    async def list_paths(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
+    ) -> list[CatalogEntry]:
+        """Return the latest version of every playbook, by path."""
+        latest: dict[str, CatalogEntry] = {}
+        for entry in self._of(tenant_id, organization_id):
+            latest[entry.path] = entry
+        return [latest[path] for path in sorted(latest)][:entries_max]
+
+    def _of(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[CatalogEntry]:
+        owner = (tenant_id, organization_id)
+        return [
+            entry
+            for entry in self._store.catalog
+            if (entry.tenant_id, entry.organization_id) == owner
+        ]
+
+
+class MemoryCredentials:
+    """Keeps every version; a version is never changed."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def put(
+        self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> None:
+        """Keep a version; raises `VersionConflict` when that version of the name is taken."""
+        place = (tenant_id, organization_id, sealed.name, sealed.version)
+        if place in self._store.credential_by_place:
+            raise VersionConflict(f"credential {sealed.name!r} has a version {sealed.version}")
+        self._store.credential_by_place[place] = sealed
+
+    async def find(
+        self,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> SealedCredential | None:
+        """Return a version of a credential, the latest when none is named."""
+        found = [
+            sealed
+            for place, sealed in self._store.credential_by_place.items()
+            if place[:3] == (tenant_id, organization_id, name) and version in (None, place[3])
+        ]
+        return max(found, key=lambda sealed: sealed.version, default=None)
+
+    async def list_names(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int
+    ) -> list[str]:
+        """Return the names of all credentials, in order."""
+        owner = (tenant_id, organization_id)
+        names = {place[2] for place in self._store.credential_by_place if place[:2] == owner}
+        return sorted(names)[:names_max]

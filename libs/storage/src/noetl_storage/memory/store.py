@@ -1,0 +1,115 @@
+"""What the memory adapters share: one value holding every table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ledger import (
+    CatalogEntry,
+    Head,
+    NewMessage,
+    OutboxRow,
+    Request,
+    ShardLease,
+    Snapshot,
+)
+from noetl_storage.ports import Clock
+
+
+@dataclass(kw_only=True)
+class StoredMessage:
+    """An outbox row and the lease on it."""
+
+    row: OutboxRow
+    created_at: datetime
+    lease_owner: str | None = None
+    leased_until: datetime | None = None
+
+
+@dataclass(kw_only=True)
+class StoredRequest:
+    """A request and what became of it."""
+
+    request: Request
+    sent_at: datetime
+    sends: int = 1
+    settled_at: datetime | None = None
+
+
+@dataclass(kw_only=True)
+class StoredInstance:
+    """A running process as it last said."""
+
+    kind: str
+    node_number: int
+    leased_until: datetime
+
+
+@dataclass(kw_only=True)
+class StoredRole:
+    """Who leads, and for how long."""
+
+    owner: str
+    leased_until: datetime
+
+
+Row = dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class MemoryStore:
+    """Every table as a plain collection; adapters over one store see each other's writes.
+
+    No method awaits between reading and writing, so each call is as atomic as a transaction.
+    """
+
+    clock: Clock
+    history_by_execution: dict[str, list[Envelope]] = field(default_factory=dict)
+    head_by_execution: dict[str, Head] = field(default_factory=dict)
+    head_moved_at: dict[str, datetime] = field(default_factory=dict)
+    keys: set[tuple[str, str]] = field(default_factory=set)
+    message_by_id: dict[int, StoredMessage] = field(default_factory=dict)
+    outbox_ids: Iterator[int] = field(default_factory=lambda: count(1))
+    request_by_id: dict[str, StoredRequest] = field(default_factory=dict)
+    lease_by_shard: dict[int, ShardLease] = field(default_factory=dict)
+    instance_by_name: dict[str, StoredInstance] = field(default_factory=dict)
+    leader_by_role: dict[str, StoredRole] = field(default_factory=dict)
+    row_by_key_by_surface: dict[str, dict[tuple[str, str], Row]] = field(default_factory=dict)
+    position_by_execution: dict[str, int] = field(default_factory=dict)
+    checkpoint_by_shard: dict[int, datetime] = field(default_factory=dict)
+    snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
+    catalog: list[CatalogEntry] = field(default_factory=list)
+    credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
+        default_factory=dict
+    )
+
+    def now(self) -> datetime:
+        """Return the store's time, which decides about every lease."""
+        return self.clock.now()
+
+    def after(self, seconds: float) -> datetime:
+        """Return the moment that many seconds from now."""
+        return self.now() + timedelta(seconds=seconds)
+
+    def enqueue(self, message: NewMessage, *, owner: str | None, lease_s: float) -> int:
+        """Add a message to the outbox, leased to its writer when asked for."""
+        outbox_id = next(self.outbox_ids)
+        is_leased = lease_s > 0
+        self.message_by_id[outbox_id] = StoredMessage(
+            row=OutboxRow(
+                outbox_id=outbox_id,
+                execution_id=message.execution_id,
+                subject=message.subject,
+                message_id=message.message_id,
+                data=message.data,
+                codec=message.codec,
+            ),
+            created_at=self.now(),
+            lease_owner=owner if is_leased else None,
+            leased_until=self.after(lease_s) if is_leased else None,
+        )
+        return outbox_id

@@ -1,0 +1,1 @@
+"""The payload port on files, S3 and memory."""

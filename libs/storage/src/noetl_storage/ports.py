@@ -1,0 +1,272 @@
+"""What is asked of storage: every port, on one page."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import (
+    Append,
+    CatalogEntry,
+    Head,
+    OutboxRow,
+    OverdueCommand,
+    Request,
+    ShardLease,
+    Snapshot,
+)
+from noetl_contracts.payloads import PayloadRef
+
+
+class Clock(Protocol):
+    """The time by which a store without a clock of its own measures leases."""
+
+    def now(self) -> datetime:
+        """Return the time, aware of its zone."""
+
+
+class LedgerReader(Protocol):
+    """Reads histories."""
+
+    async def find_head(self, execution_id: ExecutionId) -> Head | None:
+        """Return where a history ends, or None when it has not begun."""
+
+    async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[Head]:
+        """Return the heads of the histories that have begun, in any order."""
+
+    async def read(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[Envelope]:
+        """Return at most `events_max` events after a version, in order."""
+
+    async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
+        """Return the `call.done` and `call.error` events of one loop epoch, in item order."""
+
+
+class LedgerWriter(Protocol):
+    """The only way to append."""
+
+    async def append(self, batch: Append) -> list[int]:
+        """Write events and messages in one transaction; return the outbox ids of the messages.
+
+        Raises `VersionConflict`, `ShardLost`, `DuplicateKey` or `StorageUnavailable`; nothing is
+        written then.
+        """
+
+
+class Requests(Protocol):
+    """Durable asks from outside, each with its outbox row in the same transaction."""
+
+    async def submit(self, request: Request) -> ExecutionId:
+        """Keep a request; return its execution, or that of the earlier one with the same key."""
+
+    async def find(self, request_id: str) -> Request | None:
+        """Return a request that was kept, settled or not, or None."""
+
+    async def redrive(self, *, older_than_s: float, requests_max: int) -> int:
+        """Send requests again that no planner has settled; return how many."""
+
+
+class OutboxDrain(Protocol):
+    """Committed messages on their way out."""
+
+    async def claim(self, *, owner: str, lease_s: float, rows_max: int) -> list[OutboxRow]:
+        """Lease unleased rows and rows whose lease has ended, in order within an execution."""
+
+    async def settle(self, outbox_ids: Sequence[int]) -> None:
+        """Remove rows whose publication was acknowledged."""
+
+    async def release(self, outbox_ids: Sequence[int]) -> None:
+        """Give rows back that could not be published."""
+
+    async def backlog(self) -> tuple[int, float]:
+        """Return how many rows wait and the age of the oldest in seconds."""
+
+
+class ShardLeases(Protocol):
+    """Which planner owns which shard; time is the database's."""
+
+    async def claim(
+        self, *, owner: str, lease_s: float, shards_max: int, shard_count: int
+    ) -> list[ShardLease]:
+        """Take free and expired shards up to `shards_max` held; return all that are held."""
+
+    async def extend(self, *, owner: str, lease_s: float) -> list[ShardLease]:
+        """Extend what the owner still holds and return it."""
+
+    async def release(self, *, owner: str, shards: Sequence[int]) -> None:
+        """Give shards back at once."""
+
+    async def list_owners(self) -> dict[str, int]:
+        """Return every owner with a live lease and how many shards it holds."""
+
+
+class Instances(Protocol):
+    """Running processes: presence, roles and snowflake node numbers."""
+
+    async def register(self, *, instance: str, kind: str, lease_s: float) -> int:
+        """Lease or extend a node number (0 to 1023) that no other live instance holds."""
+
+    async def list_live(self, kind: str) -> list[str]:
+        """Return the live instances of a service."""
+
+    async def lead(self, *, role: str, owner: str, lease_s: float) -> bool:
+        """Take or extend the lease on a role; False while another owner holds it."""
+
+
+class Projections(Protocol):
+    """The read models; projectors alone write them."""
+
+    async def list_positions(self, execution_ids: Sequence[ExecutionId]) -> dict[str, int]:
+        """Return the version up to which each execution is projected; absent means 0."""
+
+    async def apply(
+        self,
+        *,
+        shard: int,
+        rows: Mapping[str, Sequence[Mapping[str, Any]]],
+        positions: Mapping[str, tuple[int, int]],
+    ) -> list[str]:
+        """Write rows by surface and move positions (from, to), in one transaction.
+
+        Executions whose position is not `from` are left out; their ids are returned.
+        """
+
+    async def list_behind(
+        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+    ) -> list[ExecutionId]:
+        """Return executions of a shard whose ledger is ahead of the projection for too long."""
+
+    async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return the rows of one surface for one execution, in key order."""
+
+    async def clear(self, execution_id: ExecutionId) -> None:
+        """Forget one execution's rows and position, to be projected again."""
+
+    async def list_executions(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        status: str | None,
+        path: str | None,
+        before: ExecutionId | None,
+        executions_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return executions, newest first."""
+
+    async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
+        """Return live commands whose lease ended more than `grace_s` ago."""
+
+    async def list_stalled(
+        self, *, older_than_s: float, executions_max: int
+    ) -> list[dict[str, Any]]:
+        """Return running executions without any event for too long."""
+
+
+class Snapshots(Protocol):
+    """Remembered folds; dropping all of them changes nothing but time."""
+
+    async def find(self, execution_id: ExecutionId) -> Snapshot | None:
+        """Return the latest snapshot, or None."""
+
+    async def put(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot unless a later one is there."""
+
+
+class Catalog(Protocol):
+    """Registered playbooks."""
+
+    async def register(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as the next version of its path; the same digest keeps its version."""
+
+    async def find(
+        self,
+        path: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> CatalogEntry | None:
+        """Return a version of a playbook, the latest when none is named."""
+
+    async def get(self, catalog_id: str) -> CatalogEntry:
+        """Return an entry by identity; raises `KeyError`."""
+
+    async def list_paths(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
+    ) -> list[CatalogEntry]:
+        """Return the latest version of every playbook, by path."""
+
+
+class Credentials(Protocol):
+    """Sealed credentials by name and version; nobody here can open them."""
+
+    async def put(
+        self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> None:
+        """Keep a version; raises `VersionConflict` when that version of the name is taken."""
+
+    async def find(
+        self,
+        name: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> SealedCredential | None:
+        """Return a version of a credential, the latest when none is named."""
+
+    async def list_names(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int
+    ) -> list[str]:
+        """Return the names of all credentials, in order."""
+
+
+class Payloads(Protocol):
+    """Immutable bytes by digest, and a few immutable objects by name, per tenant.
+
+    Names are relative (`frames/…`, `credentials/…`) and kept under the tenant's prefix; a name is
+    written once and never replaced.
+    """
+
+    async def put(
+        self,
+        data: bytes | AsyncIterator[bytes],
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        media_type: str,
+        row_count: int | None = None,
+        schema_digest: str | None = None,
+    ) -> PayloadRef:
+        """Store content; storing it twice, also at the same time, is storing it once."""
+
+    async def read(self, ref: PayloadRef) -> bytes:
+        """Return content whose digest was checked; raises `PayloadMissing`, `PayloadCorrupt`."""
+
+    def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        """Yield content in pieces; the digest is checked before the last one is yielded."""
+
+    async def exists(self, ref: PayloadRef) -> bool:
+        """Tell whether the content is stored."""
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove content; removing what is not there is no error."""
+
+    async def put_named(
+        self, name: str, data: bytes, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bytes | None:
+        """Write an object unless the name is taken; return the bytes that were there before."""
+
+    async def find_named(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bytes | None:
+        """Return an object by name, or None."""
+
+    async def list_names(
+        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> list[str]:
+        """Return the names under a prefix, in order."""

@@ -1,0 +1,1 @@
+"""The ports of storage on PostgreSQL."""

@@ -1,0 +1,77 @@
+"""Registered playbooks on PostgreSQL."""
+
+import asyncpg
+
+from noetl_contracts.ids import CatalogId, OrganizationId, TenantId
+from noetl_contracts.ledger import CatalogEntry
+from noetl_storage.postgres import queries
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load("catalog")
+
+
+class PostgresCatalog:
+    """Numbers the versions of each path; an entry is never changed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as the next version of its path; the same digest keeps its version."""
+        (row,) = await self._database.fetch(
+            _QUERIES["register"],
+            int(entry.catalog_id),
+            entry.tenant_id,
+            entry.organization_id,
+            entry.path,
+            entry.digest,
+            entry.source,
+            entry.model,
+            entry.diagnostics,
+        )
+        return _entry(row)
+
+    async def find(
+        self,
+        path: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        version: int | None = None,
+    ) -> CatalogEntry | None:
+        """Return a version of a playbook, the latest when none is named."""
+        row = await self._database.find_row(
+            _QUERIES["find"], tenant_id, organization_id, path, version
+        )
+        return None if row is None else _entry(row)
+
+    async def get(self, catalog_id: str) -> CatalogEntry:
+        """Return an entry by identity; raises `KeyError`."""
+        row = await self._database.find_row(_QUERIES["get"], int(catalog_id))
+        if row is None:
+            raise KeyError(f"no catalog entry {catalog_id}")
+        return _entry(row)
+
+    async def list_paths(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
+    ) -> list[CatalogEntry]:
+        """Return the latest version of every playbook, by path."""
+        found = await self._database.fetch(
+            _QUERIES["list_paths"], tenant_id, organization_id, entries_max
+        )
+        return [_entry(record) for record in found]
+
+
+def _entry(record: asyncpg.Record) -> CatalogEntry:
+    return CatalogEntry(
+        catalog_id=CatalogId(str(record["catalog_id"])),
+        tenant_id=TenantId(record["tenant_id"]),
+        organization_id=OrganizationId(record["organization_id"]),
+        path=record["path"],
+        version=record["version"],
+        digest=record["digest"],
+        source=record["source"],
+        model=record["model"],
+        diagnostics=record["diagnostics"],
+        created_at=record["created_at"],
+    )

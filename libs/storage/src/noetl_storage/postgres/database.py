@@ -1,0 +1,182 @@
+"""The connection pool: open with patience, check what the promise rests on, translate failures."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from noetl_contracts import codec
+from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
+from noetl_storage.postgres import failures, queries
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+_QUERIES = queries.load("database")
+_CONNECT_TIMEOUT_S = 10.0
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 2.0
+
+_JSON_TYPES = ("json", "jsonb")
+
+
+class Transaction:
+    """Statements that take effect together."""
+
+    def __init__(self, connection: "PoolConnectionProxy[asyncpg.Record]") -> None:
+        self._connection = connection
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run a query and return its rows."""
+        return await self._connection.fetch(query, *args)
+
+    async def execute(self, query: str, *args: Any) -> None:
+        """Run a statement."""
+        await self._connection.execute(query, *args)
+
+
+class Database:
+    """A pool that raises storage's errors instead of the driver's."""
+
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", *, acquire_timeout_s: float) -> None:
+        self._pool = pool
+        self._acquire_timeout_s = acquire_timeout_s
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Run statements in one transaction; leaving by an exception undoes them."""
+        with failures.translated():
+            async with (
+                self._pool.acquire(timeout=self._acquire_timeout_s) as connection,
+                connection.transaction(),
+            ):
+                yield Transaction(connection)
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run a query and return its rows."""
+        with failures.translated():
+            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+                return await connection.fetch(query, *args)
+
+    async def find_row(self, query: str, *args: Any) -> asyncpg.Record | None:
+        """Run a query and return its first row, if there is one."""
+        with failures.translated():
+            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+                return await connection.fetchrow(query, *args)
+
+    async def get_value(self, query: str, *args: Any) -> Any:
+        """Run a query and return the first column of its first row."""
+        with failures.translated():
+            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+                return await connection.fetchval(query, *args)
+
+    async def execute(self, query: str, *args: Any) -> None:
+        """Run a statement."""
+        with failures.translated():
+            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+                await connection.execute(query, *args)
+
+    async def ping(self) -> None:
+        """Ask the server for a sign of life; raises `StorageUnavailable`."""
+        await self.get_value(_QUERIES["ping"])
+
+
+@asynccontextmanager
+async def open_database(
+    dsn: str,
+    *,
+    application_name: str = "noetl",
+    connections_max: int = 10,
+    connect_deadline_s: float = 60.0,
+    acquire_timeout_s: float = 30.0,
+    statement_timeout_s: float = 60.0,
+    must_be_durable: bool = True,
+) -> AsyncIterator[Database]:
+    """Open a pool, trying until the deadline; `must_be_durable` is for roles of the ledger.
+
+    Raises `StorageUnavailable` when the deadline passes and `StorageMisconfigured` when the server
+    refuses the role or could lose what it acknowledged.
+    """
+    pool = await _connect(
+        dsn,
+        deadline_s=connect_deadline_s,
+        application_name=application_name,
+        connections_max=connections_max,
+        statement_timeout_s=statement_timeout_s,
+    )
+    try:
+        database = Database(pool, acquire_timeout_s=acquire_timeout_s)
+        if must_be_durable:
+            await check_durability(database)
+        yield database
+    finally:
+        await _close(pool)
+
+
+async def check_durability(database: Database) -> None:
+    """Refuse a server that may lose acknowledged transactions; raises `StorageMisconfigured`."""
+    row = await database.find_row(_QUERIES["durability"])
+    off = [name for name, value in (row or {}).items() if value == "off"]
+    if off:
+        raise StorageMisconfigured(
+            f"PostgreSQL runs with {', '.join(off)} off and could lose acknowledged events: "
+            "switch it on in postgresql.conf, or for this role"
+        )
+
+
+async def _connect(
+    dsn: str,
+    *,
+    deadline_s: float,
+    application_name: str,
+    connections_max: int,
+    statement_timeout_s: float,
+) -> "asyncpg.Pool[asyncpg.Record]":
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + deadline_s
+    rest_s = _RETRY_FIRST_S
+    while True:
+        try:
+            with failures.translated():
+                return await asyncpg.create_pool(
+                    dsn,
+                    min_size=1,
+                    max_size=connections_max,
+                    timeout=_CONNECT_TIMEOUT_S,
+                    command_timeout=statement_timeout_s,
+                    init=_set_codecs,
+                    server_settings={"application_name": application_name, "timezone": "UTC"},
+                )
+        except StorageUnavailable as failure:
+            if loop.time() + rest_s > deadline:
+                raise StorageUnavailable(
+                    f"no PostgreSQL at {_place(dsn)} within {deadline_s:g} s: {failure}"
+                ) from failure
+        await asyncio.sleep(rest_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+        rest_s = min(rest_s * 2, _RETRY_MAX_S)
+
+
+async def _set_codecs(connection: Any) -> None:
+    for name in _JSON_TYPES:
+        await connection.set_type_codec(
+            name, encoder=codec.text, decoder=codec.decode, schema="pg_catalog"
+        )
+
+
+async def _close(pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+    """Close politely, and by force where a connection hangs."""
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            await pool.close()
+    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        pool.terminate()
+
+
+def _place(dsn: str) -> str:
+    """Name the server without the password."""
+    parts = urlsplit(dsn)
+    return f"{parts.hostname or 'the local socket'}:{parts.port or 5432}{parts.path}"

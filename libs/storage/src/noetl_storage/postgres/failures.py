@@ -1,0 +1,79 @@
+"""What the driver raises, as the errors that storage promises."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from noetl_storage.errors import (
+    DuplicateKey,
+    NodeNumbersExhausted,
+    ShardLost,
+    StorageMisconfigured,
+    StorageUnavailable,
+    VersionConflict,
+)
+
+_SHARD_LOST = "NT001"
+_VERSION_CONFLICT = "NT002"
+_NODES_EXHAUSTED = "NT003"
+_KEY_IN_DETAIL = re.compile(r"\(execution_id, idempotency_key\)=\(\d+, (.*)\)[^)]*$", re.DOTALL)
+
+# Connection lost, server stopping or starting, no room, deadlock, statement cancelled.
+_PASSING = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.PostgresSystemError,
+    OSError,
+    TimeoutError,
+)
+_REFUSED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.InvalidSchemaNameError,
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's exceptions into storage's; what is not known passes as it is."""
+    try:
+        yield
+    except _PASSING as failure:
+        raise StorageUnavailable(f"PostgreSQL did not answer: {_sentence(failure)}") from failure
+    except _REFUSED as failure:
+        raise StorageMisconfigured(f"PostgreSQL refused: {_sentence(failure)}") from failure
+    except asyncpg.DataError:
+        raise
+    except asyncpg.InterfaceError as failure:
+        raise StorageUnavailable(f"the connection is gone: {_sentence(failure)}") from failure
+    except asyncpg.PostgresError as failure:
+        raise _named(failure) from failure
+
+
+def _named(failure: asyncpg.PostgresError) -> Exception:
+    """Name what `noetl.append` refused; anything else stays what it is."""
+    if failure.sqlstate == _SHARD_LOST:
+        return ShardLost(_sentence(failure))
+    if failure.sqlstate == _VERSION_CONFLICT:
+        return VersionConflict(_sentence(failure))
+    if failure.sqlstate == _NODES_EXHAUSTED:
+        return NodeNumbersExhausted(_sentence(failure))
+    if isinstance(failure, asyncpg.UniqueViolationError):
+        key = _KEY_IN_DETAIL.search(failure.detail or "")
+        return DuplicateKey(key[1]) if key else VersionConflict(_sentence(failure))
+    return failure
+
+
+def _sentence(failure: BaseException) -> str:
+    """Say what happened in one line; a time-out of the driver has no words of its own."""
+    return (str(failure) or type(failure).__name__).splitlines()[0]

@@ -1,0 +1,101 @@
+"""The ledger on PostgreSQL: histories out, appends in."""
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import Append, Head, NewMessage, StreamAppend
+from noetl_storage import appends
+from noetl_storage.postgres import queries, rows
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load("ledger")
+_EVENT_COLUMNS = 29
+
+
+class PostgresLedger:
+    """Reads with plain queries; appends through `noetl.append`, which alone may."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_head(self, execution_id: ExecutionId) -> Head | None:
+        """Return where a history ends, or None when it has not begun."""
+        return next(iter(await self.list_heads([execution_id])), None)
+
+    async def list_heads(self, execution_ids: Sequence[ExecutionId]) -> list[Head]:
+        """Return the heads of the histories that have begun, in any order."""
+        found = await self._database.fetch(
+            _QUERIES["list_heads"], [int(execution) for execution in execution_ids]
+        )
+        return [_head(record) for record in found]
+
+    async def read(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[Envelope]:
+        """Return at most `events_max` events after a version, in order."""
+        found = await self._database.fetch(
+            _QUERIES["read"], int(execution_id), after_version, events_max
+        )
+        return [rows.from_record(record) for record in found]
+
+    async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
+        """Return the outcomes of one loop epoch's items, in item order."""
+        found = await self._database.fetch(_QUERIES["list_item_results"], int(execution_id), run_id)
+        return [rows.from_record(record) for record in found]
+
+    async def append(self, batch: Append) -> list[int]:
+        """Write events and messages in one transaction; return the messages' outbox ids."""
+        fence = batch.fence
+        streams = appends.checked_streams(batch)
+        outbox_ids: list[int] = await self._database.get_value(
+            _QUERIES["append"],
+            *(fence.shard, fence.owner, fence.epoch),
+            *_stream_arrays(streams),
+            *_event_arrays(streams),
+            *_message_arrays(batch.messages),
+            batch.settled_requests,
+            batch.publish_lease_s,
+        )
+        return outbox_ids
+
+
+def _head(record: asyncpg.Record) -> Head:
+    return Head(
+        execution_id=ExecutionId(str(record["execution_id"])),
+        version=record["version"],
+        checksum=record["checksum"],
+    )
+
+
+def _stream_arrays(streams: list[StreamAppend]) -> tuple[Sequence[int | str], ...]:
+    """Return one array per column of the streams that gain events."""
+    return (
+        [int(stream.execution_id) for stream in streams],
+        [stream.tenant_id for stream in streams],
+        [stream.organization_id for stream in streams],
+        [stream.expected_version for stream in streams],
+        [stream.envelopes[-1].stream_version for stream in streams],
+        [stream.envelopes[-1].envelope_checksum for stream in streams],
+    )
+
+
+def _event_arrays(streams: list[StreamAppend]) -> list[list[object]]:
+    """Return one array per column of the events."""
+    columns = [rows.to_columns(one) for stream in streams for one in stream.envelopes]
+    if not columns:
+        return [[] for _ in range(_EVENT_COLUMNS)]
+    return [list(values) for values in zip(*columns, strict=True)]
+
+
+def _message_arrays(messages: list[NewMessage]) -> tuple[Sequence[int | str | bytes], ...]:
+    """Return one array per column of the messages."""
+    return (
+        [int(message.execution_id) for message in messages],
+        [message.subject for message in messages],
+        [message.message_id for message in messages],
+        [message.data for message in messages],
+        [message.codec for message in messages],
+    )

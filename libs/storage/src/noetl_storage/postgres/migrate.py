@@ -1,0 +1,99 @@
+"""Forward-only schema steps: numbered, checksummed, each in one transaction under one lock."""
+
+import re
+from importlib import resources
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_storage.errors import SchemaMismatch
+from noetl_storage.postgres import queries
+from noetl_storage.postgres.database import Database, Transaction
+
+_QUERIES = queries.load("migrate")
+_FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+
+
+class Migration(Struct, frozen=True, kw_only=True):
+    """One step of the schema."""
+
+    version: int
+    name: str
+    checksum: str
+    statements: str
+
+
+def list_migrations() -> list[Migration]:
+    """Read the steps of this release, in order; raises `SchemaMismatch` for a gap."""
+    folder = resources.files(__package__) / "migrations"
+    found = []
+    for entry in folder.iterdir():
+        match = _FILE.fullmatch(entry.name)
+        if match is not None:
+            text = entry.read_text("utf-8")
+            found.append(
+                Migration(
+                    version=int(match[1]),
+                    name=match[2],
+                    checksum=codec.digest(text.encode()),
+                    statements=text,
+                )
+            )
+    found.sort(key=lambda step: step.version)
+    if [step.version for step in found] != list(range(1, len(found) + 1)):
+        raise SchemaMismatch("the migrations of this release are not numbered without a gap")
+    return found
+
+
+async def migrate(database: Database) -> list[str]:
+    """Take the steps that are missing; return their names. Safe to run twice, and at once."""
+    taken = []
+    for step in list_migrations():
+        async with database.transaction() as transaction:
+            await _prepare(transaction)
+            if not await _is_applied(transaction, step):
+                await transaction.execute(step.statements)
+                await transaction.execute(_QUERIES["note"], step.version, step.name, step.checksum)
+                taken.append(f"{step.version:04d}_{step.name}")
+    return taken
+
+
+async def verify(database: Database) -> int:
+    """Return the schema's version; raises `SchemaMismatch` when this release cannot run on it.
+
+    Steps that a newer release has taken are accepted: old code runs on the new schema.
+    """
+    if not await database.get_value(_QUERIES["exists"]):
+        raise SchemaMismatch("the database has no schema: run `python -m noetl_storage migrate`")
+    applied = {row["version"]: row for row in await database.fetch(_QUERIES["list_applied"])}
+    for step in list_migrations():
+        row = applied.get(step.version)
+        if row is None:
+            raise SchemaMismatch(
+                f"the database lacks step {step.version:04d}_{step.name}: "
+                "run `python -m noetl_storage migrate`"
+            )
+        _check(step, row["checksum"])
+    return max(int(version) for version in applied)
+
+
+async def _prepare(transaction: Transaction) -> None:
+    await transaction.execute(_QUERIES["lock"])
+    await transaction.execute(_QUERIES["begin"])
+    await transaction.execute(_QUERIES["note_place"])
+
+
+async def _is_applied(transaction: Transaction, step: Migration) -> bool:
+    for row in await transaction.fetch(_QUERIES["list_applied"]):
+        if row["version"] == step.version:
+            _check(step, row["checksum"])
+            return True
+    return False
+
+
+def _check(step: Migration, checksum: str) -> None:
+    if checksum != step.checksum:
+        raise SchemaMismatch(
+            f"step {step.version:04d}_{step.name} was changed after the database took it: "
+            "a step is never edited, add another one"
+        )

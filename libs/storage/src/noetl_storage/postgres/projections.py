@@ -1,0 +1,160 @@
+"""The read models on PostgreSQL."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import OverdueCommand
+from noetl_storage.postgres import queries, rows
+from noetl_storage.postgres.database import Database, Transaction
+from noetl_storage.surfaces import KEY_BY_SURFACE, latest_rows
+
+_QUERIES = queries.load("projections")
+
+
+class PostgresProjections:
+    """Writes rows and positions together; a position moves only from where it was believed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_positions(self, execution_ids: Sequence[ExecutionId]) -> dict[str, int]:
+        """Return the version up to which each execution is projected; absent means 0."""
+        found = await self._database.fetch(
+            _QUERIES["list_positions"], [int(execution) for execution in execution_ids]
+        )
+        return {str(record["execution_id"]): record["version"] for record in found}
+
+    async def apply(
+        self,
+        *,
+        shard: int,
+        rows: Mapping[str, Sequence[Mapping[str, Any]]],
+        positions: Mapping[str, tuple[int, int]],
+    ) -> list[str]:
+        """Write rows by surface and move positions (from, to), in one transaction."""
+        async with self._database.transaction() as transaction:
+            moved = await _move(transaction, shard, positions)
+            written = latest_rows(rows, of=moved)
+            for surface, found in written.items():
+                if found:
+                    await transaction.execute(_QUERIES[f"upsert_{surface}"], _storable(found))
+            if moved:
+                await _checkpoint(transaction, shard, written["execution"])
+        return [execution for execution in positions if execution not in moved]
+
+    async def list_behind(
+        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+    ) -> list[ExecutionId]:
+        """Return executions of a shard whose ledger is ahead of the projection for too long."""
+        found = await self._database.fetch(
+            _QUERIES["list_behind"], shard, shard_count, older_than_s, executions_max
+        )
+        return [ExecutionId(str(record["execution_id"])) for record in found]
+
+    async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return the rows of one surface for one execution, in key order."""
+        found = await self._database.fetch(_QUERIES[f"list_{_known(surface)}"], int(execution_id))
+        return [_row(record) for record in found]
+
+    async def clear(self, execution_id: ExecutionId) -> None:
+        """Forget one execution's rows and position, to be projected again."""
+        async with self._database.transaction() as transaction:
+            await transaction.execute(_QUERIES["clear_position"], int(execution_id))
+            for surface in KEY_BY_SURFACE:
+                await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
+
+    async def list_executions(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        status: str | None,
+        path: str | None,
+        before: ExecutionId | None,
+        executions_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return executions, newest first."""
+        found = await self._database.fetch(
+            _QUERIES["list_executions"],
+            tenant_id,
+            organization_id,
+            status,
+            path,
+            None if before is None else int(before),
+            executions_max,
+        )
+        return [_row(record) for record in found]
+
+    async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
+        """Return live commands of which nothing was heard for `grace_s`."""
+        found = await self._database.fetch(_QUERIES["list_overdue"], grace_s, commands_max)
+        return [
+            OverdueCommand(
+                execution_id=ExecutionId(str(record["execution_id"])),
+                tenant_id=TenantId(record["tenant_id"]),
+                organization_id=OrganizationId(record["organization_id"]),
+                command_id=str(record["command_id"]),
+                attempt=record["attempts"],
+                status=record["status"],
+                pool=record["pool"],
+                lane=record["lane"],
+            )
+            for record in found
+        ]
+
+    async def list_stalled(
+        self, *, older_than_s: float, executions_max: int
+    ) -> list[dict[str, Any]]:
+        """Return running executions without any event for too long."""
+        found = await self._database.fetch(_QUERIES["list_stalled"], older_than_s, executions_max)
+        return [_row(record) for record in found]
+
+
+async def _move(
+    transaction: Transaction, shard: int, positions: Mapping[str, tuple[int, int]]
+) -> set[str]:
+    """Move the positions that are where they were believed to be; return their executions."""
+    ordered = sorted(positions.items())
+    found = await transaction.fetch(
+        _QUERIES["move_positions"],
+        shard,
+        [int(execution) for execution, _ in ordered],
+        [old for _, (old, _) in ordered],
+        [new for _, (_, new) in ordered],
+    )
+    return {str(record["execution_id"]) for record in found}
+
+
+async def _checkpoint(
+    transaction: Transaction, shard: int, executions: Sequence[Mapping[str, Any]]
+) -> None:
+    events = [int(row["last_event_id"]) for row in executions if row.get("last_event_id")]
+    times: list[datetime] = [row["updated_at"] for row in executions if row.get("updated_at")]
+    await transaction.execute(
+        _QUERIES["checkpoint"], shard, max(events, default=0), max(times, default=None)
+    )
+
+
+def _storable(found: list[Mapping[str, Any]]) -> Any:
+    """Encode rows; only text that PostgreSQL cannot keep is decoded, mended and encoded again."""
+    text = codec.text(found)
+    return codec.decode(rows.without_nul(text)) if "\\u0000" in text else found
+
+
+def _known(surface: str) -> str:
+    if surface not in KEY_BY_SURFACE:
+        raise KeyError(f"no surface {surface!r}: there are {', '.join(KEY_BY_SURFACE)}")
+    return surface
+
+
+def _row(record: asyncpg.Record) -> dict[str, Any]:
+    """Show a record as it was applied: identities are text outside of the database."""
+    return {
+        name: str(value) if name.endswith("_id") and isinstance(value, int) else value
+        for name, value in record.items()
+    }

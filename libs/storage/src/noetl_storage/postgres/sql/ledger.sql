@@ -1,0 +1,39 @@
+-- name: append :one
+-- Append events, write messages, settle requests in one transaction; see the function.
+select noetl.append(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+    $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40,
+    $41, $42, $43, $44, $45
+);
+
+-- name: list_heads :many
+-- Where the histories $1 end.
+select execution_id, version, checksum
+from noetl.execution_head
+where execution_id = any($1::bigint[]);
+
+-- name: read :many
+-- At most $3 events of history $1 after version $2.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1 and stream_version > $2
+order by stream_version
+limit $3;
+
+-- name: list_item_results :many
+-- The outcome of every item of loop epoch $2 of execution $1, in item order.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1
+    and node_id = $2
+    and event_type in ('call.done', 'call.error')
+    and context -> 'item_index' <> 'null'
+order by (context ->> 'item_index')::bigint, stream_version;

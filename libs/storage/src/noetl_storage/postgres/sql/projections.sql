@@ -1,0 +1,380 @@
+-- name: upsert_execution :exec
+-- Write the execution rows $1, a JSON array.
+insert into noetl.execution as t (
+    execution_id, tenant_id, organization_id, parent_execution_id, path, catalog_id,
+    catalog_version, status, current_step, completed_steps, workload, variables, error, result,
+    frames, rows, warnings, last_event_id, last_event_type, version, envelope_checksum,
+    started_at, updated_at, ended_at
+)
+select
+    r.execution_id, r.tenant_id, r.organization_id, r.parent_execution_id, r.path, r.catalog_id,
+    r.catalog_version, r.status, r.current_step, r.completed_steps, r.workload, r.variables,
+    r.error, r.result, r.frames, r.rows, r.warnings, r.last_event_id, r.last_event_type,
+    r.version, r.envelope_checksum, r.started_at, r.updated_at, r.ended_at
+from json_populate_recordset(null::noetl.execution, $1::json) as r
+on conflict (execution_id) do update
+set tenant_id = excluded.tenant_id,
+    organization_id = excluded.organization_id,
+    parent_execution_id = excluded.parent_execution_id,
+    path = excluded.path,
+    catalog_id = excluded.catalog_id,
+    catalog_version = excluded.catalog_version,
+    status = excluded.status,
+    current_step = excluded.current_step,
+    completed_steps = excluded.completed_steps,
+    workload = excluded.workload,
+    variables = excluded.variables,
+    error = excluded.error,
+    result = excluded.result,
+    frames = excluded.frames,
+    rows = excluded.rows,
+    warnings = excluded.warnings,
+    last_event_id = excluded.last_event_id,
+    last_event_type = excluded.last_event_type,
+    version = excluded.version,
+    envelope_checksum = excluded.envelope_checksum,
+    started_at = excluded.started_at,
+    updated_at = excluded.updated_at,
+    ended_at = excluded.ended_at,
+    projected_at = now();
+
+-- name: list_execution :many
+-- The execution rows of execution $1, in key order.
+select
+    execution_id, tenant_id, organization_id, parent_execution_id, path, catalog_id,
+    catalog_version, status, current_step, completed_steps, workload, variables, error, result,
+    frames, rows, warnings, last_event_id, last_event_type, version, envelope_checksum,
+    started_at, updated_at, ended_at
+from noetl.execution
+where execution_id = $1
+order by execution_id;
+
+-- name: clear_execution :exec
+-- Forget the execution rows of execution $1.
+delete from noetl.execution
+where execution_id = $1;
+
+-- name: upsert_stage :exec
+-- Write the stage rows $1, a JSON array.
+insert into noetl.stage as t (
+    execution_id, stage_id, tenant_id, organization_id, run_id, step_name, kind, status, slots,
+    frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id, closed_event_id,
+    started_at, ended_at
+)
+select
+    r.execution_id, r.stage_id, r.tenant_id, r.organization_id, r.run_id, r.step_name, r.kind,
+    r.status, r.slots, r.frame_policy, r.frames, r.frames_failed, r.rows, r.rows_failed,
+    r.opened_event_id, r.closed_event_id, r.started_at, r.ended_at
+from json_populate_recordset(null::noetl.stage, $1::json) as r
+on conflict (execution_id, stage_id) do update
+set tenant_id = excluded.tenant_id,
+    organization_id = excluded.organization_id,
+    run_id = excluded.run_id,
+    step_name = excluded.step_name,
+    kind = excluded.kind,
+    status = excluded.status,
+    slots = excluded.slots,
+    frame_policy = excluded.frame_policy,
+    frames = excluded.frames,
+    frames_failed = excluded.frames_failed,
+    rows = excluded.rows,
+    rows_failed = excluded.rows_failed,
+    opened_event_id = excluded.opened_event_id,
+    closed_event_id = excluded.closed_event_id,
+    started_at = excluded.started_at,
+    ended_at = excluded.ended_at,
+    projected_at = now();
+
+-- name: list_stage :many
+-- The stage rows of execution $1, in key order.
+select
+    execution_id, stage_id, tenant_id, organization_id, run_id, step_name, kind, status, slots,
+    frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id, closed_event_id,
+    started_at, ended_at
+from noetl.stage
+where execution_id = $1
+order by stage_id;
+
+-- name: clear_stage :exec
+-- Forget the stage rows of execution $1.
+delete from noetl.stage
+where execution_id = $1;
+
+-- name: upsert_frame :exec
+-- Write the frame rows $1, a JSON array.
+insert into noetl.frame as t (
+    execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
+    claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
+    output_ref, attempts, created_at, completed_at
+)
+select
+    r.execution_id, r.frame_id, r.stage_id, r.tenant_id, r.organization_id, r.parent_frame_id,
+    r.command_id, r.claimed_event_id, r.terminal_event_id, r.cursor, r.row_count, r.rows_failed,
+    r.status, r.owner_worker, r.output_ref, r.attempts, r.created_at, r.completed_at
+from json_populate_recordset(null::noetl.frame, $1::json) as r
+on conflict (execution_id, frame_id) do update
+set stage_id = excluded.stage_id,
+    tenant_id = excluded.tenant_id,
+    organization_id = excluded.organization_id,
+    parent_frame_id = excluded.parent_frame_id,
+    command_id = excluded.command_id,
+    claimed_event_id = excluded.claimed_event_id,
+    terminal_event_id = excluded.terminal_event_id,
+    cursor = excluded.cursor,
+    row_count = excluded.row_count,
+    rows_failed = excluded.rows_failed,
+    status = excluded.status,
+    owner_worker = excluded.owner_worker,
+    output_ref = excluded.output_ref,
+    attempts = excluded.attempts,
+    created_at = excluded.created_at,
+    completed_at = excluded.completed_at,
+    projected_at = now();
+
+-- name: list_frame :many
+-- The frame rows of execution $1, in key order.
+select
+    execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
+    claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
+    output_ref, attempts, created_at, completed_at
+from noetl.frame
+where execution_id = $1
+order by frame_id;
+
+-- name: clear_frame :exec
+-- Forget the frame rows of execution $1.
+delete from noetl.frame
+where execution_id = $1;
+
+-- name: upsert_command :exec
+-- Write the command rows $1, a JSON array.
+insert into noetl.command as t (
+    execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
+    stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
+    started_event_id, terminal_event_id, issued_at, heard_at, completed_at
+)
+select
+    r.execution_id, r.command_id, r.tenant_id, r.organization_id, r.run_id, r.step_name, r.unit,
+    r.pool, r.lane, r.stage_id, r.status, r.attempts, r.worker_id, r.worker_locator, r.locality,
+    r.rejected, r.issued_event_id, r.started_event_id, r.terminal_event_id, r.issued_at,
+    r.heard_at, r.completed_at
+from json_populate_recordset(null::noetl.command, $1::json) as r
+on conflict (execution_id, command_id) do update
+set tenant_id = excluded.tenant_id,
+    organization_id = excluded.organization_id,
+    run_id = excluded.run_id,
+    step_name = excluded.step_name,
+    unit = excluded.unit,
+    pool = excluded.pool,
+    lane = excluded.lane,
+    stage_id = excluded.stage_id,
+    status = excluded.status,
+    attempts = excluded.attempts,
+    worker_id = excluded.worker_id,
+    worker_locator = excluded.worker_locator,
+    locality = excluded.locality,
+    rejected = excluded.rejected,
+    issued_event_id = excluded.issued_event_id,
+    started_event_id = excluded.started_event_id,
+    terminal_event_id = excluded.terminal_event_id,
+    issued_at = excluded.issued_at,
+    heard_at = excluded.heard_at,
+    completed_at = excluded.completed_at,
+    projected_at = now();
+
+-- name: list_command :many
+-- The command rows of execution $1, in key order.
+select
+    execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
+    stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
+    started_event_id, terminal_event_id, issued_at, heard_at, completed_at
+from noetl.command
+where execution_id = $1
+order by command_id;
+
+-- name: clear_command :exec
+-- Forget the command rows of execution $1.
+delete from noetl.command
+where execution_id = $1;
+
+-- name: upsert_loop :exec
+-- Write the loop rows $1, a JSON array.
+insert into noetl.loop as t (
+    execution_id, run_id, tenant_id, organization_id, step_name, mode, status, stage_id, total,
+    done, failed, in_flight, is_finished, last_event_id, started_at
+)
+select
+    r.execution_id, r.run_id, r.tenant_id, r.organization_id, r.step_name, r.mode, r.status,
+    r.stage_id, r.total, r.done, r.failed, r.in_flight, r.is_finished, r.last_event_id,
+    r.started_at
+from json_populate_recordset(null::noetl.loop, $1::json) as r
+on conflict (execution_id, run_id) do update
+set tenant_id = excluded.tenant_id,
+    organization_id = excluded.organization_id,
+    step_name = excluded.step_name,
+    mode = excluded.mode,
+    status = excluded.status,
+    stage_id = excluded.stage_id,
+    total = excluded.total,
+    done = excluded.done,
+    failed = excluded.failed,
+    in_flight = excluded.in_flight,
+    is_finished = excluded.is_finished,
+    last_event_id = excluded.last_event_id,
+    started_at = excluded.started_at,
+    projected_at = now();
+
+-- name: list_loop :many
+-- The loop rows of execution $1, in key order.
+select
+    execution_id, run_id, tenant_id, organization_id, step_name, mode, status, stage_id, total,
+    done, failed, in_flight, is_finished, last_event_id, started_at
+from noetl.loop
+where execution_id = $1
+order by run_id;
+
+-- name: clear_loop :exec
+-- Forget the loop rows of execution $1.
+delete from noetl.loop
+where execution_id = $1;
+
+-- name: upsert_business_object :exec
+-- Write the business object rows $1, a JSON array.
+insert into noetl.business_object as t (
+    execution_id, object_id, tenant_id, organization_id, object_type, status, version,
+    attributes, payload_refs, first_event_id, last_event_id, is_deleted, created_at, updated_at
+)
+select
+    r.execution_id, r.object_id, r.tenant_id, r.organization_id, r.object_type, r.status,
+    r.version, r.attributes, r.payload_refs, r.first_event_id, r.last_event_id, r.is_deleted,
+    r.created_at, r.updated_at
+from json_populate_recordset(null::noetl.business_object, $1::json) as r
+on conflict (execution_id, object_id) do update
+set tenant_id = excluded.tenant_id,
+    organization_id = excluded.organization_id,
+    object_type = excluded.object_type,
+    status = excluded.status,
+    version = excluded.version,
+    attributes = excluded.attributes,
+    payload_refs = excluded.payload_refs,
+    first_event_id = excluded.first_event_id,
+    last_event_id = excluded.last_event_id,
+    is_deleted = excluded.is_deleted,
+    created_at = excluded.created_at,
+    updated_at = excluded.updated_at,
+    projected_at = now();
+
+-- name: list_business_object :many
+-- The business object rows of execution $1, in key order.
+select
+    execution_id, object_id, tenant_id, organization_id, object_type, status, version,
+    attributes, payload_refs, first_event_id, last_event_id, is_deleted, created_at, updated_at
+from noetl.business_object
+where execution_id = $1
+order by object_id;
+
+-- name: clear_business_object :exec
+-- Forget the business object rows of execution $1.
+delete from noetl.business_object
+where execution_id = $1;
+
+-- name: list_positions :many
+-- The version up to which each of the executions $1 is projected.
+select execution_id, version
+from noetl.projection_position
+where execution_id = any($1::bigint[]);
+
+-- name: move_positions :many
+-- Move the executions $2 of shard $1 from versions $3 to $4; return those that were there.
+with wanted as (
+    select w.execution_id, w.old, w.new
+    from unnest($2::bigint[], $3::bigint[], $4::bigint[]) as w (execution_id, old, new)
+),
+begun as (
+    insert into noetl.projection_position (execution_id, shard_id, version)
+    select w.execution_id, $1, w.new
+    from wanted as w
+    where w.old = 0
+    order by w.execution_id
+    on conflict do nothing
+    returning execution_id
+),
+continued as (
+    update noetl.projection_position as p
+    set version = w.new, shard_id = $1, updated_at = now()
+    from wanted as w
+    where p.execution_id = w.execution_id and p.version = w.old and w.old > 0
+    returning p.execution_id
+)
+select execution_id from begun
+union all
+select execution_id from continued;
+
+-- name: checkpoint :exec
+-- Note that shard $1 has projected up to event $2, which happened at $3.
+insert into noetl.projection_checkpoint as c (
+    shard_id, last_projected_event_id, last_projected_at, lag_ms
+)
+values ($1, $2, now(), extract(epoch from now() - $3::timestamptz) * 1000)
+on conflict (shard_id) do update
+set last_projected_event_id = greatest(c.last_projected_event_id, excluded.last_projected_event_id),
+    last_projected_at = excluded.last_projected_at,
+    lag_ms = excluded.lag_ms;
+
+-- name: clear_position :exec
+-- Forget how far execution $1 is projected.
+delete from noetl.projection_position
+where execution_id = $1;
+
+-- name: list_behind :many
+-- At most $4 executions of shard $1 of $2 whose ledger has been ahead for $3 seconds.
+select h.execution_id
+from noetl.execution_head as h
+left join noetl.projection_position as p on p.execution_id = h.execution_id
+where h.version > coalesce(p.version, 0)
+    and h.updated_at < now() - make_interval(secs => $3)
+    and noetl.shard_of(h.execution_id, $2) = $1
+order by h.updated_at
+limit $4;
+
+-- name: list_executions :many
+-- At most $6 executions of tenant $1 and organization $2, newest first, before $5.
+select
+    e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
+    e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
+    e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
+    e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
+from noetl.execution as e
+where e.tenant_id = $1
+    and e.organization_id = $2
+    and ($3::text is null or e.status = $3)
+    and ($4::text is null or e.path = $4)
+    and ($5::bigint is null or e.execution_id < $5)
+order by e.execution_id desc
+limit $6;
+
+-- name: list_overdue :many
+-- At most $2 live commands of live executions of which nothing was heard for $1 seconds.
+select
+    c.execution_id, c.tenant_id, c.organization_id, c.command_id, c.attempts, c.status, c.pool,
+    c.lane
+from noetl.command as c
+inner join noetl.execution as e on e.execution_id = c.execution_id
+where c.status in ('ISSUED', 'RUNNING')
+    and c.heard_at < now() - make_interval(secs => $1)
+    and e.ended_at is null
+order by c.heard_at
+limit $2;
+
+-- name: list_stalled :many
+-- At most $2 live executions without an event for $1 seconds.
+select
+    e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
+    e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
+    e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
+    e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
+from noetl.execution as e
+where e.status in ('PENDING', 'RUNNING')
+    and e.updated_at < now() - make_interval(secs => $1)
+order by e.updated_at
+limit $2;

@@ -1,0 +1,1 @@
+"""Moves committed outbox rows to JetStream."""

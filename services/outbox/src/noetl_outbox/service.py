@@ -1,0 +1,119 @@
+"""Claim committed rows, publish them, remove those that were confirmed."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from noetl_chassis import instruments, names
+from noetl_chassis.loop import Pulse, every, pump
+from noetl_contracts import subjects
+from noetl_contracts.ledger import OutboxRow
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Hints, Message, Publisher
+from noetl_outbox import domain
+from noetl_storage.ports import OutboxDrain
+
+POKE = subjects.poke("outbox")
+
+log = structlog.get_logger(__name__)
+
+
+class OutboxPublisher:
+    """Owns the way of committed messages to the streams; any number may run at once."""
+
+    def __init__(
+        self,
+        *,
+        outbox: OutboxDrain,
+        publisher: Publisher,
+        hints: Hints,
+        check: Callable[[], str | None],
+        owner: str,
+        claim_lease_s: float,
+        rows_max: int,
+    ) -> None:
+        self._outbox = outbox
+        self._publisher = publisher
+        self._hints = hints
+        self._check = check
+        self._owner = owner
+        self._claim_lease_s = claim_lease_s
+        self._rows_max = rows_max
+        self.wake = asyncio.Event()
+
+    async def run(
+        self, *, stop: asyncio.Event, pulse: Pulse, poll_s: float, measure_s: float
+    ) -> None:
+        """Publish, listen and measure until told to stop."""
+        async with asyncio.TaskGroup() as tasks:
+            listening = tasks.create_task(every(1.0, self.listen, stop=stop, name="listen"))
+            tasks.create_task(every(measure_s, self.measure, stop=stop, name="measure"))
+            await pump(
+                self.publish_batch,
+                idle_s=poll_s,
+                stop=stop,
+                wake=self.wake,
+                name="publish",
+                pulse=pulse,
+            )
+            listening.cancel()
+
+    async def publish_batch(self) -> int:
+        """Publish one batch; return how many rows went away.
+
+        Raises `MessagingUnavailable` when nothing of a batch could be published.
+        """
+        if reason := self._check():
+            raise MessagingUnavailable(reason)
+        rows = await self._outbox.claim(
+            owner=self._owner, lease_s=self._claim_lease_s, rows_max=self._rows_max
+        )
+        fitting, oversized = domain.split(rows, bytes_max=MESSAGE_BYTES_MAX)
+        self._report(oversized)
+        if not fitting:
+            return 0
+        stored = await self._publish(fitting)
+        verdict = domain.judge(fitting, stored, rows_max=self._rows_max)
+        await self._outbox.settle(verdict.settled)
+        await self._outbox.release(verdict.released)
+        _count("published", len(verdict.settled))
+        _count("released", len(verdict.released))
+        _count("postponed", len(verdict.postponed))
+        if not verdict.settled:
+            raise MessagingUnavailable(f"none of {len(fitting)} messages could be published")
+        return len(verdict.settled)
+
+    async def measure(self) -> None:
+        """Show how much waits, and for how long."""
+        rows, oldest_age_s = await self._outbox.backlog()
+        instruments.show(names.OUTBOX_ROWS, rows)
+        instruments.show(names.OUTBOX_OLDEST_AGE, oldest_age_s)
+
+    async def listen(self) -> None:
+        """Turn hints into wake-ups, until the connection is lost."""
+        async for _ in self._hints.listen(POKE):
+            self.wake.set()
+
+    async def _publish(self, rows: Sequence[OutboxRow]) -> list[bool]:
+        messages = [
+            Message(subject=row.subject, message_id=row.message_id, data=row.data) for row in rows
+        ]
+        return await self._publisher.publish_all(messages)
+
+    def _report(self, oversized: Sequence[OutboxRow]) -> None:
+        """Name rows that no stream takes; their leases run on, so that each is seen rarely."""
+        for row in oversized:
+            log.error(
+                "outbox row too large",
+                outbox_id=row.outbox_id,
+                execution_id=row.execution_id,
+                payload_bytes=len(row.data),
+                payload_bytes_max=MESSAGE_BYTES_MAX,
+            )
+        _count("too_large", len(oversized))
+
+
+def _count(outcome: str, rows: int) -> None:
+    if rows:
+        instruments.count(names.OUTBOX_PUBLISHED, rows, labels={names.OUTCOME: outcome})

@@ -1,0 +1,1 @@
+"""Notices what should have happened and did not."""

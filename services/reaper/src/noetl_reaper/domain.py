@@ -1,0 +1,176 @@
+"""Which silence means loss. What the projections and the queues show in, facts out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.facts import CommandLost, Fact, FactBatch, TimerDue
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import OverdueCommand, Request
+from noetl_contracts.status import CommandStatus
+
+LEASE_EXPIRED = "lease_expired"
+NUDGE = "stalled"
+REQUEST_KIND = "reaper"
+# A planner that was handed nothing for this long, though facts wait, is not there.
+HEARD_S = 5.0
+
+SuspectKey = tuple[str, int]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """How patient the reaper is."""
+
+    lease_s: float
+    grace_s: float
+    stalled_age_s: float
+    shard_count: int
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """How the queue of a pool, or of a shard's facts, stands."""
+
+    pending: int
+    unsettled: int
+    stream_created_at: datetime
+    last_delivered_at: datetime | None = None
+
+
+class Stalled(Struct, frozen=True, kw_only=True):
+    """A running execution without any event for too long."""
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
+def is_heard(facts: QueueState | None, now: datetime) -> bool:
+    """Tell whether a shard's planner keeps up: else signs of life may wait unread in its queue."""
+    if facts is None:
+        return False
+    if facts.pending == 0:
+        return True
+    last = facts.last_delivered_at
+    return last is not None and (now - last).total_seconds() < HEARD_S
+
+
+def is_suspect(
+    command: OverdueCommand,
+    *,
+    facts: QueueState | None,
+    commands: QueueState | None,
+    policy: Policy,
+    now: datetime,
+) -> bool:
+    """Tell whether a command whose lease has passed may be lost.
+
+    A command that nobody has begun may simply wait behind others, or for a pool without workers:
+    it counts as lost only when its queue holds nothing, or when the stream is so young that the
+    command must have been in the one that was there before.
+    """
+    if not is_heard(facts, now):
+        return False
+    if command.status == CommandStatus.RUNNING:
+        return True
+    if commands is None:
+        return False
+    is_idle = commands.pending == 0 and commands.unsettled == 0
+    overdue_after = timedelta(seconds=policy.lease_s + policy.grace_s)
+    return is_idle or now - commands.stream_created_at < overdue_after
+
+
+def key_of(command: OverdueCommand) -> SuspectKey:
+    """Name one attempt of a command."""
+    return command.command_id, command.attempt
+
+
+def confirm(
+    commands: Iterable[OverdueCommand],
+    *,
+    suspected_at: Mapping[SuspectKey, int],
+    position_by_execution: Mapping[str, int],
+) -> list[OverdueCommand]:
+    """Keep the suspects of the turn before whose projection has caught up with that turn's ledger.
+
+    A projection that lags shows leases that were extended long since; it must not cost anyone
+    their work.
+    """
+    return [
+        command
+        for command in commands
+        if key_of(command) in suspected_at
+        and position_by_execution.get(command.execution_id, 0) >= suspected_at[key_of(command)]
+    ]
+
+
+def report_lost(command: OverdueCommand, policy: Policy) -> Request:
+    """Say that an attempt's lease ended; saying it twice is saying it once."""
+    fact = CommandLost(
+        command_id=CommandId(command.command_id), attempt=command.attempt, reason=LEASE_EXPIRED
+    )
+    return _request(
+        f"lost/{command.command_id}/{command.attempt}",
+        fact,
+        execution_id=command.execution_id,
+        tenant_id=command.tenant_id,
+        organization_id=command.organization_id,
+        shard_count=policy.shard_count,
+    )
+
+
+def nudge(stalled: Stalled, policy: Policy, now: datetime) -> Request:
+    """Wake an execution, at most once per period."""
+    period = int(now.timestamp() // policy.stalled_age_s)
+    return _request(
+        f"nudge/{stalled.execution_id}/{period}",
+        TimerDue(reason=NUDGE),
+        execution_id=stalled.execution_id,
+        tenant_id=stalled.tenant_id,
+        organization_id=stalled.organization_id,
+        shard_count=policy.shard_count,
+    )
+
+
+def to_stalled(rows: Sequence[Mapping[str, object]]) -> list[Stalled]:
+    """Read projected rows."""
+    return [
+        Stalled(
+            execution_id=ExecutionId(str(row["execution_id"])),
+            tenant_id=TenantId(str(row["tenant_id"])),
+            organization_id=OrganizationId(str(row["organization_id"])),
+        )
+        for row in rows
+    ]
+
+
+def _request(
+    key: str,
+    fact: Fact,
+    *,
+    execution_id: ExecutionId,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
+    shard_count: int,
+) -> Request:
+    shard = ids.shard_of(execution_id, shard_count)
+    batch = FactBatch(
+        key=key,
+        execution_id=execution_id,
+        tenant_id=tenant_id,
+        organization_id=organization_id,
+        producer=REQUEST_KIND,
+        facts=[fact],
+        request_id=key,
+    )
+    return Request(
+        request_id=key,
+        execution_id=execution_id,
+        tenant_id=tenant_id,
+        organization_id=organization_id,
+        kind=REQUEST_KIND,
+        subject=subjects.ingest(shard, tenant_id, organization_id),
+        data=codec.encode(batch),
+        idempotency_key=key,
+    )

@@ -1,0 +1,221 @@
+"""Look for what should have happened and did not; report it, or repair it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import instruments, names
+from noetl_chassis.clock import Clock
+from noetl_contracts import ids, subjects
+from noetl_contracts.errors import Retryable
+from noetl_contracts.ledger import Head, OverdueCommand
+from noetl_messaging import topology
+from noetl_messaging.ports import DeadLetters, Hints, Streams
+from noetl_reaper import domain
+from noetl_reaper.domain import QueueState, SuspectKey
+from noetl_storage.ports import Instances, LedgerReader, Projections, Requests
+
+ROLE = "reaper"
+OUTBOX_POKE = subjects.poke("outbox")
+
+log = structlog.get_logger(__name__)
+
+
+class Partitions(Protocol):
+    """Where coming events will be kept."""
+
+    async def ensure(self, months: int) -> int:
+        """Make the partitions of the coming months; return how many were missing."""
+
+
+class Tables(Struct, frozen=True, kw_only=True):
+    """All of storage that the reaper may touch."""
+
+    instances: Instances
+    requests: Requests
+    projections: Projections
+    ledger: LedgerReader
+    partitions: Partitions
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much one turn does."""
+
+    leader_lease_s: float
+    commands_max: int
+    request_age_s: float
+    requests_max: int
+    executions_max: int
+    letters_max: int
+    partition_months: int
+
+
+class Reaper:
+    """Owns the search for what was lost; of all instances one leads."""
+
+    def __init__(
+        self,
+        *,
+        tables: Tables,
+        streams: Streams,
+        letters: DeadLetters,
+        hints: Hints,
+        clock: Clock,
+        owner: str,
+        policy: domain.Policy,
+        bounds: Bounds,
+    ) -> None:
+        self._tables = tables
+        self._streams = streams
+        self._letters = letters
+        self._hints = hints
+        self._clock = clock
+        self._owner = owner
+        self._policy = policy
+        self._bounds = bounds
+        self._suspected_at: dict[SuspectKey, int] = {}
+        self._reported: set[SuspectKey] = set()
+
+    async def sweep(self) -> bool:
+        """Do every duty once if this instance leads; raises the first duty's failure at the end."""
+        is_leader = await self._tables.instances.lead(
+            role=ROLE, owner=self._owner, lease_s=self._bounds.leader_lease_s
+        )
+        instruments.show(names.IS_LEADER, int(is_leader))
+        if not is_leader:
+            self._suspected_at = {}
+            return False
+        failures = [await _attempt(duty) for duty in self._duties()]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        return True
+
+    def _duties(self) -> list[Callable[[], Awaitable[None]]]:
+        return [
+            self.repair_streams,
+            self.report_lost_commands,
+            self.redrive_requests,
+            self.nudge_stalled,
+            self.collect_dead_letters,
+            self.ensure_partitions,
+        ]
+
+    async def repair_streams(self) -> None:
+        """Make again what JetStream has lost."""
+        changed = await self._streams.ensure()
+        if changed:
+            instruments.count(names.TOPOLOGY_REPAIRED, len(changed))
+            log.warning("streams repaired", repaired=changed)
+
+    async def report_lost_commands(self) -> None:
+        """Report commands whose lease passed in this turn's and the turn before's view alike."""
+        overdue = await self._tables.projections.list_overdue(
+            grace_s=self._policy.grace_s, commands_max=self._bounds.commands_max
+        )
+        suspects = await self._list_suspects(overdue)
+        executions = sorted({command.execution_id for command in suspects})
+        positions = await self._tables.projections.list_positions(executions)
+        lost = domain.confirm(
+            suspects, suspected_at=self._suspected_at, position_by_execution=positions
+        )
+        heads = {head.execution_id: head.version for head in await self._heads(suspects)}
+        self._suspected_at = {
+            domain.key_of(command): self._suspected_at.get(
+                domain.key_of(command), heads.get(command.execution_id, 0)
+            )
+            for command in suspects
+        }
+        unreported = [each for each in lost if domain.key_of(each) not in self._reported]
+        for command in unreported:
+            await self._tables.requests.submit(domain.report_lost(command, self._policy))
+            log.warning(
+                "command lost",
+                execution_id=command.execution_id,
+                command_id=command.command_id,
+                attempt=command.attempt,
+                status=command.status,
+            )
+        self._reported = {domain.key_of(command) for command in lost}
+        await self._sent(len(unreported), names.LEASES_EXPIRED)
+
+    async def redrive_requests(self) -> None:
+        """Send requests again that no planner has settled."""
+        redriven = await self._tables.requests.redrive(
+            older_than_s=self._bounds.request_age_s, requests_max=self._bounds.requests_max
+        )
+        await self._sent(redriven, names.REQUESTS_REDRIVEN)
+
+    async def nudge_stalled(self) -> None:
+        """Wake executions that have been silent for too long."""
+        rows = await self._tables.projections.list_stalled(
+            older_than_s=self._policy.stalled_age_s, executions_max=self._bounds.executions_max
+        )
+        now = self._clock.now()
+        stalled = domain.to_stalled(rows)
+        for execution in stalled:
+            await self._tables.requests.submit(domain.nudge(execution, self._policy, now))
+        await self._sent(len(stalled), names.EXECUTIONS_NUDGED)
+
+    async def collect_dead_letters(self) -> None:
+        """Keep what ran out of deliveries, and show how many letters wait."""
+        for letter in await self._letters.collect(letters_max=self._bounds.letters_max):
+            labels = {names.STREAM: letter.stream, names.CONSUMER: letter.consumer}
+            instruments.count(names.DEAD_LETTERS_BURIED, labels=labels)
+            log.error("message given up", stream=letter.stream, consumer=letter.consumer)
+        instruments.show(names.DLQ_MESSAGES, await self._letters.count())
+
+    async def ensure_partitions(self) -> None:
+        """Keep the ledger ready for the months to come."""
+        made = await self._tables.partitions.ensure(self._bounds.partition_months)
+        if made:
+            log.info("ledger partitions made", partitions=made)
+
+    async def _list_suspects(self, overdue: list[OverdueCommand]) -> list[OverdueCommand]:
+        if not overdue:
+            return []
+        states = {
+            queue.consumer: QueueState(
+                pending=queue.pending,
+                unsettled=queue.unsettled,
+                stream_created_at=queue.stream_created_at,
+                last_delivered_at=queue.last_delivered_at,
+            )
+            for queue in await self._streams.list_queues()
+        }
+        now = self._clock.now()
+        return [
+            command
+            for command in overdue
+            if domain.is_suspect(
+                command,
+                facts=states.get(topology.planner_consumer(self._shard_of(command))),
+                commands=states.get(topology.worker_consumer(command.pool, command.lane)),
+                policy=self._policy,
+                now=now,
+            )
+        ]
+
+    def _shard_of(self, command: OverdueCommand) -> int:
+        return ids.shard_of(command.execution_id, self._policy.shard_count)
+
+    async def _heads(self, suspects: list[OverdueCommand]) -> list[Head]:
+        executions = sorted({command.execution_id for command in suspects})
+        return await self._tables.ledger.list_heads(executions) if executions else []
+
+    async def _sent(self, requests: int, metric: names.Metric) -> None:
+        """Count what was written and wake the outbox for it."""
+        if requests:
+            instruments.count(metric, requests)
+            await self._hints.poke(OUTBOX_POKE)
+
+
+async def _attempt(duty: Callable[[], Awaitable[None]]) -> Retryable | None:
+    """Let one duty fail without keeping the others from being done."""
+    try:
+        await duty()
+    except Retryable as failure:
+        return failure
+    return None

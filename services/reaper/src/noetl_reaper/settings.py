@@ -1,0 +1,50 @@
+"""Every knob of the reaper. Variables are NOETL_REAPER_<FIELD>."""
+
+import os
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl_chassis import settings
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+
+PREFIX = "NOETL_REAPER_"
+
+Seconds = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field without a default must be set."""
+
+    postgres_dsn: str
+    payload_url: str = ""
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    # The topology to keep; the same values as for `python -m noetl_messaging apply`.
+    shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
+    pools: tuple[str, ...] = ("default",)
+    # How long a worker may hold a command unheard: the commands' ack wait.
+    lease_s: Seconds = 30.0
+    replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+    sweep_interval_s: Seconds = 2.0
+    # Another reaper takes over when the leader has been silent this long.
+    leader_lease_s: Seconds = 8.0
+    # JetStream notices a dead worker first; the sweep is for what JetStream has lost.
+    overdue_grace_s: Seconds = 2.0
+    overdue_commands_max: Count = 500
+    request_age_s: Seconds = 5.0
+    requests_max: Count = 200
+    stalled_age_s: Seconds = 60.0
+    executions_max: Count = 100
+    letters_max: Count = 100
+    partition_months: Annotated[int, Meta(ge=1, le=24)] = 2
+    connect_s: Seconds = 30.0
+    request_s: Seconds = 5.0
+    pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 3
+
+
+def load() -> Settings:
+    """Read the process environment, once."""
+    return settings.load(Settings, prefix=PREFIX, environ=os.environ)

@@ -1,0 +1,268 @@
+"""What every broker does."""
+
+import asyncio
+
+import pytest
+from tests.support.bus import LEASE_S, Bus
+from tests.support.polling import eventually
+
+from noetl_contracts import subjects
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging import topology
+from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Consumer, Delivery, Message
+
+ACME, OPS = TenantId("acme"), OrganizationId("ops")
+WORKER = topology.worker_consumer("default", "io")
+
+
+def a_command(number: int = 1, *, pool: str = "default", data: bytes = b"work") -> Message:
+    return Message(
+        subject=subjects.command(pool, "io", ACME, OPS), message_id=f"c/{number}", data=data
+    )
+
+
+def a_fact(number: int, *, shard: int = 0) -> Message:
+    return Message(
+        subject=subjects.ingest(shard, ACME, OPS), message_id=f"f/{number}", data=b"%d" % number
+    )
+
+
+def worker(bus: Bus) -> Consumer:
+    return bus.consumer(topology.COMMANDS, WORKER)
+
+
+async def one(consumer: Consumer) -> Delivery:
+    (delivery,) = await consumer.fetch(messages_max=1, wait_s=LEASE_S * 3)
+    return delivery
+
+
+async def exhaust(bus: Bus, consumer: Consumer) -> None:
+    """Let a message run out of its three deliveries."""
+    for _ in range(3):
+        await one(consumer)
+        bus.elapse(LEASE_S + 0.1)
+    assert await consumer.fetch(messages_max=1, wait_s=LEASE_S * 2) == []
+
+
+async def test_a_message_arrives_as_it_was_sent(bus: Bus) -> None:
+    await bus.publisher.publish(a_command(data=b"\x00\xff"))
+    delivery = await one(worker(bus))
+    assert delivery.data == b"\x00\xff"
+    assert delivery.subject == "noetl.commands.default.io.acme.ops"
+    assert delivery.delivered == 1
+    await delivery.ack()
+
+
+async def test_a_settled_message_never_comes_again(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    await (await one(consumer)).ack()
+    bus.elapse(LEASE_S * 2)
+    assert await consumer.fetch(messages_max=1, wait_s=LEASE_S * 1.5) == []
+    assert await consumer.pending() == (0, 0)
+
+
+async def test_an_unsettled_message_comes_again_after_the_ack_wait(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    first = await one(consumer)
+    bus.elapse(LEASE_S + 0.1)
+    second = await one(consumer)
+    assert (first.delivered, second.delivered) == (1, 2)
+    assert second.stream_sequence == first.stream_sequence
+
+
+async def test_a_refused_message_comes_again_at_once(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    await (await one(consumer)).nak()
+    again = await consumer.fetch(messages_max=1, wait_s=LEASE_S / 2)
+    assert [delivery.delivered for delivery in again] == [2]
+
+
+async def test_a_refusal_can_ask_for_a_pause(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    await (await one(consumer)).nak(0.5)
+    assert await consumer.fetch(messages_max=1, wait_s=0.1) == []
+    bus.elapse(0.6)
+    assert (await one(consumer)).delivered == 2
+
+
+async def test_a_terminated_message_never_comes_again(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    await (await one(consumer)).term()
+    bus.elapse(LEASE_S + 0.1)
+    assert await consumer.fetch(messages_max=1, wait_s=LEASE_S * 1.5) == []
+
+
+async def test_an_extension_is_confirmed_and_holds_the_message(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    held = await one(consumer)
+    bus.elapse(LEASE_S * 0.7)
+    assert await consumer.fetch(messages_max=1, wait_s=LEASE_S * 0.7) == []
+    assert await held.extend() is True
+    bus.elapse(LEASE_S * 0.7)
+    assert await consumer.fetch(messages_max=1, wait_s=LEASE_S * 0.7) == []
+    assert await held.extend() is True
+    bus.elapse(LEASE_S + 0.1)
+    assert (await one(consumer)).delivered == 2
+
+
+async def test_the_same_message_is_stored_once(bus: Bus) -> None:
+    await bus.publisher.publish(a_command(7))
+    await bus.publisher.publish(a_command(7))
+    assert await bus.publisher.publish_all([a_command(7)]) == [True]
+    assert await worker(bus).pending() == (1, 0)
+
+
+async def test_messages_arrive_in_order_and_at_most_as_many_as_asked_for(bus: Bus) -> None:
+    assert all(await bus.publisher.publish_all([a_fact(number) for number in range(700)]))
+    consumer = bus.consumer(topology.INGEST, topology.planner_consumer(0))
+    first = await consumer.fetch(messages_max=300, wait_s=1)
+    rest = await consumer.fetch(messages_max=1000, wait_s=1)
+    assert [int(each.data) for each in [*first, *rest]] == list(range(700))
+    assert (len(first), await consumer.pending()) == (300, (0, 700))
+
+
+async def test_a_consumer_sees_only_what_its_filter_admits(bus: Bus) -> None:
+    await bus.publisher.publish_all([a_fact(1, shard=1), a_fact(2), a_command(1, pool="other")])
+    zero = bus.consumer(topology.INGEST, topology.planner_consumer(0))
+    assert [each.data for each in await zero.fetch(messages_max=9, wait_s=0.2)] == [b"2"]
+    assert await worker(bus).pending() == (0, 0)
+
+
+async def test_a_waiting_fetch_returns_with_the_first_message(bus: Bus) -> None:
+    consumer = worker(bus)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        waiting = group.create_task(consumer.fetch(messages_max=10, wait_s=30))
+        await asyncio.sleep(0)
+        await bus.publisher.publish(a_command())
+    assert len(waiting.result()) == 1
+
+
+async def test_nothing_there_and_no_time_to_wait_returns_nothing(bus: Bus) -> None:
+    assert await worker(bus).fetch(messages_max=10, wait_s=0) == []
+
+
+async def test_a_cancelled_fetch_leaves_messages_to_others(bus: Bus) -> None:
+    consumer = worker(bus)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await consumer.fetch(messages_max=1, wait_s=30)
+    await bus.publisher.publish(a_command())
+    assert (await one(bus.consumer(topology.COMMANDS, WORKER))).delivered == 1
+
+
+async def test_two_readers_of_one_consumer_share_the_messages(bus: Bus) -> None:
+    await bus.publisher.publish_all([a_command(number) for number in range(20)])
+    batches = await asyncio.gather(
+        *(worker(bus).fetch(messages_max=10, wait_s=0.5) for _ in range(2))
+    )
+    sequences = [each.stream_sequence for batch in batches for each in batch]
+    assert len(set(sequences)) == len(sequences) == 20
+
+
+async def test_a_message_that_is_too_large_is_refused_with_a_way_out(bus: Bus) -> None:
+    large = a_command(data=b"x" * (MESSAGE_BYTES_MAX + 1))
+    with pytest.raises(MessageTooLarge, match=str(MESSAGE_BYTES_MAX)):
+        await bus.publisher.publish(large)
+    assert await bus.publisher.publish_all([large, a_command(2)]) == [False, True]
+
+
+async def test_the_largest_message_is_taken_and_can_become_a_dead_letter(bus: Bus) -> None:
+    await bus.publisher.publish(a_command(data=b"x" * MESSAGE_BYTES_MAX))
+    delivery = await one(worker(bus))
+    await bus.letters.bury(
+        delivery, stream=topology.COMMANDS, consumer=WORKER, reason="nobody can read it"
+    )
+    (letter,) = await bus.letters.list_letters(letters_max=10)
+    assert len(letter.data) == MESSAGE_BYTES_MAX
+
+
+async def test_without_a_stream_publishing_says_so(bus: Bus) -> None:
+    nowhere = Message(subject="noetl.nowhere.at.all", message_id="n", data=b"")
+    with pytest.raises(MessagingUnavailable):
+        await bus.publisher.publish(nowhere)
+    assert await bus.publisher.publish_all([nowhere, a_command()]) == [False, True]
+
+
+async def test_a_missing_consumer_is_unavailable_not_fatal(bus: Bus) -> None:
+    absent = bus.consumer(topology.COMMANDS, "worker-none-io")
+    with pytest.raises(MessagingUnavailable):
+        await absent.fetch(messages_max=1, wait_s=0.5)
+    with pytest.raises(MessagingUnavailable):
+        await absent.pending()
+
+
+async def test_a_buried_message_is_a_letter_that_can_be_sent_again(bus: Bus) -> None:
+    await bus.publisher.publish(a_command(data=b"poison"))
+    consumer = worker(bus)
+    reason = "line one\nline two: ünknown " + "x" * 1000
+    await bus.letters.bury(
+        await one(consumer), stream=topology.COMMANDS, consumer=WORKER, reason=reason
+    )
+    (letter,) = await bus.letters.list_letters(letters_max=10)
+    assert (letter.data, letter.stream, letter.consumer) == (b"poison", "NOETL_COMMANDS", WORKER)
+    assert letter.subject == "noetl.commands.default.io.acme.ops"
+    assert letter.reason.startswith("line one")
+    assert await bus.letters.count() == 1
+    assert await bus.letters.get(letter.sequence) == letter
+
+    await bus.letters.requeue(letter.sequence)
+    assert (await one(consumer)).data == b"poison"
+    assert await bus.letters.count() == 0
+    with pytest.raises(KeyError):
+        await bus.letters.requeue(letter.sequence)
+
+
+async def test_a_message_out_of_deliveries_becomes_a_letter_and_leaves_its_queue(bus: Bus) -> None:
+    await bus.publisher.publish(a_command(data=b"stubborn"))
+    consumer = worker(bus)
+    await exhaust(bus, consumer)
+    letters = await eventually(lambda: bus.letters.collect(letters_max=10))
+    assert [(letter.data, letter.delivered) for letter in letters] == [(b"stubborn", 3)]
+    assert await bus.letters.collect(letters_max=10) == []
+    assert await bus.letters.count() == 1
+    await bus.publisher.publish(a_command(2, data=b"next"))
+    assert (await one(consumer)).data == b"next"
+
+
+async def test_applying_twice_changes_nothing(bus: Bus) -> None:
+    assert await bus.streams.ensure() == []
+    assert await bus.streams.verify() == []
+
+
+async def test_queues_tell_what_waits_and_what_is_held(bus: Bus) -> None:
+    await bus.publisher.publish_all([a_command(number) for number in range(3)])
+    await one(worker(bus))
+    queues = {queue.consumer: queue for queue in await bus.streams.list_queues()}
+    assert (queues[WORKER].pending, queues[WORKER].unsettled) == (2, 1)
+    assert (queues["planner-0"].pending, queues["planner-0"].unsettled) == (0, 0)
+    assert queues[WORKER].last_delivered_at is not None
+    assert queues["planner-0"].last_delivered_at is None
+
+
+async def test_a_hint_wakes_a_listener_and_many_wake_it_once(bus: Bus) -> None:
+    heard: list[int] = []
+    ready = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in bus.hints.listen(subjects.poke("test")):
+            heard.append(1)
+            ready.set()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        listener = group.create_task(listen())
+        while not ready.is_set():
+            await bus.hints.poke(subjects.poke("test"))
+            await asyncio.sleep(0.01)
+        listener.cancel()
+    assert heard
+
+
+async def test_a_hint_that_nobody_hears_is_no_error(bus: Bus) -> None:
+    await bus.hints.poke(subjects.poke("nobody"))

@@ -1,0 +1,281 @@
+import asyncio
+from datetime import timedelta, timezone
+
+import pytest
+from tests.support.storage import (
+    NOON,
+    SHARD_COUNT,
+    Stores,
+    a_fence,
+    a_request,
+    a_run,
+    a_stream,
+    an_append,
+    an_execution,
+    eventually,
+)
+
+from noetl_contracts.envelope import is_sealed
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.context import CtxPatched
+from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.ledger import ShardFence
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
+
+
+async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
+    execution = an_execution()
+    result = ResultEnvelope(status="ok", context={"data": {"n": 1, "x": 0.5, "s": "é\n"}})
+    stream = a_stream(
+        execution,
+        [
+            a_run(),
+            CallDone(step="fetch", run_id=RunId("1"), command_id=CommandId("7"), result=result),
+            CallError(
+                step="fetch",
+                run_id=RunId("1"),
+                command_id=CommandId("8"),
+                error=ErrorObject(kind="http", message="no", status=500),
+            ),
+        ],
+        causation_id="c",
+        correlation_id="r",
+        meta={"a": [1, {"b": None}]},
+        payload_ref=PayloadRef(uri="noetl://x", sha256="0" * 64, media_type="m", payload_bytes=3),
+    )
+    await stores.ledger.append(an_append(await a_fence(stores), stream))
+
+    found = await stores.ledger_reader.read(execution)
+
+    assert [one.event for one in found] == [one.event for one in stream.envelopes]
+    assert all(one.ingest_time is not None for one in found)
+    previous = ""
+    for one in found:
+        assert is_sealed(one, previous)
+        previous = one.envelope_checksum
+    head = await stores.ledger_reader.find_head(execution)
+    assert head is not None
+    assert (head.version, head.checksum) == (3, previous)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1e20, 1e300, -0.0, 1e-7, 0.1, 1.0, 2**70, "nul \x00 here", "\\u0000", "1e5", "\x01\U0001f600"],
+)
+async def test_values_that_json_columns_would_change_keep_their_seal(
+    stores: Stores, value: object
+) -> None:
+    execution = an_execution()
+    stream = a_stream(execution, [CtxPatched(patch={"a": [value], "b": value})])
+    await stores.ledger.append(an_append(await a_fence(stores), stream))
+
+    (found,) = await stores.ledger_reader.read(execution)
+
+    assert is_sealed(found, "")
+    assert found.event == stream.envelopes[0].event
+
+
+async def test_a_time_in_another_zone_keeps_its_seal(stores: Stores) -> None:
+    execution = an_execution()
+    there = NOON.astimezone(timezone(timedelta(hours=5)))
+    stream = a_stream(execution, [a_run()], event_time=there)
+    await stores.ledger.append(an_append(await a_fence(stores), stream))
+
+    (found,) = await stores.ledger_reader.read(execution)
+
+    assert is_sealed(found, "")
+
+
+async def test_reading_goes_on_after_a_version_and_is_bounded(stores: Stores) -> None:
+    execution = an_execution()
+    stream = a_stream(execution, [a_run(activation=n) for n in range(1, 8)])
+    await stores.ledger.append(an_append(await a_fence(stores), stream))
+
+    page = await stores.ledger_reader.read(execution, after_version=2, events_max=3)
+
+    assert [one.stream_version for one in page] == [3, 4, 5]
+    assert await stores.ledger_reader.read(execution, after_version=7) == []
+    assert await stores.ledger_reader.read(an_execution()) == []
+    assert await stores.ledger_reader.find_head(an_execution()) is None
+
+
+async def test_a_stale_writer_writes_nothing(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    known, other = an_execution(), an_execution()
+    await stores.ledger.append(an_append(fence, a_stream(known, [a_run()])))
+
+    for expected in (0, 2):
+        stale = a_stream(known, [a_run()], after=expected)
+        with pytest.raises(VersionConflict):
+            await stores.ledger.append(
+                an_append(fence, a_stream(other, [a_run()]), stale, messages=2)
+            )
+
+    assert await stores.ledger_reader.find_head(other) is None
+    assert await stores.ledger_reader.read(other) == []
+    assert await stores.outbox.backlog() == (0, 0.0)
+    head = await stores.ledger_reader.find_head(known)
+    assert head is not None
+    assert head.version == 1
+
+
+async def test_one_of_many_writers_of_the_same_version_wins(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    execution = an_execution()
+    for version in (0, 1):
+        outcomes = await asyncio.gather(
+            *(
+                stores.ledger.append(
+                    an_append(fence, a_stream(execution, [a_run()], after=version), messages=1)
+                )
+                for _ in range(8)
+            ),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(outcome, list) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, VersionConflict) for outcome in outcomes) == 7
+    assert (await stores.outbox.backlog())[0] == 2
+
+
+async def test_a_key_is_used_once_in_an_execution(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    execution = an_execution()
+    key = "done:(1, 2), x"
+    await stores.ledger.append(an_append(fence, a_stream(execution, [a_run()], keys=[key])))
+
+    with pytest.raises(DuplicateKey) as caught:
+        await stores.ledger.append(
+            an_append(fence, a_stream(execution, [a_run(), a_run()], after=1, keys=["n", key]))
+        )
+
+    assert caught.value.key == key
+    assert [one.stream_version for one in await stores.ledger_reader.read(execution)] == [1]
+    elsewhere = a_stream(an_execution(), [a_run()], keys=[key])
+    await stores.ledger.append(an_append(fence, elsewhere))
+    await stores.ledger.append(
+        an_append(fence, a_stream(execution, [a_run()], after=1, keys=["n"]))
+    )
+
+
+async def test_a_writer_without_the_shard_writes_nothing(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    execution = an_execution()
+    impostors = [
+        ShardFence(shard=fence.shard, owner="planner-2", epoch=fence.epoch),
+        ShardFence(shard=fence.shard, owner=fence.owner, epoch=fence.epoch - 1),
+        ShardFence(shard=SHARD_COUNT + 1, owner=fence.owner, epoch=fence.epoch),
+    ]
+    for impostor in impostors:
+        with pytest.raises(ShardLost):
+            await stores.ledger.append(
+                an_append(impostor, a_stream(execution, [a_run()]), messages=1)
+            )
+    assert await stores.ledger_reader.find_head(execution) is None
+    assert await stores.outbox.backlog() == (0, 0.0)
+
+
+async def test_a_writer_whose_lease_ended_writes_nothing(stores: Stores) -> None:
+    fence = await a_fence(stores, lease_s=0.2)
+
+    async def is_lost() -> bool:
+        try:
+            await stores.ledger.append(an_append(fence, a_stream(an_execution(), [a_run()])))
+        except ShardLost:
+            return True
+        return False
+
+    await eventually(is_lost, what="the lease ends")
+
+
+async def test_events_messages_and_settled_requests_come_together(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    execution = an_execution()
+    request = a_request(execution_id=execution)
+    await stores.requests.submit(request)
+    (row,) = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
+    await stores.outbox.settle([row.outbox_id])
+    assert await eventually(
+        lambda: stores.requests.redrive(older_than_s=0.0, requests_max=10), what="a redrive"
+    )
+    (again,) = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
+    assert (again.data, again.message_id != row.message_id) == (row.data, True)
+    await stores.outbox.settle([again.outbox_id])
+
+    ids = await stores.ledger.append(
+        an_append(
+            fence,
+            a_stream(execution, [a_run()]),
+            messages=3,
+            settled_requests=[request.request_id],
+        )
+    )
+
+    assert ids == sorted(ids)
+    found = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
+    assert [one.outbox_id for one in found] == ids
+    await stores.outbox.settle(ids)
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=10) == 0
+
+
+async def test_an_append_without_events_may_carry_messages(stores: Stores) -> None:
+    ids = await stores.ledger.append(an_append(await a_fence(stores), messages=1))
+    assert len(ids) == 1
+
+
+async def test_a_gap_is_refused_before_it_is_written(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    stream = a_stream(an_execution(), [a_run(), a_run()])
+    with pytest.raises(ValueError, match="version"):
+        await stores.ledger.append(
+            an_append(fence, type(stream)(**{**_fields(stream), "envelopes": stream.envelopes[1:]}))
+        )
+
+
+def _fields(struct: object) -> dict[str, object]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}  # type: ignore[attr-defined]
+
+
+async def test_item_results_come_in_item_order(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    execution = an_execution()
+    ok = ResultEnvelope(status="ok")
+
+    def done(index: int | None, run: str = "1") -> CallDone:
+        return CallDone(
+            step="l", run_id=RunId(run), command_id=CommandId("5"), result=ok, item_index=index
+        )
+
+    failed = CallError(
+        step="l",
+        run_id=RunId("1"),
+        command_id=CommandId("5"),
+        error=ErrorObject(kind="k", message="m"),
+        item_index=1,
+    )
+    events = [a_run(), done(10), done(2), failed, done(0), done(None), done(3, run="2")]
+    await stores.ledger.append(an_append(fence, a_stream(execution, events)))
+
+    found = await stores.ledger_reader.list_item_results(execution, "1")
+
+    indices = [one.event.item_index for one in found if isinstance(one.event, CallDone | CallError)]
+    assert indices == [0, 1, 2, 10]
+
+
+async def test_many_histories_move_in_one_append(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    executions = [an_execution() for _ in range(5)]
+    await stores.ledger.append(
+        an_append(fence, *(a_stream(one, [a_run(), a_run()]) for one in executions[:3]))
+    )
+    mixed = [a_stream(one, [a_run()], after=2) for one in executions[:3]]
+    await stores.ledger.append(
+        an_append(fence, *mixed, *(a_stream(one, [a_run()]) for one in executions[3:]))
+    )
+
+    heads = await stores.ledger_reader.list_heads([*executions, an_execution()])
+
+    assert {head.execution_id: head.version for head in heads} == dict(
+        zip(executions, [3, 3, 3, 1, 1], strict=True)
+    )

@@ -1,0 +1,196 @@
+import asyncio
+
+from tests.support.storage import (
+    Stores,
+    a_fence,
+    a_request,
+    a_run,
+    a_stream,
+    an_append,
+    an_execution,
+    eventually,
+)
+
+LONG_S = 60.0
+SHORT_S = 0.2
+
+
+async def append_messages(stores: Stores, count: int, *, leased_s: float = 0.0) -> list[int]:
+    """Commit messages of one new execution, one transaction."""
+    fence = await a_fence(stores)
+    batch = an_append(
+        fence, a_stream(an_execution(), [a_run()]), messages=count, publish_lease_s=leased_s
+    )
+    return await stores.ledger.append(batch)
+
+
+async def test_rows_are_claimed_in_order_and_once(stores: Stores) -> None:
+    ids = [*await append_messages(stores, 3), *await append_messages(stores, 2)]
+
+    first = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=3)
+    second = await stores.outbox.claim(owner="b", lease_s=LONG_S, rows_max=9)
+
+    assert [row.outbox_id for row in [*first, *second]] == ids
+    assert await stores.outbox.claim(owner="c", lease_s=LONG_S, rows_max=9) == []
+
+
+async def test_a_settled_row_is_gone(stores: Stores) -> None:
+    ids = await append_messages(stores, 2)
+    await stores.outbox.claim(owner="a", lease_s=SHORT_S, rows_max=9)
+    await stores.outbox.settle(ids[:1])
+    await stores.outbox.settle(ids[:1])
+    await stores.outbox.settle([])
+
+    assert (await stores.outbox.backlog())[0] == 1
+    found = await eventually(
+        lambda: stores.outbox.claim(owner="b", lease_s=LONG_S, rows_max=9), what="the lease ends"
+    )
+    assert [row.outbox_id for row in found] == ids[1:]
+
+
+async def test_a_released_row_is_claimed_at_once(stores: Stores) -> None:
+    ids = await append_messages(stores, 2)
+    await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    await stores.outbox.release(ids)
+    found = await stores.outbox.claim(owner="b", lease_s=LONG_S, rows_max=9)
+    assert [row.outbox_id for row in found] == ids
+
+
+async def test_a_leased_row_holds_back_the_later_ones_of_its_execution(stores: Stores) -> None:
+    early = await append_messages(stores, 4)
+    other = await append_messages(stores, 1)
+    await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=2)
+    await stores.outbox.settle(early[:1])
+
+    found = await stores.outbox.claim(owner="b", lease_s=LONG_S, rows_max=9)
+    assert [row.outbox_id for row in found] == other
+
+    await stores.outbox.settle(early[1:2])
+    found = await stores.outbox.claim(owner="b", lease_s=LONG_S, rows_max=9)
+    assert [row.outbox_id for row in found] == early[2:]
+
+
+async def test_the_writer_publishes_first_while_its_lease_lasts(stores: Stores) -> None:
+    ids = await append_messages(stores, 2, leased_s=SHORT_S)
+    assert (await stores.outbox.backlog())[0] == 2
+    found = await eventually(
+        lambda: stores.outbox.claim(owner="b", lease_s=LONG_S, rows_max=9), what="the lease ends"
+    )
+    assert [row.outbox_id for row in found] == ids
+
+
+async def test_claimers_at_the_same_time_share_nothing(stores: Stores) -> None:
+    committed = [
+        outbox_id
+        for batch in await asyncio.gather(*(append_messages(stores, 5) for _ in range(8)))
+        for outbox_id in batch
+    ]
+    claims = await asyncio.gather(
+        *(stores.outbox.claim(owner=str(n), lease_s=LONG_S, rows_max=10) for n in range(8))
+    )
+    claimed = [row.outbox_id for claim in claims for row in claim]
+    assert len(claimed) == len(set(claimed))
+    assert set(claimed) == set(committed)
+
+
+async def test_order_holds_while_many_claim_settle_and_append(stores: Stores) -> None:
+    executions = [an_execution() for _ in range(4)]
+    fence = await a_fence(stores)
+    published: dict[str, list[int]] = {execution: [] for execution in executions}
+
+    async def write(execution: str) -> None:
+        for version in range(15):
+            stream = a_stream(executions[executions.index(execution)], [a_run()], after=version)
+            await stores.ledger.append(an_append(fence, stream, messages=1))
+
+    async def drain(owner: str) -> None:
+        while sum(map(len, published.values())) < 60:
+            rows = await stores.outbox.claim(owner=owner, lease_s=LONG_S, rows_max=3)
+            for row in rows:
+                published[row.execution_id].append(row.outbox_id)
+            await stores.outbox.settle([row.outbox_id for row in rows])
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for execution in executions:
+            group.create_task(write(execution))
+        for owner in ("a", "b", "c"):
+            group.create_task(drain(owner))
+
+    for ids in published.values():
+        assert ids == sorted(ids)
+        assert len(ids) == 15
+
+
+async def test_the_backlog_knows_its_age(stores: Stores) -> None:
+    assert await stores.outbox.backlog() == (0, 0.0)
+    await append_messages(stores, 1)
+
+    async def has_aged() -> bool:
+        rows, oldest_s = await stores.outbox.backlog()
+        return rows == 1 and 0.05 < oldest_s < LONG_S
+
+    await eventually(has_aged, what="the row ages")
+
+
+async def test_a_request_goes_out_with_its_bytes(stores: Stores) -> None:
+    request = a_request(data=b"\x00\xff bytes")
+    assert await stores.requests.submit(request) == request.execution_id
+    (row,) = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    assert (row.execution_id, row.subject, row.data) == (
+        request.execution_id,
+        request.subject,
+        request.data,
+    )
+
+
+async def test_the_same_key_answers_with_the_first_execution(stores: Stores) -> None:
+    first = a_request(idempotency_key="once")
+    assert await stores.requests.submit(first) == first.execution_id
+    for again in (first, a_request(idempotency_key="once")):
+        assert await stores.requests.submit(again) == first.execution_id
+    assert (await stores.outbox.backlog())[0] == 1
+
+    elsewhere = a_request(idempotency_key="once", tenant_id="other")
+    assert await stores.requests.submit(elsewhere) == elsewhere.execution_id
+    keyless = [a_request(), a_request()]
+    for one in keyless:
+        assert await stores.requests.submit(one) == one.execution_id
+
+
+async def test_the_same_key_at_once_makes_one_execution(stores: Stores) -> None:
+    requests = [a_request(idempotency_key="race") for _ in range(8)]
+    answers = await asyncio.gather(*map(stores.requests.submit, requests))
+    assert len(set(answers)) == 1
+    assert (await stores.outbox.backlog())[0] == 1
+
+
+async def test_a_settled_key_still_answers(stores: Stores) -> None:
+    first = a_request(idempotency_key="done")
+    await stores.requests.submit(first)
+    fence = await a_fence(stores)
+    await stores.ledger.append(
+        an_append(
+            fence,
+            a_stream(first.execution_id, [a_run()]),
+            settled_requests=[first.request_id, "unknown"],
+        )
+    )
+    assert await stores.requests.submit(a_request(idempotency_key="done")) == first.execution_id
+
+
+async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:
+    requests = [a_request(), a_request(), a_request()]
+    for request in requests:
+        await stores.requests.submit(request)
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 0
+
+    rows = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    await stores.outbox.settle([row.outbox_id for row in rows])
+    assert await stores.requests.redrive(older_than_s=LONG_S, requests_max=9) == 0
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=2) == 2
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 1
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 0
+
+    again = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    assert {row.execution_id for row in again} == {one.execution_id for one in requests}
+    assert not {row.message_id for row in again} & {row.message_id for row in rows}

@@ -1,0 +1,329 @@
+import asyncio
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from tests.support.servers import S3Server
+from tests.support.storage import ORGANIZATION, TENANT
+
+from noetl_contracts import codec, locators
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.errors import (
+    NameRefused,
+    PayloadCorrupt,
+    PayloadMissing,
+    StorageMisconfigured,
+    StorageUnavailable,
+)
+from noetl_storage.payloads import keys
+from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.s3 import S3Payloads
+from noetl_storage.ports import Payloads
+
+OTHER = TenantId("other")
+MEBIBYTE = 1024 * 1024
+BIG_BYTES = 64 * MEBIBYTE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A store, and how to damage it behind its back."""
+
+    store: Payloads
+    folder: Path | None
+
+    async def overwrite(self, key: str, data: bytes) -> None:
+        match self.store:
+            case MemoryPayloads():
+                self.store.bytes_by_key[key] = data
+            case S3Payloads():
+                self.store._client.put_object(Bucket=self.store._bucket, Key=key, Body=data)
+            case _:
+                assert self.folder is not None
+                (self.folder / key).write_bytes(data)
+
+    async def put(
+        self, data: bytes | AsyncIterator[bytes], tenant: TenantId = TENANT
+    ) -> PayloadRef:
+        return await self.store.put(
+            data, tenant_id=tenant, organization_id=ORGANIZATION, media_type="text/plain"
+        )
+
+
+@pytest.fixture(params=["memory", "filesystem", "s3"])
+def address(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[str, str | None, str | None, Path | None]:
+    if request.param == "memory":
+        return "memory://", None, None, None
+    if request.param == "filesystem":
+        return f"file://{tmp_path}/store%20one", None, None, tmp_path / "store one"
+    server: S3Server = request.getfixturevalue("s3")
+    return server.payload_url, server.access_key, server.secret_key, None
+
+
+@asynccontextmanager
+async def opened(
+    address: tuple[str, str | None, str | None, Path | None],
+) -> AsyncIterator[Case]:
+    url, access_key, secret_key, folder = address
+    async with open_payloads(url, access_key=access_key, secret_key=secret_key) as store:
+        yield Case(store=store, folder=folder)
+
+
+@pytest.fixture
+async def case(
+    address: tuple[str, str | None, str | None, Path | None],
+) -> AsyncIterator[Case]:
+    async with opened(address) as case:
+        yield case
+
+
+async def in_pieces(data: bytes, size: int = 7) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+async def gather_into(seen: list[bytes], chunks: AsyncIterator[bytes]) -> None:
+    async for chunk in chunks:
+        seen.append(chunk)  # noqa: PERF401 - what came before a failure is of interest
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 5000])
+async def test_what_was_stored_is_read(case: Case, data: bytes) -> None:
+    ref = await case.put(data)
+
+    assert (ref.sha256, ref.payload_bytes) == (codec.digest(data), len(data))
+    assert ref.uri == locators.payload(TENANT, ORGANIZATION, ref.sha256)
+    assert await case.store.read(ref) == data
+    assert b"".join([chunk async for chunk in case.store.stream(ref)]) == data
+    assert await case.store.exists(ref)
+
+
+async def test_a_reference_says_what_it_was_told(case: Case) -> None:
+    ref = await case.store.put(
+        b"rows",
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type="application/json",
+        row_count=3,
+        schema_digest="d",
+    )
+    assert (ref.media_type, ref.row_count, ref.schema_digest) == ("application/json", 3, "d")
+
+
+async def test_storing_twice_is_storing_once(case: Case) -> None:
+    data = b"the same" * 1000
+    refs = [await case.put(data), await case.put(data), await case.put(in_pieces(data, 999))]
+    assert refs[0] == refs[1] == refs[2]
+    assert await case.store.read(refs[0]) == data
+
+
+async def test_storing_the_same_at_once_is_storing_once(case: Case) -> None:
+    data = b"at once" * 50_000
+    refs = await asyncio.gather(
+        *(case.put(data if n % 2 else in_pieces(data, 100_000)) for n in range(12))
+    )
+    assert len(set(map(codec.text, refs))) == 1
+    assert await case.store.read(refs[0]) == data
+
+
+async def test_a_flipped_byte_is_noticed_and_named(case: Case) -> None:
+    data = bytearray(b"truth" * 600_000)
+    ref = await case.put(bytes(data))
+    data[len(data) // 2] ^= 1
+    await case.overwrite(keys.key_of(ref), bytes(data))
+
+    with pytest.raises(PayloadCorrupt, match=ref.sha256):
+        await case.store.read(ref)
+    seen: list[bytes] = []
+    with pytest.raises(PayloadCorrupt, match=ref.sha256):
+        await gather_into(seen, case.store.stream(ref))
+    assert len(b"".join(seen)) < len(data)
+
+
+async def test_a_truncated_object_is_noticed(case: Case) -> None:
+    ref = await case.put(b"whole")
+    await case.overwrite(keys.key_of(ref), b"who")
+    with pytest.raises(PayloadCorrupt):
+        await case.store.read(ref)
+    await case.put(b"whole")
+    assert await case.store.read(ref) == b"whole"
+
+
+async def test_what_is_not_there_is_missing(case: Case) -> None:
+    absent = codec.digest(b"never stored")
+    ref = PayloadRef(
+        uri=locators.payload(TENANT, ORGANIZATION, absent),
+        sha256=absent,
+        media_type="m",
+        payload_bytes=1,
+    )
+    assert not await case.store.exists(ref)
+    with pytest.raises(PayloadMissing, match=absent):
+        await case.store.read(ref)
+    with pytest.raises(PayloadMissing, match=absent):
+        await gather_into([], case.store.stream(ref))
+    await case.store.delete(ref)
+
+
+async def test_deleted_content_is_gone(case: Case) -> None:
+    ref = await case.put(b"to be removed")
+    await case.store.delete(ref)
+    assert not await case.store.exists(ref)
+    with pytest.raises(PayloadMissing):
+        await case.store.read(ref)
+
+
+async def test_a_tenant_has_its_own_copy(case: Case) -> None:
+    data = b"tenant " * 10
+    ours = await case.put(data)
+    theirs = structs.replace(ours, uri=locators.payload(OTHER, ORGANIZATION, ours.sha256))
+    with pytest.raises(PayloadMissing):
+        await case.store.read(theirs)
+    assert await case.put(data, tenant=OTHER) == theirs
+    await case.store.delete(ours)
+    assert await case.store.read(theirs) == data
+
+
+async def test_a_name_is_taken_once(case: Case) -> None:
+    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    name = f"frames/1/{codec.digest(repr(case).encode())[:8]}/0"
+
+    assert await case.store.find_named(name, **place) is None
+    assert await case.store.put_named(name, b"first", **place) is None
+    assert await case.store.put_named(name, b"second", **place) == b"first"
+    assert await case.store.find_named(name, **place) == b"first"
+    assert await case.store.find_named(name, tenant_id=OTHER, organization_id=ORGANIZATION) is None
+
+
+async def test_one_of_many_writers_of_a_name_wins(case: Case) -> None:
+    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    name = f"race/{codec.digest(repr(case).encode())[:8]}"
+
+    answers = await asyncio.gather(
+        *(case.store.put_named(name, b"writer %d" % n, **place) for n in range(16))
+    )
+
+    (winner,) = [n for n, answer in enumerate(answers) if answer is None]
+    assert {answer for answer in answers if answer is not None} == {b"writer %d" % winner}
+    assert await case.store.find_named(name, **place) == b"writer %d" % winner
+
+
+async def test_names_are_listed_by_prefix_in_order(case: Case) -> None:
+    place = {"tenant_id": TenantId("lister"), "organization_id": ORGANIZATION}
+    for name in ("credentials/b/0000000002", "credentials/b/0000000010", "credentials/bb/1", "x"):
+        await case.store.put_named(name, b"-", **place)
+    assert await case.store.list_names("credentials/b/", **place) == [
+        "credentials/b/0000000002",
+        "credentials/b/0000000010",
+    ]
+    assert len(await case.store.list_names("", **place)) == 4
+    assert await case.store.list_names("nothing/", **place) == []
+    assert (
+        await case.store.list_names("", tenant_id=TenantId("none"), organization_id=ORGANIZATION)
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/etc/passwd", "../x", "a/../../b", "a/./b", "a//b", "a/", "nul\x00", "a\\b", ".hidden",
+     "a" * 600, "new\nline", "é"],
+)  # fmt: skip
+async def test_hostile_names_are_refused(case: Case, name: str) -> None:
+    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    with pytest.raises(NameRefused):
+        await case.store.put_named(name, b"x", **place)
+    with pytest.raises(NameRefused):
+        await case.store.find_named(name, **place)
+
+
+@pytest.mark.parametrize("owner", ["", "..", "a/b", "a.b", "x\x00", "a" * 65])
+async def test_hostile_owners_are_refused(case: Case, owner: str) -> None:
+    with pytest.raises(NameRefused):
+        await case.put(b"x", tenant=TenantId(owner))
+    with pytest.raises(NameRefused):
+        await case.store.put_named(
+            "x", b"x", tenant_id=TENANT, organization_id=OrganizationId(owner)
+        )
+
+
+@pytest.mark.parametrize(
+    ("uri", "sha256"),
+    [
+        ("noetl://tenant/acme/org/west/payloads/sha256/..", ".."),
+        ("file:///etc/passwd", "0" * 64),
+        (locators.payload(TENANT, ORGANIZATION, "1" * 64), "0" * 64),
+        (locators.build("tenant", "a/../b", "org", "w", "payloads", "sha256", "0" * 64), "0" * 64),
+    ],
+)
+async def test_hostile_references_are_refused(case: Case, uri: str, sha256: str) -> None:
+    ref = PayloadRef(uri=uri, sha256=sha256, media_type="m", payload_bytes=1)
+    with pytest.raises(NameRefused):
+        await case.store.read(ref)
+    with pytest.raises(NameRefused):
+        await case.store.exists(ref)
+
+
+async def test_a_large_stream_needs_little_memory(case: Case) -> None:
+    if isinstance(case.store, MemoryPayloads):
+        pytest.skip("keeps everything in memory, by its name")
+    piece = bytes(MEBIBYTE)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for n in range(BIG_BYTES // MEBIBYTE):
+            yield n.to_bytes(4, "big") + piece[4:]
+
+    tracemalloc.start()
+    try:
+        ref = await case.put(pieces())
+        seen = 0
+        async for chunk in case.store.stream(ref):
+            seen += len(chunk)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert (ref.payload_bytes, seen) == (BIG_BYTES, BIG_BYTES)
+    assert peak < BIG_BYTES / 2
+
+
+async def test_a_source_that_breaks_off_leaves_nothing(case: Case) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"begun"
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError):
+        await case.put(broken())
+    if case.folder is not None:
+        assert list((case.folder / ".staging").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://x", "file://host/x", "file:relative", "s3://", "/x"]
+)
+async def test_an_address_that_is_not_understood_is_refused(url: str) -> None:
+    with pytest.raises(StorageMisconfigured):
+        async with open_payloads(url):
+            pytest.fail("opened")
+
+
+async def test_an_s3_that_is_not_there_is_unavailable() -> None:
+    url = "s3://bucket?endpoint=http://127.0.0.1:9"
+    async with open_payloads(url, access_key="a", secret_key="b") as store:  # noqa: S106 - no secret
+        with pytest.raises(StorageUnavailable):
+            await store.put_named("x", b"x", tenant_id=TENANT, organization_id=ORGANIZATION)
+
+
+async def test_a_bucket_that_refuses_is_named(s3: S3Server) -> None:
+    url = s3.payload_url.replace(f"s3://{s3.bucket}", "s3://no-such-bucket")
+    async with open_payloads(url, access_key=s3.access_key, secret_key="wrong") as store:  # noqa: S106 - no secret
+        with pytest.raises(StorageMisconfigured, match="no-such-bucket"):
+            await store.find_named("x", tenant_id=TENANT, organization_id=ORGANIZATION)

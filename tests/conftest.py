@@ -1,0 +1,64 @@
+"""Markers from folder names, and real servers started once, when first asked for."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.servers import (
+    NatsServer,
+    PostgresServer,
+    S3Server,
+    nats_server,
+    postgres_server,
+    s3_server,
+)
+
+TESTS = Path(__file__).parent
+MARKED = {
+    "unit",
+    "property",
+    "conformance",
+    "integration",
+    "simulation",
+    "e2e",
+    "chaos",
+    "architecture",
+    "acceptance",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        parts = item.path.relative_to(TESTS).parts if item.path.is_relative_to(TESTS) else ()
+        if parts and parts[0] in MARKED:
+            item.add_marker(parts[0])
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The session's PostgreSQL: share it, and do not stop it."""
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """The session's NATS: share it, and do not stop it."""
+    with nats_server(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The session's S3: share it, and do not stop it."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+async def database(postgres: PostgresServer) -> AsyncIterator[str]:
+    """The superuser's DSN of a fresh, empty database that goes away with the test."""
+    name = f"test_{secrets.token_hex(6)}"
+    yield await postgres.create_database(name)
+    await postgres.drop_database(name)

@@ -1,0 +1,146 @@
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from noetl_cli.failures import StackError
+from noetl_cli.stack import home
+from noetl_cli.stack.board import Board
+from noetl_cli.stack.home import Home
+from noetl_cli.stack.keeper import Keeper
+from noetl_cli.stack.specs import CommandProbe, ProcessSpec, Tier
+from noetl_cli.stack.state import Phase, ProcessPhase, State
+
+PATIENCE_S = 20
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
+WAITS = "while True: time.sleep(1)"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Home:
+    return home.make(tmp_path / "stack")
+
+
+@pytest.fixture
+def board(place: Home) -> Board:
+    me = State(
+        phase=Phase.STARTING,
+        home=str(place.root),
+        supervisor_pid=os.getpid(),
+        supervisor_created=0.0,
+        started_at="",
+    )
+    return Board(place, me)
+
+
+def stand_in(place: Home, *argv: str, probe: CommandProbe | None = None) -> ProcessSpec:
+    return ProcessSpec(
+        name="stand-in",
+        tier=Tier.SERVICE,
+        argv=argv or ("/bin/sh", "-c", "exec sleep 1000"),
+        directory=place.root,
+        probe=probe,
+        stop_timeout_s=0.3,
+        ready_timeout_s=5.0,
+    )
+
+
+@asynccontextmanager
+async def kept(spec: ProcessSpec, place: Home, board: Board) -> AsyncIterator[Keeper]:
+    keeper = Keeper(spec, home=place, board=board, environ={"PATH": os.defpath})
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        group.create_task(keeper.keep())
+        try:
+            yield keeper
+        finally:
+            keeper.let_go()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_true():  # noqa: ASYNC110 - it is another process that changes
+            await asyncio.sleep(0.01)
+
+
+def pid(board: Board) -> int | None:
+    found = board.state.processes.get("stand-in")
+    return found.pid if found else None
+
+
+async def test_a_killed_process_is_started_again(place: Home, board: Board) -> None:
+    async with kept(stand_in(place), place, board) as keeper:
+        await keeper.wait_ready()
+        first = pid(board)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: pid(board) not in {None, first})
+        assert board.state.processes["stand-in"].restarts == 1
+
+
+async def test_a_held_process_stays_dead_until_it_is_let_go(place: Home, board: Board) -> None:
+    async with kept(stand_in(place), place, board) as keeper:
+        await keeper.wait_ready()
+        first = pid(board)
+        assert first is not None
+        place.hold("stand-in").touch()
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: pid(board) is None)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await until(lambda: pid(board) is not None)
+        place.hold("stand-in").unlink()
+        await until(lambda: pid(board) not in {None, first})
+
+
+async def test_letting_go_ends_the_process_and_records_it(place: Home, board: Board) -> None:
+    async with kept(stand_in(place), place, board) as keeper:
+        await keeper.wait_ready()
+        first = pid(board)
+        keeper.let_go()
+        await keeper.wait_gone()
+        assert board.state.processes["stand-in"].phase is ProcessPhase.STOPPED
+        assert first is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+
+
+async def test_a_process_that_ignores_the_request_to_end_is_killed(
+    place: Home, board: Board
+) -> None:
+    probe = CommandProbe(argv=("/bin/grep", "-q", "up", str(place.log("stand-in"))))
+    spec = stand_in(place, sys.executable, "-c", STUBBORN + WAITS, probe=probe)
+    async with kept(spec, place, board) as keeper:
+        await keeper.wait_ready()
+        keeper.let_go()
+        await keeper.wait_gone()
+
+
+async def test_a_process_that_cannot_start_is_reported_with_the_end_of_its_log(
+    place: Home, board: Board
+) -> None:
+    spec = stand_in(
+        place,
+        *("/bin/sh", "-c", "echo settings are wrong; exit 3"),
+        probe=CommandProbe(argv=("/bin/false",)),
+    )
+    async with kept(spec, place, board) as keeper:
+        with pytest.raises(StackError, match="settings are wrong"):
+            await keeper.wait_ready()
+
+
+async def test_a_program_that_is_not_there_is_named(place: Home, board: Board) -> None:
+    async with kept(stand_in(place, "/nowhere/planner"), place, board) as keeper:
+        with pytest.raises(StackError, match="/nowhere/planner"):
+            await keeper.wait_ready()
+
+
+async def test_a_process_that_never_answers_is_reported(place: Home, board: Board) -> None:
+    spec = stand_in(place, probe=CommandProbe(argv=("/bin/false",)))
+    async with kept(spec, place, board) as keeper:
+        with pytest.raises(StackError, match="did not answer for 5 s"):
+            await keeper.wait_ready()

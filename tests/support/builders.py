@@ -1,0 +1,507 @@
+"""Histories as the planner writes them, event by event."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from noetl_contracts import codec, envelope, ids
+from noetl_contracts.envelope import Envelope, EventBatch
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import Event, command, context, execution, frame, loop, stage, step
+from noetl_contracts.ids import (
+    CatalogId,
+    CommandId,
+    EventId,
+    ExecutionId,
+    FrameId,
+    OrganizationId,
+    RunId,
+    StageId,
+    TenantId,
+    WorkerId,
+)
+from noetl_contracts.ledger import StreamAppend
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import RunStatus, StageKind, StageStatus
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TENANT = TenantId("acme")
+ORGANIZATION = OrganizationId("west")
+WORKER = WorkerId("worker-1")
+OTHER_WORKER = WorkerId("worker-2")
+FIRST_EXECUTION = ExecutionId("264905529753600000")
+MS_PER_EVENT = 5
+
+
+def an_error(message: str = "no answer") -> ErrorObject:
+    return ErrorObject(kind="timeout", message=message, retryable=True)
+
+
+def a_result(value: Any = None) -> ResultEnvelope:
+    return ResultEnvelope(status="ok", context={"data": value})
+
+
+def a_ref(rows: int, seed: str) -> PayloadRef:
+    digest = codec.digest(seed.encode())
+    return PayloadRef(
+        uri=f"noetl://{TENANT}/{ORGANIZATION}/payloads/sha256/{digest}",
+        sha256=digest,
+        media_type="application/json",
+        payload_bytes=100 * rows,
+        row_count=rows,
+    )
+
+
+class History:
+    """An execution's envelopes, sealed as they are added."""
+
+    def __init__(self, execution_id: ExecutionId = FIRST_EXECUTION) -> None:
+        self.execution_id = execution_id
+        self.envelopes: list[Envelope] = []
+        self._activation = 0
+
+    def add(self, *events: Event) -> None:
+        for event in events:
+            version = len(self.envelopes) + 1
+            kind, aggregate = envelope.aggregate_of(self.execution_id, event)
+            open_envelope = Envelope(
+                event_id=EventId(str(int(self.execution_id) + version)),
+                tenant_id=TENANT,
+                organization_id=ORGANIZATION,
+                execution_id=self.execution_id,
+                stream_id=f"execution/{self.execution_id}",
+                stream_version=version,
+                aggregate_id=aggregate,
+                aggregate_type=kind,
+                schema_name=envelope.schema_name(event),
+                schema_version=envelope.SCHEMA_VERSION,
+                event_time=NOON + timedelta(milliseconds=MS_PER_EVENT * version),
+                producer="planner/test",
+                event=event,
+            )
+            before = self.envelopes[-1].envelope_checksum if self.envelopes else ""
+            self.envelopes.append(envelope.seal(open_envelope, before))
+
+    def batches(self, *, size: int) -> list[EventBatch]:
+        """Cut the history into messages of `NOETL_EVENTS`."""
+        return [
+            a_batch(self.envelopes[start : start + size])
+            for start in range(0, len(self.envelopes), size)
+        ]
+
+    def stream(self, *, after: int = 0, until: int | None = None) -> StreamAppend:
+        """A part of the history as a planner appends it."""
+        return StreamAppend(
+            execution_id=self.execution_id,
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+            expected_version=after,
+            envelopes=self.envelopes[after:until],
+        )
+
+    def start(self, *, entry: str = "fetch", workload: dict[str, Any] | None = None) -> None:
+        self.add(
+            execution.PlaybookInitialized(
+                path="examples/story",
+                catalog_id=CatalogId("1"),
+                catalog_version=1,
+                playbook_digest=codec.digest(b"story"),
+                entry_step=entry,
+                workload=workload or {"pages": 3},
+                ctx={"seen": 0},
+            )
+        )
+
+    def enter(self, name: str, *, came_from: str | None = None) -> RunId:
+        self._activation += 1
+        run = ids.run_id(self.execution_id, self._activation)
+        self.add(
+            step.StepEnter(
+                step=name, run_id=run, activation=self._activation, came_from=came_from
+            )
+        )
+        return run
+
+    def leave(self, name: str, run: RunId, *targets: str, failed: bool = False) -> None:
+        self.add(
+            step.StepExit(
+                step=name,
+                run_id=run,
+                status=RunStatus.FAILED if failed else RunStatus.COMPLETED,
+                targets=list(targets),
+                patch={} if failed else {"last": name},
+                is_handled=not failed,
+                error=an_error() if failed else None,
+            )
+        )
+
+    def issue(self, name: str, run: RunId, unit: str, **fields: Any) -> CommandId:
+        command_id = ids.command_id(run, unit)
+        self.add(
+            command.CommandIssued(
+                command_id=command_id,
+                run_id=run,
+                step=name,
+                unit=unit,
+                pool="default",
+                lane="io",
+                attempts_max=3,
+                **fields,
+            )
+        )
+        return command_id
+
+    def begin(self, name: str, run: RunId, command_id: CommandId, *, attempt: int = 1) -> None:
+        self.add(
+            command.CommandStarted(
+                command_id=command_id,
+                run_id=run,
+                step=name,
+                attempt=attempt,
+                worker_id=WORKER if attempt == 1 else OTHER_WORKER,
+                locality={"node": "n1"},
+            )
+        )
+
+    def lose(self, name: str, run: RunId, command_id: CommandId, *, attempt: int) -> None:
+        self.add(
+            command.CommandReissued(
+                command_id=command_id,
+                run_id=run,
+                step=name,
+                attempt=attempt,
+                reason="redelivered",
+                previous_worker=WORKER,
+            )
+        )
+
+    def complete(
+        self, name: str, run: RunId, command_id: CommandId, *, attempt: int = 1, **fields: Any
+    ) -> None:
+        self.add(
+            command.CommandCompleted(
+                command_id=command_id,
+                run_id=run,
+                step=name,
+                attempt=attempt,
+                worker_id=WORKER,
+                **fields,
+            )
+        )
+
+    def finish(self, *, last: str = "fetch") -> None:
+        self.add(execution.PlaybookCompleted(step=last, result=a_result({"pages": 3})))
+
+
+def a_batch(envelopes: list[Envelope]) -> EventBatch:
+    return EventBatch(
+        execution_id=envelopes[0].execution_id,
+        tenant_id=envelopes[0].tenant_id,
+        organization_id=envelopes[0].organization_id,
+        first_version=envelopes[0].stream_version,
+        last_version=envelopes[-1].stream_version,
+        events=envelopes,
+    )
+
+
+def run_step(
+    history: History, name: str, *targets: str, attempts: int = 1, failed: bool = False
+) -> None:
+    """One activation with one command, lost `attempts - 1` times before."""
+    run = history.enter(name)
+    command_id = history.issue(name, run, "step")
+    for attempt in range(1, attempts):
+        history.begin(name, run, command_id, attempt=attempt)
+        history.lose(name, run, command_id, attempt=attempt + 1)
+    history.begin(name, run, command_id, attempt=attempts)
+    if failed:
+        history.add(
+            command.CommandFailed(
+                command_id=command_id,
+                run_id=run,
+                step=name,
+                attempt=attempts,
+                error=an_error(),
+                worker_id=WORKER,
+            ),
+            step.CallError(step=name, run_id=run, command_id=command_id, error=an_error()),
+        )
+    else:
+        history.complete(name, run, command_id, attempt=attempts)
+        history.add(
+            step.CallDone(
+                step=name,
+                run_id=run,
+                command_id=command_id,
+                result=a_result({"rows": 2}),
+                patch={"seen": attempts},
+            )
+        )
+    history.leave(name, run, *targets, failed=failed)
+
+
+def run_items(history: History, name: str, *targets: str, items: int, failing: int = 0) -> None:
+    """A loop over a collection; the first `failing` items fail."""
+    run = history.enter(name)
+    history.add(
+        loop.LoopStarted(
+            step=name,
+            run_id=run,
+            mode="parallel",
+            max_in_flight=2,
+            total=items,
+            collection=list(range(items)),
+        )
+    )
+    for index in range(items):
+        command_id = history.issue(name, run, f"item-{index}", item_index=index)
+        history.begin(name, run, command_id)
+        history.complete(name, run, command_id)
+        outcome: Event
+        if index < failing:
+            outcome = step.CallError(
+                step=name, run_id=run, command_id=command_id, error=an_error(), item_index=index
+            )
+        else:
+            outcome = step.CallDone(
+                step=name,
+                run_id=run,
+                command_id=command_id,
+                result=a_result(index),
+                item_index=index,
+            )
+        history.add(outcome)
+    stats = loop.LoopStats(total=items, success=items - failing, failed=failing)
+    history.add(loop.LoopDone(step=name, run_id=run, stats=stats, result=a_result(items)))
+    history.leave(name, run, *targets)
+
+
+class Slots:
+    """A cursor loop: slots that take frames until every one of them is dry."""
+
+    def __init__(self, history: History, name: str, *, slots: int) -> None:
+        self.history, self.name, self.slots = history, name, slots
+        self.run = history.enter(name)
+        self.stage: StageId = ids.stage_id(self.run)
+        self.frames = self.rows = self.frames_failed = 0
+        history.add(
+            loop.LoopStarted(
+                step=name, run_id=self.run, mode="cursor", max_in_flight=slots, stage_id=self.stage
+            ),
+            stage.StageOpened(
+                stage_id=self.stage,
+                run_id=self.run,
+                step=name,
+                kind=StageKind.LOOP,
+                slots=slots,
+                frame_policy={"max_rows": 10},
+            ),
+        )
+        self.commands = [self._issue(slot) for slot in range(slots)]
+
+    def take(self, slot: int, index: int, *, rows: int, losses: int = 0, bad: int = 0) -> None:
+        """One frame of a slot: dispatched, lost so often, then committed or failed."""
+        command_id = self.commands[slot]
+        frame_id = ids.frame_id(self.stage, slot=slot, frame_index=index)
+        for attempt in range(1, losses + 2):
+            self._dispatch(frame_id, slot, index, rows=rows, attempt=attempt)
+            if attempt <= losses:
+                self.history.add(
+                    frame.FrameAbandoned(
+                        frame_id=frame_id,
+                        stage_id=self.stage,
+                        step=self.name,
+                        attempt=attempt,
+                        reason="redelivered",
+                        previous_owner=WORKER,
+                    )
+                )
+                self.history.lose(self.name, self.run, command_id, attempt=attempt + 1)
+        self._end(frame_id, slot, index, rows=rows, attempt=losses + 1, bad=bad)
+
+    def close(self, *targets: str) -> None:
+        for slot, command_id in enumerate(self.commands):
+            self.history.complete(self.name, self.run, command_id, slot=slot, is_dry=True)
+        stats = loop.LoopStats(
+            total=self.rows, success=self.rows, frames=self.frames, rows_claimed=self.rows
+        )
+        self.history.add(
+            stage.StageClosed(
+                stage_id=self.stage,
+                run_id=self.run,
+                step=self.name,
+                status=StageStatus.COMPLETED,
+                frames=self.frames,
+                rows=self.rows,
+                frames_failed=self.frames_failed,
+            ),
+            loop.LoopDone(
+                step=self.name,
+                run_id=self.run,
+                stats=stats,
+                result=a_result(self.rows),
+                stage_id=self.stage,
+            ),
+        )
+        self.history.leave(self.name, self.run, *targets)
+
+    def _issue(self, slot: int) -> CommandId:
+        command_id = self.history.issue(
+            self.name, self.run, f"slot-{slot}-1", stage_id=self.stage, slot=slot
+        )
+        self.history.begin(self.name, self.run, command_id)
+        return command_id
+
+    def _dispatch(
+        self, frame_id: FrameId, slot: int, index: int, *, rows: int, attempt: int
+    ) -> None:
+        self.history.add(
+            frame.FrameDispatched(
+                frame_id=frame_id,
+                stage_id=self.stage,
+                step=self.name,
+                command_id=self.commands[slot],
+                slot=slot,
+                frame_index=index,
+                attempt=attempt,
+                fence=attempt,
+                row_count=rows,
+                rows_ref=a_ref(rows, f"{frame_id}"),
+                worker_id=WORKER if attempt == 1 else OTHER_WORKER,
+            ),
+            frame.FrameStarted(
+                frame_id=frame_id,
+                stage_id=self.stage,
+                step=self.name,
+                attempt=attempt,
+                worker_id=WORKER,
+            ),
+        )
+
+    def _end(
+        self, frame_id: FrameId, slot: int, index: int, *, rows: int, attempt: int, bad: int
+    ) -> None:
+        self.frames += 1
+        self.rows += rows
+        shared = {
+            "frame_id": frame_id,
+            "stage_id": self.stage,
+            "step": self.name,
+            "slot": slot,
+            "frame_index": index,
+            "attempt": attempt,
+            "row_count": rows,
+            "worker_id": WORKER,
+            "metrics": {"duration_ms": 12},
+        }
+        if bad:
+            self.frames_failed += 1
+            self.history.add(frame.FrameFailed(rows_failed=bad, error=an_error(), **shared))
+        else:
+            self.history.add(frame.FrameCommitted(result=a_result(rows), **shared))
+
+
+def a_single_step() -> History:
+    """One step, one command."""
+    history = History()
+    history.start()
+    run_step(history, "fetch")
+    history.finish()
+    return history
+
+
+def a_lost_worker() -> History:
+    """A command whose worker died once, and a fact of it that came too late."""
+    history = History()
+    history.start()
+    run = history.enter("fetch")
+    command_id = history.issue("fetch", run, "step")
+    history.begin("fetch", run, command_id)
+    history.lose("fetch", run, command_id, attempt=2)
+    history.add(
+        command.CommandRejected(
+            command_id=command_id,
+            attempt=1,
+            current_attempt=2,
+            fact="command_completed",
+            reason="stale fence",
+            worker_id=WORKER,
+        )
+    )
+    history.begin("fetch", run, command_id, attempt=2)
+    history.complete("fetch", run, command_id, attempt=2)
+    history.add(
+        step.CallDone(step="fetch", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+    )
+    history.leave("fetch", run)
+    history.finish()
+    return history
+
+
+def an_item_loop() -> History:
+    """A loop over four items, one of which fails, and a step after it."""
+    history = History()
+    history.start(entry="each")
+    run_items(history, "each", "sum", items=4, failing=1)
+    run_step(history, "sum")
+    history.finish(last="sum")
+    return history
+
+
+def a_cursor_loop() -> History:
+    """Two slots, five frames, one of them lost once and one with failed rows."""
+    history = History()
+    history.start(entry="drain")
+    slots = Slots(history, "drain", slots=2)
+    slots.take(0, 0, rows=10)
+    slots.take(1, 0, rows=10, losses=1)
+    slots.take(0, 1, rows=10, bad=2)
+    slots.take(1, 1, rows=7)
+    slots.take(0, 2, rows=1)
+    slots.close("report")
+    run_step(history, "report")
+    history.finish(last="report")
+    return history
+
+
+def a_failed_run() -> History:
+    """A step that fails and that no arc handles."""
+    history = History()
+    history.start()
+    run_step(history, "fetch", attempts=2, failed=True)
+    history.add(execution.PlaybookFailed(error=an_error(), step="fetch"))
+    return history
+
+
+def a_cancelled_run() -> History:
+    """A run that is called off while a command runs."""
+    history = History()
+    history.start()
+    run = history.enter("fetch")
+    command_id = history.issue("fetch", run, "step")
+    history.begin("fetch", run, command_id)
+    history.add(
+        context.CtxPatched(patch={"seen": 7}, requested_by="ops"),
+        execution.CancelRequested(reason="wrong input", requested_by="ops"),
+        command.CommandCancelled(
+            command_id=command_id, run_id=run, step="fetch", attempt=1, reason="wrong input"
+        ),
+        execution.ExecutionCancelled(reason="wrong input"),
+    )
+    return history
+
+
+STORIES = {
+    "single-step": a_single_step,
+    "lost-worker": a_lost_worker,
+    "item-loop": an_item_loop,
+    "cursor-loop": a_cursor_loop,
+    "failed-run": a_failed_run,
+    "cancelled-run": a_cancelled_run,
+}
+
+
+def stories() -> Iterator[tuple[str, History]]:
+    """Every story with its name."""
+    for name, tell in STORIES.items():
+        yield name, tell()

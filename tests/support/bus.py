@@ -1,0 +1,86 @@
+"""One bus over the broker in the process, or over JetStream."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from tests.support.servers import NatsServer
+
+from noetl_chassis.clock import ManualClock, SystemClock
+from noetl_messaging import topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.jetstream.hints import NatsHints
+from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher, Streams
+
+LEASE_S = 1.0
+
+
+class Bus(Struct):
+    """Every port over one broker; `elapse` moves the time of a broker that has its own clock."""
+
+    publisher: Publisher
+    streams: Streams
+    letters: DeadLetters
+    hints: Hints
+    consumer: Callable[[str, str], Consumer]
+    elapse: Callable[[float], None]
+
+
+def declared() -> topology.Topology:
+    """The topology with a short lease, and three deliveries for commands."""
+    full = topology.declare(shard_count=2, lease_s=LEASE_S)
+    return topology.Topology(
+        streams=full.streams,
+        consumers=tuple(
+            topology.ConsumerSpec(
+                stream=spec.stream,
+                name=spec.name,
+                filters=spec.filters,
+                ack_wait_s=LEASE_S,
+                deliveries_max=3,
+            )
+            for spec in full.consumers
+        ),
+    )
+
+
+@asynccontextmanager
+async def memory_bus() -> AsyncIterator[Bus]:
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    broker = MemoryBroker(declared(), clock)
+    yield Bus(
+        publisher=broker,
+        streams=broker,
+        letters=MemoryDeadLetters(broker),
+        hints=broker,
+        consumer=lambda stream, name: MemoryConsumer(broker, stream=stream, name=name),
+        elapse=clock.advance,
+    )
+
+
+@asynccontextmanager
+async def jetstream_bus(server: NatsServer) -> AsyncIterator[Bus]:
+    async with open_connection(server.url, name="test", waits=Waits(connect_s=10)) as connection:
+        await remove_streams(connection)
+        yield Bus(
+            publisher=JetStreamPublisher(connection),
+            streams=JetStreamStreams(connection, declared(), now=SystemClock().now),
+            letters=JetStreamDeadLetters(connection),
+            hints=NatsHints(connection),
+            consumer=lambda stream, name: JetStreamConsumer(connection, stream=stream, name=name),
+            elapse=lambda _seconds: None,
+        )
+
+
+async def remove_streams(connection: Connection) -> None:
+    for info in await connection.jetstream.streams_info():
+        assert info.config.name is not None
+        await connection.jetstream.delete_stream(info.config.name)

@@ -1,0 +1,260 @@
+"""Real PostgreSQL, NATS and S3 servers for tests: start, stop, kill, wipe."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import asyncpg
+import psutil
+
+from noetl_cli.stack import launch, nats, ports, postgres, probes, seaweedfs
+from noetl_cli.stack.specs import ProcessSpec
+
+READY_TIMEOUT_S = 60.0
+POLL_S = 0.02
+
+
+def wait_until(is_true: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+    """Poll a condition until it holds; fail with its name when it never does."""
+    until = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() > until:
+            raise TimeoutError(f"not within {timeout_s} s: {what}")
+        time.sleep(POLL_S)
+
+
+class Server:
+    """One server process; every method blocks: call it through `asyncio.to_thread` from a loop."""
+
+    def __init__(self, spec: ProcessSpec, *, log: Path) -> None:
+        self.spec = spec
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.spec.name} is not running"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start, and by default wait until the server answers."""
+        assert not self.is_running, f"{self.spec.name} runs already"
+        environ = launch.server_environ(self.spec, path=os.environ.get("PATH", ""))
+        self._process = launch.start(
+            self.spec, environ=environ, log=self.log, dies_with_parent=True
+        )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until the server answers; show its log when it ends instead."""
+        until = time.monotonic() + READY_TIMEOUT_S
+        while not probes.answers(self.spec.probe):
+            if not self.is_running or time.monotonic() > until:
+                raise RuntimeError(f"{self.spec.name} did not start:\n{self.tail()}")
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        """Ask it to end; end it when it does not."""
+        if self._process is None:
+            return
+        if self.is_running:
+            self._process.send_signal(self.spec.stop_signal)
+            try:
+                self._process.wait(self.spec.stop_timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """End it and its children without a warning."""
+        if self._process is None:
+            return
+        try:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            family = []
+        self._process.kill()
+        self._process.wait()
+        for child in family:
+            with_child_gone(child)
+        self._process = None
+
+    def restart(self, *, hard: bool = False) -> None:
+        """Stop (or kill) and start."""
+        if hard:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it: connections stay open, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def tail(self, lines: int = 40) -> str:
+        """The end of its log."""
+        if not self.log.is_file():
+            return "(no log)"
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def with_child_gone(child: psutil.Process) -> None:
+    """Kill a child that may already be gone and wait for it."""
+    try:
+        child.kill()
+        child.wait(READY_TIMEOUT_S)
+    except psutil.NoSuchProcess:
+        return
+
+
+class PostgresServer(Server):
+    """PostgreSQL; `admin_dsn()` is the superuser's."""
+
+    def __init__(self, cluster: postgres.Postgres, *, home: Path) -> None:
+        super().__init__(postgres.spec(cluster), log=home / "postgres.log")
+        self.cluster = cluster
+        self.port = cluster.port
+
+    def admin_dsn(self, database: str = "postgres") -> str:
+        return postgres.admin_dsn(self.cluster, database=database)
+
+    def dsn(self, *, user: str, password: str, database: str) -> str:
+        return postgres.dsn(port=self.port, user=user, password=password, database=database)
+
+    def start(self, *, wait: bool = True) -> None:
+        postgres.prepare(self.cluster)
+        super().start(wait=wait)
+
+    def execute(self, sql: str, *, database: str = "postgres") -> None:
+        """Run statements as superuser, outside any event loop of the test's own."""
+        asyncio.run(self.execute_async(sql, database=database))
+
+    async def execute_async(self, sql: str, *, database: str = "postgres") -> None:
+        """Run statements as superuser."""
+        connection = await asyncpg.connect(self.admin_dsn(database))
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+    async def create_database(self, name: str) -> str:
+        """Make an empty database and return the superuser's DSN of it."""
+        await self.execute_async(f'create database "{name}"')
+        return self.admin_dsn(name)
+
+    async def drop_database(self, name: str) -> None:
+        """Remove a database and whoever is still connected to it."""
+        await self.execute_async(f'drop database if exists "{name}" with (force)')
+
+
+class NatsServer(Server):
+    """NATS with JetStream; `url` is the admin's, `url_for("worker")` a service's."""
+
+    def __init__(self, server: nats.Nats, *, home: Path) -> None:
+        super().__init__(nats.spec(server), log=home / "nats.log")
+        self.server = server
+        self.port = server.port
+
+    @property
+    def url(self) -> str:
+        return nats.url(self.server, "admin")
+
+    @property
+    def monitor_url(self) -> str:
+        return nats.monitor_url(self.server.monitor_port)
+
+    def url_for(self, user: str) -> str:
+        return nats.url(self.server, user)
+
+    def wipe(self) -> None:
+        """Kill the server, remove every stream, start it again."""
+        was_running = self.is_running
+        self.kill()
+        shutil.rmtree(self.server.store, ignore_errors=True)
+        if was_running:
+            self.start()
+
+
+class S3Server(Server):
+    """SeaweedFS; the bucket exists once it has started."""
+
+    def __init__(self, server: seaweedfs.SeaweedFs, *, home: Path) -> None:
+        super().__init__(seaweedfs.spec(server), log=home / "s3.log")
+        self.server = server
+        self.endpoint = server.endpoint
+        self.bucket = server.bucket
+        self.region = seaweedfs.REGION
+        self.access_key = server.access_key
+        self.secret_key = server.secret_key
+        self.payload_url = server.payload_url
+
+
+@contextmanager
+def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[PostgresServer]:
+    """A started PostgreSQL below `tmp`; not durable against power failure unless asked for."""
+    port = ports.choose(["postgres"], before={})["postgres"]
+    cluster = postgres.describe(
+        home=tmp, port=port, password=secrets.token_urlsafe(12), is_durable=is_durable
+    )
+    server = PostgresServer(cluster, home=tmp)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(cluster.directory, ignore_errors=True)
+        shutil.rmtree(postgres.outside(tmp), ignore_errors=True)
+
+
+@contextmanager
+def nats_server(tmp: Path, *, sync_interval: str = nats.SYNC_INTERVAL) -> Iterator[NatsServer]:
+    """A started NATS with JetStream below `tmp`."""
+    chosen = ports.choose(["nats", "monitor"], before={})
+    server = nats.describe(
+        home=tmp,
+        port=chosen["nats"],
+        monitor_port=chosen["monitor"],
+        password_by_user={user: secrets.token_urlsafe(12) for user in nats.USERS},
+        sync_interval=sync_interval,
+    )
+    nats.prepare(server)
+    live = NatsServer(server, home=tmp)
+    try:
+        live.start()
+        yield live
+    finally:
+        live.kill()
+
+
+@contextmanager
+def s3_server(tmp: Path) -> Iterator[S3Server]:
+    """A started SeaweedFS below `tmp`."""
+    server = seaweedfs.describe(
+        home=tmp,
+        ports=ports.choose(seaweedfs.PORTS, before={}),
+        access_key=secrets.token_hex(8),
+        secret_key=secrets.token_hex(16),
+    )
+    seaweedfs.prepare(server)
+    live = S3Server(server, home=tmp)
+    try:
+        live.start()
+        yield live
+    finally:
+        live.kill()

@@ -1,0 +1,121 @@
+"""A whole stack of its own for a test: started, hurt and ended through the command line."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.support.servers import wait_until
+
+PATIENCE_S = 120.0
+NOTHING: Mapping[str, str] = {}
+
+
+class Stack:
+    """One folder and the `noetl` command on it; every method blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def noetl(self, *arguments: str, code: int = 0, environ: Mapping[str, str] = NOTHING) -> str:
+        """Run one verb, check its exit code, return what it printed."""
+        verb, *rest = arguments
+        done = subprocess.run(  # noqa: S603 - our own command line
+            [sys.executable, "-m", "noetl_cli", verb, "--dir", str(self.folder), *rest],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env={"PATH": os.defpath, "HOME": str(self.folder.parent), **environ},
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout + done.stderr
+
+    @property
+    def state(self) -> Any:
+        """What runs, as the supervisor wrote it."""
+        return msgspec.json.decode((self.folder / "state.json").read_bytes())
+
+    def url(self, name: str) -> str:
+        """An address: api, postgres, postgres_reader, target, nats, payloads, s3."""
+        return str(self.state["urls"][name])
+
+    def names(self, service: str) -> list[str]:
+        """The processes of one service, such as `worker-1`."""
+        return [name for name in self.state["processes"] if name.rpartition("-")[0] == service]
+
+    def pid(self, name: str) -> int | None:
+        """The process id, while it runs."""
+        found = self.state["processes"].get(name, {}).get("pid")
+        return None if found is None else int(found)
+
+    def send(self, name: str, number: int) -> int:
+        """Send a signal to one process and return its id."""
+        pid = self.pid(name)
+        assert pid is not None, f"{name} does not run"
+        os.kill(pid, number)
+        return pid
+
+    def pause(self, name: str) -> None:
+        """Freeze a process."""
+        self.send(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a frozen process go on."""
+        self.send(name, signal.SIGCONT)
+
+    def kill(self, name: str, *, wait: bool = True) -> None:
+        """Kill a process; by default wait until its successor answers."""
+        former = self.send(name, signal.SIGKILL)
+        if wait:
+            self.wait_replaced(name, former=former)
+
+    def wait_replaced(self, name: str, *, former: int) -> None:
+        """Wait until another process of that name answers."""
+        wait_until(
+            lambda: self.pid(name) not in {None, former} and self.is_ready(name),
+            timeout_s=PATIENCE_S,
+            what=f"{name} is back",
+        )
+
+    def is_ready(self, name: str) -> bool:
+        """Tell whether a process answers."""
+        return bool(self.state["processes"][name]["phase"] == "ready")
+
+    @contextmanager
+    def without(self, name: str, *, how: int = signal.SIGKILL) -> Iterator[None]:
+        """Keep a process dead for as long as the block lasts; then wait until it answers."""
+        hold = self.folder / "hold" / name
+        hold.touch()
+        former = self.send(name, how)
+        try:
+            wait_until(lambda: self.pid(name) is None, timeout_s=PATIENCE_S, what=f"{name} is down")
+            yield
+        finally:
+            hold.unlink()
+            self.wait_replaced(name, former=former)
+
+    def wipe_nats(self) -> None:
+        """Kill the broker, remove every stream, let it come back."""
+        with self.without("nats"):
+            shutil.rmtree(self.folder / "nats" / "jetstream", ignore_errors=True)
+
+
+@contextmanager
+def running_stack(
+    folder: Path, *options: str, environ: Mapping[str, str] = NOTHING
+) -> Iterator[Stack]:
+    """A started stack, such as `running_stack(tmp, "--workers", "2", "--set", "WORKER_X=1")`."""
+    stack = Stack(folder)
+    try:
+        stack.noetl("up", *options, environ=environ)
+        yield stack
+    finally:
+        stack.noetl("down", "--purge")

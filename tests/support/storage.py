@@ -1,0 +1,201 @@
+"""Stores over memory or PostgreSQL, and the smallest histories that fit into them."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from noetl_contracts import codec, envelope
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import Event
+from noetl_contracts.events.step import StepEnter
+from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
+from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
+from noetl_storage import ports
+from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
+from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.store import MemoryStore
+from noetl_storage.postgres import migrate
+from noetl_storage.postgres.database import Database, open_database
+from noetl_storage.postgres.instances import PostgresInstances
+from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.shards import PostgresShardLeases
+
+TENANT = TenantId("acme")
+ORGANIZATION = OrganizationId("west")
+SHARD_COUNT = 4
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PATIENCE_S = 10.0
+
+
+class WallClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """Every port of storage over one and the same store."""
+
+    ledger_reader: ports.LedgerReader
+    ledger: ports.LedgerWriter
+    requests: ports.Requests
+    outbox: ports.OutboxDrain
+    shards: ports.ShardLeases
+    instances: ports.Instances
+
+
+def memory_stores() -> Stores:
+    store = MemoryStore(clock=WallClock())
+    ledger = MemoryLedger(store)
+    return Stores(
+        ledger_reader=ledger,
+        ledger=ledger,
+        requests=MemoryRequests(store),
+        outbox=MemoryOutbox(store),
+        shards=MemoryShardLeases(store),
+        instances=MemoryInstances(store),
+    )
+
+
+def postgres_stores(database: Database) -> Stores:
+    ledger = PostgresLedger(database)
+    return Stores(
+        ledger_reader=ledger,
+        ledger=ledger,
+        requests=PostgresRequests(database),
+        outbox=PostgresOutbox(database),
+        shards=PostgresShardLeases(database),
+        instances=PostgresInstances(database),
+    )
+
+
+@asynccontextmanager
+async def migrated(dsn: str) -> AsyncIterator[Database]:
+    """An open database at this release's schema."""
+    async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
+        await migrate.migrate(database)
+        yield database
+
+
+async def eventually(
+    ask: Callable[[], Awaitable[Any]], *, what: str, timeout_s: float = PATIENCE_S
+) -> Any:
+    """Ask until the answer is true-like, and return it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not (answer := await ask()):  # noqa: ASYNC110 - the world sets no event
+                await asyncio.sleep(0.01)
+            return answer
+    except TimeoutError:
+        raise AssertionError(f"not within {timeout_s} s: {what}") from None
+
+
+def an_execution() -> ExecutionId:
+    """A fresh identity of this month's size."""
+    return ExecutionId(str((1 << 56) + secrets.randbits(55)))
+
+
+def a_run(step: str = "fetch", activation: int = 1) -> StepEnter:
+    return StepEnter(step=step, run_id=RunId(str(activation)), activation=activation)
+
+
+def sealed(
+    execution_id: ExecutionId,
+    events: list[Event],
+    *,
+    after: int = 0,
+    checksum: str = codec.CHECKSUM_NONE,
+    keys: list[str | None] | None = None,
+    **fields: Any,
+) -> list[Envelope]:
+    """Envelopes of events that follow version `after`, each linked to the one before."""
+    chain = []
+    for place, event in enumerate(events, start=1):
+        version = after + place
+        kind, aggregate = envelope.aggregate_of(execution_id, event)
+        values = {
+            "event_id": EventId(str(int(execution_id) + version)),
+            "tenant_id": TENANT,
+            "organization_id": ORGANIZATION,
+            "execution_id": execution_id,
+            "stream_id": f"execution/{execution_id}",
+            "stream_version": version,
+            "aggregate_id": aggregate,
+            "aggregate_type": kind,
+            "schema_name": envelope.schema_name(event),
+            "schema_version": envelope.SCHEMA_VERSION,
+            "event_time": NOON + timedelta(milliseconds=version),
+            "producer": "test",
+            "event": event,
+            "idempotency_key": None if keys is None else keys[place - 1],
+            **fields,
+        }
+        chain.append(envelope.seal(Envelope(**values), checksum))
+        checksum = chain[-1].envelope_checksum
+    return chain
+
+
+def a_stream(
+    execution_id: ExecutionId, events: list[Event], *, after: int = 0, **fields: Any
+) -> StreamAppend:
+    """Events that follow version `after` of one execution."""
+    return StreamAppend(
+        execution_id=execution_id,
+        tenant_id=fields.get("tenant_id", TENANT),
+        organization_id=fields.get("organization_id", ORGANIZATION),
+        expected_version=after,
+        envelopes=sealed(execution_id, events, after=after, **fields),
+    )
+
+
+def an_append(
+    fence: ShardFence, *streams: StreamAppend, messages: int = 0, **fields: Any
+) -> Append:
+    """One transaction; `messages` are addressed to the first stream's execution."""
+    execution = streams[0].execution_id if streams else an_execution()
+    return Append(
+        fence=fence,
+        streams=list(streams),
+        messages=[a_message(execution, place) for place in range(messages)],
+        **fields,
+    )
+
+
+def a_message(execution_id: ExecutionId, place: int = 0) -> NewMessage:
+    return NewMessage(
+        execution_id=execution_id,
+        subject="noetl.events.0.acme.west",
+        message_id=f"{execution_id}-{place}-{secrets.token_hex(4)}",
+        data=b"{}",
+    )
+
+
+def a_request(**fields: Any) -> Request:
+    values: dict[str, Any] = {
+        "request_id": secrets.token_hex(8),
+        "execution_id": an_execution(),
+        "tenant_id": TENANT,
+        "organization_id": ORGANIZATION,
+        "kind": "execution",
+        "subject": "noetl.ingest.0.acme.west",
+        "data": b'{"facts":[]}',
+    }
+    return Request(**{**values, **fields})
+
+
+async def a_fence(stores: Stores, *, owner: str = "planner-1", lease_s: float = 60.0) -> ShardFence:
+    """A live claim on one shard."""
+    held = await stores.shards.claim(
+        owner=owner, lease_s=lease_s, shards_max=1, shard_count=SHARD_COUNT
+    )
+    lease = held[0]
+    return ShardFence(shard=lease.shard, owner=owner, epoch=lease.epoch)

@@ -1,0 +1,153 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from noetl_cli import render, settings
+from noetl_cli.failures import ExitCode, StackError
+from noetl_cli.stack import home, keyring, options, ports, rotation, state, wiring
+from noetl_cli.stack.options import Options
+from noetl_cli.stack.wiring import Wires
+
+ROOT = Path(__file__).parents[3]
+WIRES = Wires(
+    admin_dsn="postgresql://postgres:top@127.0.0.1:1/postgres",
+    database="noetl",
+    password_by_role={f"noetl_{s}": f"{s}-pw" for s in wiring.WITH_POSTGRES},
+    nats_url_by_user={s: f"nats://{s}" for s, _, _ in wiring.instances(Options())},
+    payload_url="s3://noetl",
+    payload_access_key="ak",
+    payload_secret_key="sk",  # noqa: S106 - opens nothing
+    secret_key="seal",  # noqa: S106 - opens nothing
+)
+
+
+def environ_of(wanted: Options, name: str) -> dict[str, str]:
+    chosen = dict.fromkeys(wiring.port_names(wanted), 1)
+    specs = wiring.specs(wanted, wires=WIRES, ports=chosen, environ={}, directory=Path("/"))
+    return next(spec.environ for spec in specs if spec.name == name)
+
+
+def test_a_former_port_is_taken_again_when_it_is_free() -> None:
+    first = ports.choose(["a", "b"], before={})
+    assert ports.choose(["a", "b"], before=first) == first
+
+
+def test_a_former_port_that_is_taken_is_replaced() -> None:
+    former = ports.choose(["a"], before={})
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", former["a"]))
+        other.listen()
+        assert ports.choose(["a"], before=former)["a"] != former["a"]
+
+
+def test_chosen_ports_are_outside_the_range_of_outgoing_connections() -> None:
+    assert all(port < 32_768 for port in ports.choose("abcdefgh", before={}).values())
+
+
+def test_the_worker_is_not_told_where_the_ledger_is() -> None:
+    told = environ_of(Options(), "worker-1")
+    assert not [name for name, value in told.items() if "POSTGRES" in name or "postgresql" in value]
+
+
+def test_only_planner_and_worker_can_open_sealed_credentials() -> None:
+    wanted = Options()
+    told = {
+        name
+        for name in ("planner-1", "worker-1", "projector-1", "outbox-1", "reaper-1")
+        if "seal" in environ_of(wanted, name).values()
+    }
+    assert told == {"planner-1", "worker-1"}
+
+
+def test_every_service_logs_in_with_its_own_role() -> None:
+    dsn = environ_of(Options(), "outbox-1")["NOETL_OUTBOX_POSTGRES_DSN"]
+    assert dsn == "postgresql://noetl_outbox:outbox-pw@127.0.0.1:1/noetl"
+
+
+def test_projectors_share_the_shards() -> None:
+    told = environ_of(Options(projectors=2), "projector-2")
+    assert told["NOETL_PROJECTOR_SHARD_INDEX"] == "1"
+    assert told["NOETL_PROJECTOR_SHARD_COUNT"] == "2"
+
+
+def test_a_setting_of_the_user_wins() -> None:
+    wanted = Options(settings=options.parse_settings(["WORKER_LEASE_S=5", "worker_pool=big"]))
+    told = environ_of(wanted, "worker-1")
+    assert (told["NOETL_WORKER_LEASE_S"], told["NOETL_WORKER_POOL"]) == ("5", "big")
+
+
+@pytest.mark.parametrize("pair", ["nonsense", "=5", "A B=5"])
+def test_a_malformed_setting_is_a_usage_error(pair: str) -> None:
+    with pytest.raises(StackError) as caught:
+        options.parse_settings([pair])
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_secrets_are_made_once_and_readable_by_their_owner_only(tmp_path: Path) -> None:
+    place = home.make(tmp_path / "stack")
+    first = keyring.load_or_make(place)
+    assert keyring.load_or_make(place) == first
+    assert place.secrets.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_secrets_file_is_never_replaced(tmp_path: Path) -> None:
+    place = home.make(tmp_path / "stack")
+    place.secrets.write_text("{")
+    with pytest.raises(StackError, match="damaged"):
+        keyring.load_or_make(place)
+    assert place.secrets.read_text() == "{"
+
+
+def test_a_damaged_state_file_says_what_to_do(tmp_path: Path) -> None:
+    place = home.make(tmp_path / "stack")
+    place.state.write_text("[]")
+    with pytest.raises(StackError) as caught:
+        state.find(place)
+    assert str(place.state) in caught.value.way_out
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(StackError, match="/proc/nowhere"):
+        home.make(Path("/proc/nowhere"))
+
+
+def test_only_one_supervisor_holds_a_folder(tmp_path: Path) -> None:
+    place = home.make(tmp_path / "stack")
+    assert not home.is_supervised(place)
+    with home.supervising(place):
+        assert home.is_supervised(place)
+        with pytest.raises(StackError, match="already"), home.supervising(place):
+            pass
+    assert not home.is_supervised(place)
+
+
+def test_a_grown_log_is_copied_aside_and_its_writer_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"old" * 10)
+        assert rotation.rotate(tmp_path, bytes_max=10) == ["a.log"]
+        writer.write(b"new")
+    assert log.read_bytes() == b"new"
+    assert (tmp_path / "a.log.1").read_bytes() == b"old" * 10
+    assert rotation.rotate(tmp_path, bytes_max=10) == []
+
+
+def test_the_folder_comes_from_the_argument_then_the_environment() -> None:
+    environ = {"NOETL_HOME": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}
+    assert settings.home(Path("/z"), environ=environ) == Path("/z")
+    assert settings.home(None, environ=environ) == Path("/a")
+    del environ["NOETL_HOME"]
+    assert settings.home(None, environ=environ) == Path("/b/noetl")
+    del environ["XDG_STATE_HOME"]
+    assert settings.home(None, environ=environ) == Path("/c/.local/state/noetl")
+
+
+def test_control_characters_in_data_are_shown() -> None:
+    assert render.safe("a\x1b[2Jb\tc") == "a\\x1b[2Jb\tc"
+
+
+def test_the_deployed_permissions_are_those_of_the_embedded_stack() -> None:
+    deployed = (ROOT / "deploy/nats/permissions.conf").read_bytes()
+    embedded = ROOT / "cli/src/noetl_cli/stack/nats_permissions.conf"
+    assert deployed == embedded.read_bytes()

@@ -1,0 +1,1 @@
+"""The PFT reference workload: fixture server, verifier, raw floor."""

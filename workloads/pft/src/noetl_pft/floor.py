@@ -1,0 +1,167 @@
+"""`pft floor`: the requests and rows of playbook A with nothing around them."""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import aiohttp
+import asyncpg
+
+from noetl_pft import queries
+from noetl_pft.model import PAGED, Scale
+
+_PATIENCE_S = 8
+_BATCH_ROWS = 1000
+_PERSON = ("pcc_patient_id", "facility_mapping_id", "payload")
+_PAGE = (*_PERSON, "page_number", "is_last_page")
+_DETAIL = (*_PERSON, "assessment_id")
+
+Row = tuple[Any, ...]
+Item = TypeVar("Item")
+
+
+class Floor:
+    """One process, one HTTP client, one COPY connection; the first error ends it."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        db: "asyncpg.Connection[asyncpg.Record]",
+        *,
+        in_flight: int,
+    ) -> None:
+        self._http = http
+        self._db = db
+        self._in_flight = in_flight
+        self.sent = 0
+
+    async def run(self, scale: Scale) -> None:
+        """Fetch and save everything, with the barriers of playbook A."""
+        for facility in range(1, scale.facilities + 1):
+            await self._facility(facility, scale.members(facility))
+
+    async def _facility(self, facility: int, people: range) -> None:
+        ids: list[tuple[int, str]] = []
+        for kind in PAGED:
+
+            async def pages(patient: int, kind: str = kind) -> list[Row]:
+                return await self._pages(facility, patient, kind, ids)
+
+            await self._phase(people, pages, f"patient_{kind}", _PAGE)
+
+        async def person(patient: int) -> list[Row]:
+            body = await self._get(f"/api/v1/patient/demographics?patientId={patient}")
+            return [(patient, facility, json.dumps(body))]
+
+        async def detail(item: tuple[int, str]) -> list[Row]:
+            body = await self._get(f"/api/v1/mds/assessment/{item[1]}")
+            return [(item[0], facility, json.dumps(body), item[1])]
+
+        await self._phase(people, person, "patient_demographics", _PERSON)
+        await self._phase(ids, detail, "mds_assessment_details", _DETAIL)
+
+    async def _pages(
+        self, facility: int, patient: int, kind: str, ids: list[tuple[int, str]]
+    ) -> list[Row]:
+        rows: list[Row] = []
+        page, more = 1, True
+        while more:
+            body = await self._get(
+                f"/api/v1/patient/{kind}?patientId={patient}&page={page}&pageSize=1"
+            )
+            more = body["paging"]["hasMore"]
+            rows.append((patient, facility, json.dumps(body), page, not more))
+            for record in body["data"]:
+                ids.extend((patient, i) for i in record.get("mdsAssessmentIds", ()))
+            page += 1
+        return rows
+
+    async def _get(self, path: str) -> Any:
+        self.sent += 1
+        async with self._http.get(path) as answer:
+            answer.raise_for_status()
+            return json.loads(await answer.read())
+
+    async def _phase(
+        self,
+        items: Iterable[Item],
+        fetch: Callable[[Item], Awaitable[list[Row]]],
+        table: str,
+        columns: tuple[str, ...],
+    ) -> None:
+        """Let a fixed crew fetch; whoever fills a batch copies it while the others go on."""
+        todo = iter(items)
+        rows: list[Row] = []
+        copying = asyncio.Lock()
+
+        async def copy(least: int) -> None:
+            async with copying:
+                if len(rows) >= least:
+                    taken, rows[:] = rows[:], []
+                    await self._db.copy_records_to_table(
+                        f"pft_test_{table}", records=taken, columns=columns
+                    )
+
+        async def crew() -> None:
+            for item in todo:
+                rows.extend(await fetch(item))
+                if len(rows) >= _BATCH_ROWS:
+                    await copy(_BATCH_ROWS)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._in_flight):
+                group.create_task(crew())
+        await copy(1)
+
+
+async def measure(*, api: str, dsn: str, scale: Scale, in_flight: int) -> dict[str, Any]:
+    """Run the floor on emptied tables; return requests, seconds and rate."""
+    connector = aiohttp.TCPConnector(limit=in_flight)
+    patience = aiohttp.ClientTimeout(total=_PATIENCE_S)
+    db = await asyncpg.connect(dsn, timeout=20)
+    try:
+        await db.execute("SET client_min_messages = warning")
+        await db.execute(queries.load("floor")["setup"])
+        async with aiohttp.ClientSession(api, connector=connector, timeout=patience) as http:
+            floor = Floor(http, db, in_flight=in_flight)
+            started = time.perf_counter()
+            await floor.run(scale)
+            seconds = time.perf_counter() - started
+    finally:
+        await db.close()
+    return {
+        "requests": floor.sent,
+        "seconds": round(seconds, 3),
+        "requests_per_second": round(floor.sent / seconds, 1),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `pft floor`."""
+    parser.add_argument("--api", default="http://127.0.0.1:5555")
+    parser.add_argument("--dsn", required=True, help="target database; its tables are emptied")
+    parser.add_argument("--facilities", required=True, type=int)
+    parser.add_argument("--patients", required=True, type=int)
+    parser.add_argument("--in-flight", type=int, default=128)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and print one JSON line."""
+    scale = Scale(arguments.facilities, arguments.patients)
+    measuring = measure(
+        api=arguments.api, dsn=arguments.dsn, scale=scale, in_flight=arguments.in_flight
+    )
+    try:
+        measured = asyncio.run(measuring)
+    except (OSError, asyncpg.PostgresError) as problem:
+        sys.stderr.write(f"pft floor: {problem}\n")
+        return 1
+    except ExceptionGroup as problems:
+        sys.stderr.write(f"pft floor: {problems.exceptions[0]!r}\n")
+        return 1
+    sys.stdout.write(json.dumps(measured) + "\n")
+    return 0

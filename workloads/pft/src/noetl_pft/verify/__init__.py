@@ -1,0 +1,1 @@
+"""The verifier: three witnesses, and checks that tie them to the model and to each other."""

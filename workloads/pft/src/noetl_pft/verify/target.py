@@ -1,0 +1,145 @@
+"""First witness: the target tables."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from noetl_pft import model, queries
+from noetl_pft.verify.outcome import WitnessError
+
+_STATEMENTS = queries.load("target")
+_PREFETCH = 5000
+SAVED_KINDS = (*model.KINDS, "mds")
+
+
+class Saved(NamedTuple):
+    """One saved unit."""
+
+    patient: int
+    mark: bytes
+    is_last: bool | None
+    execution: str
+    frame: str | None
+    save_count: int
+    save_attempt: int
+
+
+class Work(NamedTuple):
+    """One row of a queue."""
+
+    kind: str
+    patient: int
+    item: str
+    facility: int
+    status: str
+    execution: str | None
+    frame: str | None
+
+
+@dataclass(slots=True)
+class Target:
+    """What the tables hold; saved units by kind, then by (facility, unit name)."""
+
+    saved: dict[str, dict[tuple[int, str], Saved]] = field(default_factory=dict)
+    queue: list[Work] = field(default_factory=list)
+    mds_work: list[Work] = field(default_factory=list)
+    page_work: list[Work] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    validation: list[dict[str, Any]] = field(default_factory=list)
+    done_facts: list[dict[str, Any]] = field(default_factory=list)
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    facilities: list[dict[str, Any]] = field(default_factory=list)
+
+    def frame_of_unit(self) -> dict[str, str]:
+        """Return the frame that claimed the row of each saved unit."""
+        by_unit = {
+            model.Unit(row.facility, row.patient, row.kind, row.item).name: row.frame
+            for row in (*self.mds_work, *self.page_work)
+            if row.frame
+        }
+        by_person = {(row.kind, row.patient): row.frame for row in self.queue if row.frame}
+        for kind, units in self.saved.items():
+            for (_, name), unit in units.items():
+                frame = by_person.get((kind, unit.patient))
+                if frame:
+                    by_unit[name] = frame
+        return by_unit
+
+    def digest(self, kinds: tuple[str, ...] = SAVED_KINDS) -> str:
+        """Return the set digest of what is saved."""
+        return model.set_digest(
+            (facility, name, unit.mark.hex())
+            for kind in kinds
+            for (facility, name), unit in self.saved[kind].items()
+        )
+
+
+async def read_target(dsn: str, *, is_floor: bool) -> Target:
+    """Read all tables in one snapshot, counting beside each stream; the floor has no queues."""
+    try:
+        db = await asyncpg.connect(dsn, timeout=20)
+    except (OSError, asyncpg.PostgresError) as problem:
+        raise WitnessError(f"the target database cannot be read: {problem}") from problem
+    try:
+        async with db.transaction(isolation="repeatable_read", readonly=True):
+            target = await _read_results(db)
+            if not is_floor:
+                await _read_work(db, target)
+    except asyncpg.PostgresError as problem:
+        raise WitnessError(f"the target tables cannot be read: {problem}") from problem
+    finally:
+        await db.close()
+    return target
+
+
+async def _read_results(db: "asyncpg.Connection[asyncpg.Record]") -> Target:
+    target = Target()
+    counts = await db.fetchrow(_STATEMENTS["counts"])
+    for kind in SAVED_KINDS:
+        target.saved[kind] = await _read_saved(db, kind)
+        _compare(kind, len(target.saved[kind]), counts)
+    return target
+
+
+async def _read_work(db: "asyncpg.Connection[asyncpg.Record]", target: Target) -> None:
+    counts = await db.fetchrow(_STATEMENTS["work_counts"])
+    for name in ("queue", "mds_work", "page_work"):
+        rows: list[Work] = getattr(target, name)
+        cursor = db.cursor(_STATEMENTS[name], prefetch=_PREFETCH)
+        rows += [_work(row) async for row in cursor]
+        _compare(name, len(rows), counts)
+    for name in ("runs", "validation", "done_facts", "gates", "facilities"):
+        setattr(target, name, [dict(row) for row in await db.fetch(_STATEMENTS[name])])
+
+
+def _work(row: asyncpg.Record) -> Work:
+    shared = [sys.intern(value) if isinstance(value, str) else value for value in row]
+    return Work(*shared)
+
+
+async def _read_saved(
+    db: "asyncpg.Connection[asyncpg.Record]", kind: str
+) -> dict[tuple[int, str], Saved]:
+    units: dict[tuple[int, str], Saved] = {}
+    async for row in db.cursor(_STATEMENTS[kind], prefetch=_PREFETCH):
+        unit = model.Unit(row["facility"], row["patient"], kind, row["item"])
+        units[row["facility"], sys.intern(unit.name)] = Saved(
+            row["patient"],
+            sha256(model.canonical(json.loads(row["payload"]))).digest(),
+            row["is_last_page"],
+            sys.intern(row["execution_id"]),
+            row["frame_id"] and sys.intern(row["frame_id"]),
+            row["save_count"],
+            row["save_attempt"],
+        )
+    return units
+
+
+def _compare(name: str, read: int, counts: asyncpg.Record | None) -> None:
+    counted = counts[name] if counts is not None else -1
+    if read != counted:
+        raise WitnessError(f"table of {name}: {read} rows were read, {counted} are there")

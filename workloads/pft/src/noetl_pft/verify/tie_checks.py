@@ -1,0 +1,46 @@
+"""Checks X1 and X2: tables, ledger and events against each other."""
+
+from collections import Counter, defaultdict
+
+from noetl_pft.verify import events as names
+from noetl_pft.verify.events import Events
+from noetl_pft.verify.outcome import Check
+from noetl_pft.verify.requests import Requests
+from noetl_pft.verify.target import Target
+
+
+def check_stamps(target: Target, events: Events) -> Check:
+    """X1: the rows stamped with a frame are as many as its commit says."""
+    check = Check("X1", "rows stamped per frame equal its committed rows")
+    stamped = Counter(
+        events.root(row.frame)
+        for row in (*target.queue, *target.mds_work, *target.page_work)
+        if row.frame
+    )
+    committed: dict[str, int] = defaultdict(int)
+    for name, frame in events.frames.items():
+        if frame.counts[names.FRAME_COMMITTED]:
+            committed[events.root(name)] += frame.committed_rows
+    for frame_id in stamped.keys() | committed.keys():
+        if frame_id not in committed:
+            check.differ(f"rows are stamped with frame {frame_id}, which never committed here")
+            continue
+        check.expect(f"rows of frame {frame_id}", stamped[frame_id], committed[frame_id])
+    return check
+
+
+def check_frames_asked(requests: Requests, events: Events, frame_of_unit: dict[str, str]) -> Check:
+    """X2: the units asked for under a frame are the units of its rows."""
+    check = Check("X2", "units asked under a frame are those of its rows")
+    rows: dict[str, set[str]] = defaultdict(set)
+    for unit, frame in frame_of_unit.items():
+        rows[events.root(frame)].add(unit)
+    asked: dict[str, set[str]] = defaultdict(set)
+    for frame, units in requests.units_of_frame.items():
+        asked[events.root(frame)] |= units
+    for frame in rows.keys() | asked.keys():
+        check.inspected += len(rows[frame] | asked[frame])
+        for unit in sorted(rows[frame] ^ asked[frame]):
+            side = "asked but not stamped" if unit in asked[frame] else "stamped but not asked"
+            check.differ(f"frame {frame}: {unit} {side}")
+    return check
