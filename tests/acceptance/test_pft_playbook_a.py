@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.acceptance.pft_driver import Driver, fixture_server, load_playbook, r
 
 from noetl_pft import model
 from noetl_pft.model import Scale
+from noetl_playbook.parse import Level, parse
 
 
 async def one(dsn: str, query: str) -> Any:
@@ -122,6 +124,11 @@ async def test_a_mark_step_raises_when_another_run_took_the_database(
     await prepared.pool.execute("UPDATE pft_test_run SET execution_id = 'other'")
     with pytest.raises(asyncpg.RaiseError, match="another run uses this database"):
         await prepared.enter(step)
+
+
+def test_the_playbook_is_clean_at_the_strict_level() -> None:
+    text = (files("noetl_pft") / "playbooks" / "pft_a.yaml").read_text()
+    assert parse(text, level=Level.STRICT).problems == ()
 
 
 def test_no_statement_makes_a_claimed_row_pending_again() -> None:

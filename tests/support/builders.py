@@ -116,9 +116,7 @@ class History:
         self._activation += 1
         run = ids.run_id(self.execution_id, self._activation)
         self.add(
-            step.StepEnter(
-                step=name, run_id=run, activation=self._activation, came_from=came_from
-            )
+            step.StepEnter(step=name, run_id=run, activation=self._activation, came_from=came_from)
         )
         return run
 
@@ -319,6 +317,22 @@ class Slots:
                 self.history.lose(self.name, self.run, command_id, attempt=attempt + 1)
         self._end(frame_id, slot, index, rows=rows, attempt=losses + 1, bad=bad)
 
+    def beat(self, slot: int, index: int, *, rows: int) -> None:
+        """A frame that gives a sign of life and then fails."""
+        frame_id = ids.frame_id(self.stage, slot=slot, frame_index=index)
+        self._dispatch(frame_id, slot, index, rows=rows, attempt=1)
+        self.history.add(
+            frame.FrameHeartbeat(
+                frame_id=frame_id,
+                stage_id=self.stage,
+                step=self.name,
+                attempt=1,
+                worker_id=WORKER,
+                rows_done=1,
+            )
+        )
+        self._end(frame_id, slot, index, rows=rows, attempt=1, bad=rows)
+
     def close(self, *targets: str) -> None:
         for slot, command_id in enumerate(self.commands):
             self.history.complete(self.name, self.run, command_id, slot=slot, is_dry=True)
@@ -383,7 +397,7 @@ class Slots:
     ) -> None:
         self.frames += 1
         self.rows += rows
-        shared = {
+        shared: dict[str, Any] = {
             "frame_id": frame_id,
             "stage_id": self.stage,
             "step": self.name,
@@ -491,7 +505,63 @@ def a_cancelled_run() -> History:
     return history
 
 
+def a_failed_loop() -> History:
+    """A cursor loop with signs of life, a late commit, and a slot that cannot go on."""
+    history = History()
+    history.start(entry="drain")
+    slots = Slots(history, "drain", slots=1)
+    slots.take(0, 0, rows=4)
+    frame_id = ids.frame_id(slots.stage, slot=0, frame_index=0)
+    command_id = slots.commands[0]
+    history.add(
+        command.CommandHeartbeat(
+            command_id=command_id, run_id=slots.run, step="drain", attempt=1, worker_id=WORKER
+        ),
+        frame.FrameCommitRejected(
+            frame_id=frame_id,
+            stage_id=slots.stage,
+            step="drain",
+            attempt=1,
+            current_fence=2,
+            reason="terminal",
+            worker_id=WORKER,
+        ),
+    )
+    slots.beat(0, 1, rows=4)
+    history.add(
+        command.CommandFailed(
+            command_id=command_id,
+            run_id=slots.run,
+            step="drain",
+            attempt=1,
+            error=an_error(),
+            worker_id=WORKER,
+            slot=0,
+        ),
+        stage.StageClosed(
+            stage_id=slots.stage,
+            run_id=slots.run,
+            step="drain",
+            status=StageStatus.FAILED,
+            frames=slots.frames,
+            rows=slots.rows,
+            frames_failed=slots.frames_failed,
+        ),
+        loop.LoopFailed(
+            step="drain",
+            run_id=slots.run,
+            stats=loop.LoopStats(total=8, success=4, failed=4),
+            error=an_error(),
+            stage_id=slots.stage,
+        ),
+    )
+    history.leave("drain", slots.run, failed=True)
+    history.add(execution.PlaybookFailed(error=an_error(), step="drain"))
+    return history
+
+
 STORIES = {
+    "failed-loop": a_failed_loop,
     "single-step": a_single_step,
     "lost-worker": a_lost_worker,
     "item-loop": an_item_loop,

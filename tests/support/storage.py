@@ -18,20 +18,41 @@ from noetl_storage import ports
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.postgres import migrate
+from noetl_storage.postgres.catalog import PostgresCatalog
+from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.shards import PostgresShardLeases
+from noetl_storage.postgres.snapshots import PostgresSnapshots
 
 TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
 SHARD_COUNT = 4
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PATIENCE_S = 10.0
+
+_EMPTY_ALL = """
+do $$
+begin
+    execute (
+        select 'truncate ' || string_agg(format('noetl.%I', c.relname), ', ') || ' restart identity'
+        from pg_class as c
+        where c.relnamespace = 'noetl'::regnamespace
+            and c.relkind in ('r', 'p')
+            and not c.relispartition
+            and c.relname <> 'schema_migration'
+    );
+end
+$$
+"""
 
 
 class WallClock:
@@ -51,6 +72,10 @@ class Stores:
     outbox: ports.OutboxDrain
     shards: ports.ShardLeases
     instances: ports.Instances
+    projections: ports.Projections
+    snapshots: ports.Snapshots
+    catalog: ports.Catalog
+    credentials: ports.Credentials
 
 
 def memory_stores() -> Stores:
@@ -63,6 +88,10 @@ def memory_stores() -> Stores:
         outbox=MemoryOutbox(store),
         shards=MemoryShardLeases(store),
         instances=MemoryInstances(store),
+        projections=MemoryProjections(store),
+        snapshots=MemorySnapshots(store),
+        catalog=MemoryCatalog(store),
+        credentials=MemoryCredentials(store),
     )
 
 
@@ -75,6 +104,10 @@ def postgres_stores(database: Database) -> Stores:
         outbox=PostgresOutbox(database),
         shards=PostgresShardLeases(database),
         instances=PostgresInstances(database),
+        projections=PostgresProjections(database),
+        snapshots=PostgresSnapshots(database),
+        catalog=PostgresCatalog(database),
+        credentials=PostgresCredentials(database),
     )
 
 
@@ -83,6 +116,14 @@ async def migrated(dsn: str) -> AsyncIterator[Database]:
     """An open database at this release's schema."""
     async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
         await migrate.migrate(database)
+        yield database
+
+
+@asynccontextmanager
+async def emptied(dsn: str) -> AsyncIterator[Database]:
+    """An open, migrated database whose tables have just been emptied."""
+    async with open_database(dsn, must_be_durable=False, connect_deadline_s=PATIENCE_S) as database:
+        await database.execute(_EMPTY_ALL)
         yield database
 
 

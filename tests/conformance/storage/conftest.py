@@ -1,46 +1,40 @@
 """The same stores over every adapter."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.servers import PostgresServer
-from tests.support.storage import Stores, memory_stores, migrated, postgres_stores
 
-_TEMPLATE = "noetl_template"
+from tests.support.servers import PostgresServer
+from tests.support.storage import Stores, emptied, memory_stores, migrated, postgres_stores
 
 
 @pytest.fixture(scope="session")
-def template(postgres: PostgresServer) -> str:
-    """The name of a migrated database that others are copied from."""
+def schema(postgres: PostgresServer) -> str:
+    """The DSN of a migrated database that tests use one after the other."""
 
-    async def make() -> None:
-        async with migrated(await postgres.create_database(_TEMPLATE)):
-            return
+    async def make() -> str:
+        dsn = await postgres.create_database("conformance")
+        async with migrated(dsn):
+            return dsn
 
-    asyncio.run(make())
-    return _TEMPLATE
+    return asyncio.run(make())
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def server(request: pytest.FixtureRequest) -> PostgresServer | None:
-    """The server behind the stores, started only for those that have one."""
+def dsn(request: pytest.FixtureRequest) -> str | None:
+    """Where the stores are kept; the server starts only for those that need one."""
     if request.param == "memory":
         return None
-    request.getfixturevalue("template")
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server
+    schema: str = request.getfixturevalue("schema")
+    return schema
 
 
 @pytest.fixture
-async def stores(server: PostgresServer | None) -> AsyncIterator[Stores]:
+async def stores(dsn: str | None) -> AsyncIterator[Stores]:
     """Empty stores."""
-    if server is None:
+    if dsn is None:
         yield memory_stores()
         return
-    name = f"test_{secrets.token_hex(6)}"
-    await server.execute_async(f'create database "{name}" template "{_TEMPLATE}"')
-    async with migrated(server.admin_dsn(name)) as database:
+    async with emptied(dsn) as database:
         yield postgres_stores(database)
-    await server.drop_database(name)

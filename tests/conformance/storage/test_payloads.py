@@ -306,9 +306,7 @@ async def test_a_source_that_breaks_off_leaves_nothing(case: Case) -> None:
         assert list((case.folder / ".staging").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "url", ["", "ftp://x", "file://host/x", "file:relative", "s3://", "/x"]
-)
+@pytest.mark.parametrize("url", ["", "ftp://x", "file://host/x", "file:relative", "s3://", "/x"])
 async def test_an_address_that_is_not_understood_is_refused(url: str) -> None:
     with pytest.raises(StorageMisconfigured):
         async with open_payloads(url):

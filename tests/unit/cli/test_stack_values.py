@@ -71,6 +71,13 @@ def test_projectors_share_the_shards() -> None:
     assert told["NOETL_PROJECTOR_SHARD_COUNT"] == "2"
 
 
+def test_the_reaper_keeps_the_topology_that_was_declared() -> None:
+    chosen = options.parse_settings(["PLANNER_COMMAND_LEASE_S=4"])
+    told = environ_of(Options(projectors=3, settings=chosen), "reaper-1")
+    assert told["NOETL_REAPER_PROJECTOR_COUNT"] == "3"
+    assert told["NOETL_REAPER_LEASE_S"] == "4"
+
+
 def test_a_setting_of_the_user_wins() -> None:
     wanted = Options(settings=options.parse_settings(["WORKER_LEASE_S=5", "worker_pool=big"]))
     told = environ_of(wanted, "worker-1")

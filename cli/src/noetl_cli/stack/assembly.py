@@ -178,14 +178,11 @@ def _migrate(options: Options, wires: Wires, environ: Mapping[str, str]) -> Job:
 
 
 def _apply(options: Options, wires: Wires, environ: Mapping[str, str]) -> Job:
+    declared = wiring.topology(options, environ)
     own = {
         "NOETL_MESSAGING_NATS_URL": wires.nats_url_by_user["admin"],
-        "NOETL_MESSAGING_PROJECTOR_COUNT": str(max(1, options.projectors)),
+        **{f"NOETL_MESSAGING_{field}": value for field, value in declared.items()},
     }
-    # A command's lease is its unacknowledged delivery: broker and planner must agree on it.
-    lease_s = {**environ, **options.settings}.get("NOETL_PLANNER_COMMAND_LEASE_S")
-    if lease_s:
-        own["NOETL_MESSAGING_LEASE_S"] = lease_s
     return Job(
         name="apply",
         argv=(sys.executable, "-m", "noetl_messaging", "apply"),

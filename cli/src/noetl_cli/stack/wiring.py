@@ -62,6 +62,16 @@ def port_names(options: Options) -> list[str]:
     return names + [f"planner-{i}.http" for s, i, _ in instances(options) if s == "planner"]
 
 
+def topology(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
+    """Say which streams and consumers there are: to the job that makes and the service that keeps.
+
+    A command's lease is its unacknowledged delivery: the broker's and the planner's are one.
+    """
+    fields = {"PROJECTOR_COUNT": str(max(1, options.projectors))}
+    lease_s = {**environ, **options.settings}.get("NOETL_PLANNER_COMMAND_LEASE_S")
+    return {**fields, "LEASE_S": lease_s} if lease_s else fields
+
+
 def specs(
     options: Options,
     *,
@@ -75,6 +85,9 @@ def specs(
     for service, index, count in instances(options):
         instance = f"{service}-{index}"
         own = _environ(service, index=index, count=count, wires=wires, ports=ports)
+        if service == "reaper":
+            declared = topology(options, environ)
+            own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
         health = ports[f"{instance}.health"]
         found.append(
             ProcessSpec(

@@ -1,6 +1,7 @@
 """`python -m noetl_messaging apply | verify`: the topology job."""
 
 import asyncio
+import logging
 import sys
 from datetime import UTC, datetime
 
@@ -17,6 +18,8 @@ def main(arguments: list[str]) -> int:
     if arguments not in (["apply"], ["verify"]):
         sys.stderr.write(f"{USAGE}\n")
         return 2
+    # What cannot be reached is said once, by the error below.
+    logging.getLogger("noetl.messaging").setLevel(logging.ERROR)
     try:
         lines, code = asyncio.run(_run(arguments[0], settings.load()))
     except settings.SettingsError as failure:

@@ -1,6 +1,7 @@
 """Every knob of the topology job. Variables are NOETL_MESSAGING_<FIELD>."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_messaging.topology import LEASE_S_DEFAULT
 
 PREFIX = "NOETL_MESSAGING_"
+_MISSING = re.compile(r"missing required field `([a-z_]+)`")
 
 
 class SettingsError(Permanent):
@@ -41,4 +43,6 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 -
     try:
         return msgspec.convert(found, Settings, strict=False)
     except msgspec.ValidationError as failure:
-        raise SettingsError(f"{PREFIX}*: {failure}") from failure
+        missing = _MISSING.search(str(failure))
+        reason = f"{missing[1].upper()} must be set" if missing else f"*: {failure}"
+        raise SettingsError(f"{PREFIX}{reason}") from failure

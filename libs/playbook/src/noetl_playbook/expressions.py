@@ -1,8 +1,9 @@
 """Templates compiled once, rendered often: values, texts and conditions."""
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jinja2
@@ -15,7 +16,7 @@ from noetl_playbook.closures import NotTranslatedError, Run, Scope
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.sandbox import Flavour
 from noetl_playbook.syntax import SyntaxProblemError, Tree
-from noetl_playbook.undefined import Undefined
+from noetl_playbook.undefined import Undefined, UndefinedUsedError
 
 TEXT_CHARACTERS_MAX = 64 * 1024 * 1024
 CACHED_TEMPLATES_MAX = 8_192
@@ -177,21 +178,30 @@ def _combined(source: Any, run: Run, parts: list[Compiled]) -> Compiled:
 def _cached_text(source: str, flavour: Flavour) -> Compiled:
     if not coercion.is_template(source):
         return _constant(source)
-    try:
+    with _compiling(source):
         tree = syntax.parse(source)
+        names = syntax.names(tree)
+        paths = syntax.paths(tree, names)
+        if tree.value is None:
+            return Compiled(source, _text(tree, flavour), names=names, paths=paths)
+        return Compiled(
+            source,
+            _whole_value(tree, tree.value, keep_views=False),
+            evaluate=_whole_value(tree, tree.value, keep_views=True),
+            names=names,
+            paths=paths,
+        )
+
+
+@contextlib.contextmanager
+def _compiling(source: str) -> Iterator[None]:
+    """Turn every fault of compilation into a template error."""
+    try:
+        yield
     except SyntaxProblemError as error:
         raise TemplateError(error.message, expression=shortened(source), hint=error.hint) from error
-    names = syntax.names(tree)
-    paths = syntax.paths(tree, names)
-    if tree.value is None:
-        return Compiled(source, _text(tree, flavour), names=names, paths=paths)
-    return Compiled(
-        source,
-        _whole_value(tree, tree.value, keep_views=False),
-        evaluate=_whole_value(tree, tree.value, keep_views=True),
-        names=names,
-        paths=paths,
-    )
+    except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
+        raise _fault(error, shortened(source)) from error
 
 
 def shortened(source: str) -> str:
@@ -280,10 +290,16 @@ def _parts(tree: Tree) -> list[str | Run]:
 def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
     render = fallback.text(tree, flavour)
     expression = shortened(tree.source)
+    paths = syntax.paths(tree, syntax.names(tree))
 
     def run(scope: Scope) -> str:
         try:
             return _bounded(render(scope))
+        except UndefinedUsedError as error:
+            # Jinja's code forgets the way to a value; the template's own paths tell it.
+            known = [path for path in paths if path.endswith(f".{error.path}")]
+            message = f"'{known[0]}' is undefined" if len(known) == 1 else str(error)
+            raise TemplateError(message, expression=expression, hint=error.hint) from error
         except _FAULTS as error:
             raise _fault(error, expression) from error
 
@@ -334,13 +350,11 @@ def compile_condition(source: Expression) -> Condition:
 @functools.lru_cache(maxsize=CACHED_TEMPLATES_MAX)
 def _cached_condition(source: str) -> Condition:
     template = source if coercion.is_template(source) else "{{ " + source + " }}"
-    try:
+    with _compiling(source):
         tree = syntax.parse(template)
-    except SyntaxProblemError as error:
-        raise TemplateError(error.message, expression=shortened(source), hint=error.hint) from error
-    names = syntax.names(tree)
-    judge = _judge_value(tree, tree.value) if tree.value is not None else _judge_text(tree)
-    return Condition(source, judge, names=names, paths=syntax.paths(tree, names))
+        names = syntax.names(tree)
+        judge = _judge_text(tree) if tree.value is None else _judge_value(tree, tree.value)
+        return Condition(source, judge, names=names, paths=syntax.paths(tree, names))
 
 
 def _judge_value(tree: Tree, value: nodes.Expr) -> Callable[[Scope], tuple[bool, str | None]]:

@@ -48,6 +48,8 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
             finalize=forms.text_of if flavour == "text" else forms.python_of,
             autoescape=False,
             keep_trailing_newline=True,
+            # Folding constants would run them when a document is only looked at.
+            optimized=False,
             cache_size=0,
         )
         self.globals = dict(GLOBALS)

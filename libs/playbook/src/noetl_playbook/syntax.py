@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 
 import jinja2
 import msgspec
-from jinja2 import meta, nodes
+from jinja2 import nodes
+from jinja2.meta import TrackingCodeGenerator
 
 from noetl_playbook import sandbox, spelling
 
@@ -120,10 +121,21 @@ def chain(node: nodes.Expr) -> tuple[nodes.Expr, list[Key]]:
 
 def names(tree: Tree) -> frozenset[str]:
     """List the top-level names that a template reads from its scope."""
-    found = set(meta.find_undeclared_variables(tree.root))
+    if all(isinstance(node, nodes.Output) for node in tree.root.body):
+        found = {node.name for node in tree.root.find_all(nodes.Name)} - sandbox.GLOBALS.keys()
+    else:
+        found = _undeclared(tree.root)
     if any(node.name == "random" for node in tree.root.find_all(nodes.Filter)):
         found.add("uuid4")
     return frozenset(found)
+
+
+def _undeclared(root: nodes.Template) -> set[str]:
+    """Follow the scopes of statements, folding no constants."""
+    generator = TrackingCodeGenerator(sandbox.environment("text"))
+    generator.optimizer = None
+    generator.visit(root)
+    return generator.undeclared_identifiers
 
 
 def paths(tree: Tree, read: frozenset[str]) -> frozenset[str]:

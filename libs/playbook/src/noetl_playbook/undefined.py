@@ -14,9 +14,10 @@ _KEYS_MAX = 500
 class UndefinedUsedError(jinja2.UndefinedError):
     """An undefined value was used where a value is needed."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, path: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        self.path = path
 
 
 class Undefined(jinja2.Undefined):
@@ -47,7 +48,7 @@ class Undefined(jinja2.Undefined):
         """Refuse the use of this value."""
         if self._undefined_hint:
             raise UndefinedUsedError(self._undefined_hint)
-        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=self._near())
+        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=self._near(), path=self.path)
 
     def _near(self) -> str | None:
         head, dot, last = self._first_missing.rpartition(".")
@@ -60,7 +61,8 @@ class Undefined(jinja2.Undefined):
     __pos__ = __neg__ = __abs__ = __pow__ = __rpow__ = __round__ = fail
     __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __complex__ = fail
     __call__ = __getitem__ = __iter__ = __len__ = __contains__ = __index__ = fail
-    __str__ = __format__ = __html__ = fail
+    # Also inside a list that is written as text.
+    __str__ = __repr__ = __format__ = __html__ = fail
 
     def __bool__(self) -> bool:
         return False
@@ -74,9 +76,6 @@ class Undefined(jinja2.Undefined):
     def __hash__(self) -> int:
         return id(self)
 
-    def __repr__(self) -> str:
-        return f"<undefined {self.path}>"
-
 
 def is_undefined(value: object) -> TypeGuard[Undefined]:
     """Tell whether a value is not there."""
@@ -84,6 +83,8 @@ def is_undefined(value: object) -> TypeGuard[Undefined]:
 
 
 def _keys(owner: Any) -> list[Any]:
+    if isinstance(owner, jinja2.Undefined):
+        return []
     if isinstance(owner, Mapping):
         return [key for key, _ in zip(owner, range(_KEYS_MAX), strict=False)]
     listed = getattr(owner, "known_names", None)

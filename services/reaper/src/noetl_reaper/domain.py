@@ -29,6 +29,18 @@ class Policy(Struct, frozen=True, kw_only=True):
     shard_count: int
 
 
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much one turn does."""
+
+    leader_lease_s: float
+    commands_max: int
+    request_age_s: float
+    requests_max: int
+    executions_max: int
+    letters_max: int
+    partition_months: int
+
+
 class QueueState(Struct, frozen=True, kw_only=True):
     """How the queue of a pool, or of a shard's facts, stands."""
 

@@ -40,18 +40,6 @@ class Tables(Struct, frozen=True, kw_only=True):
     partitions: Partitions
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
-    """How much one turn does."""
-
-    leader_lease_s: float
-    commands_max: int
-    request_age_s: float
-    requests_max: int
-    executions_max: int
-    letters_max: int
-    partition_months: int
-
-
 class Reaper:
     """Owns the search for what was lost; of all instances one leads."""
 
@@ -65,7 +53,7 @@ class Reaper:
         clock: Clock,
         owner: str,
         policy: domain.Policy,
-        bounds: Bounds,
+        bounds: domain.Bounds,
     ) -> None:
         self._tables = tables
         self._streams = streams
@@ -113,7 +101,8 @@ class Reaper:
     async def report_lost_commands(self) -> None:
         """Report commands whose lease passed in this turn's and the turn before's view alike."""
         overdue = await self._tables.projections.list_overdue(
-            grace_s=self._policy.grace_s, commands_max=self._bounds.commands_max
+            grace_s=self._policy.lease_s + self._policy.grace_s,
+            commands_max=self._bounds.commands_max,
         )
         suspects = await self._list_suspects(overdue)
         executions = sorted({command.execution_id for command in suspects})

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from noetl_chassis import settings
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_reaper import domain
 
 PREFIX = "NOETL_REAPER_"
 
@@ -48,3 +49,26 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
 def load() -> Settings:
     """Read the process environment, once."""
     return settings.load(Settings, prefix=PREFIX, environ=os.environ)
+
+
+def policy_of(config: Settings) -> domain.Policy:
+    """Say how patient the reaper is."""
+    return domain.Policy(
+        lease_s=config.lease_s,
+        grace_s=config.overdue_grace_s,
+        stalled_age_s=config.stalled_age_s,
+        shard_count=config.shard_count,
+    )
+
+
+def bounds_of(config: Settings) -> domain.Bounds:
+    """Say how much one turn does."""
+    return domain.Bounds(
+        leader_lease_s=config.leader_lease_s,
+        commands_max=config.overdue_commands_max,
+        request_age_s=config.request_age_s,
+        requests_max=config.requests_max,
+        executions_max=config.executions_max,
+        letters_max=config.letters_max,
+        partition_months=config.partition_months,
+    )

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import nats.errors
 from msgspec import Struct
@@ -79,6 +81,8 @@ def translated(what: str) -> Iterator[None]:
 async def _connect(client: Client, url: str, *, name: str, where: str, connect_s: float) -> None:
     async def note_error(failure: Exception) -> None:
         noted.append(failure)
+        if "authorization" in str(failure).lower():
+            refused.set()
         log.warning("NATS at %s: %s", where, failure or type(failure).__name__)
 
     async def note_lost() -> None:
@@ -86,31 +90,52 @@ async def _connect(client: Client, url: str, *, name: str, where: str, connect_s
             log.warning("NATS at %s: connection lost", where)
 
     async def note_found() -> None:
+        noted.clear()
         log.info("NATS at %s: connected again", where)
 
-    noted: list[Exception] = []
-    try:
-        async with asyncio.timeout(connect_s):
-            await client.connect(
-                servers=[url],
-                name=name,
-                error_cb=note_error,
-                disconnected_cb=note_lost,
-                reconnected_cb=note_found,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # asyncio.sleep takes it
-                ping_interval=PING_INTERVAL_S,
-                max_outstanding_pings=PINGS_UNANSWERED_MAX,
-                drain_timeout=DRAIN_S,
-            )
-    except (nats.errors.Error, TimeoutError, OSError) as failure:
+    noted: deque[Exception] = deque(maxlen=1)
+    refused = asyncio.Event()
+    connecting = client.connect(
+        servers=[url],
+        name=name,
+        error_cb=note_error,
+        disconnected_cb=note_lost,
+        reconnected_cb=note_found,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # asyncio.sleep takes it
+        ping_interval=PING_INTERVAL_S,
+        max_outstanding_pings=PINGS_UNANSWERED_MAX,
+        drain_timeout=DRAIN_S,
+    )
+    failure = await _first_failure(connecting, refused, connect_s=connect_s)
+    if failure is not None:
         reason = noted[-1] if noted else failure
-        noted.clear()
         await client.close()
         raise MessagingUnavailable(
             f"NATS at {where} cannot be used: {reason or type(reason).__name__}. "
             "Check that the server runs, and the address and password in NATS_URL."
         ) from failure
+
+
+async def _first_failure(
+    connecting: Coroutine[Any, Any, None], refused: asyncio.Event, *, connect_s: float
+) -> Exception | None:
+    """Wait until connected; a refusal ends the wait, while a silent server may still come up."""
+    attempt = asyncio.ensure_future(connecting)
+    refusal = asyncio.ensure_future(refused.wait())
+    try:
+        await asyncio.wait(
+            {attempt, refusal}, timeout=connect_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not attempt.done():
+            return TimeoutError(f"no answer within {connect_s:g} s")
+        await attempt
+    except (nats.errors.Error, OSError) as failure:
+        return failure
+    finally:
+        attempt.cancel()
+        refusal.cancel()
+    return None
 
 
 async def _close(client: Client, where: str) -> None:

@@ -117,8 +117,7 @@ async def _read_work(db: "asyncpg.Connection[asyncpg.Record]", target: Target) -
 
 
 def _work(row: asyncpg.Record) -> Work:
-    shared = [sys.intern(value) if isinstance(value, str) else value for value in row]
-    return Work(*shared)
+    return Work._make(sys.intern(v) if isinstance(v, str) else v for v in row)
 
 
 async def _read_saved(

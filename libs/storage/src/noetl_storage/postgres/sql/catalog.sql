@@ -28,10 +28,10 @@ where catalog_id = $1;
 
 -- name: list_paths :many
 -- The latest version of at most $3 playbooks of tenant $1 and organization $2, by path.
-select distinct on (path)
+select distinct on (path collate "C")
     catalog_id, tenant_id, organization_id, path, version, digest, source, model, diagnostics,
     created_at
 from noetl.catalog
 where tenant_id = $1 and organization_id = $2
-order by path, version desc
+order by path collate "C", version desc
 limit $3;

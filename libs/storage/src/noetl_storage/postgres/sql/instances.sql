@@ -7,7 +7,7 @@ select noetl.register_instance($1, $2, $3);
 select instance
 from noetl.runtime
 where kind = $1 and leased_until > clock_timestamp()
-order by instance;
+order by instance collate "C";
 
 -- name: lead :one
 -- Take or extend the lease of $2 on role $1; see the function.

@@ -1,0 +1,170 @@
+"""The planner's API as the command line uses it: one clear sentence for everything that fails."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from noetl_cli import settings
+from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.stack import state
+from noetl_cli.stack.home import Home
+from noetl_cli.stack.state import Phase
+from noetl_contracts import codec
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 30.0
+_USAGE_STATUSES = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+
+
+class Refused(CliError):  # noqa: N818 - it is an answer, not a failure of the client
+    """The planner's answer to a request that it did not serve."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        super().__init__(
+            str(problem.get("detail") or f"the planner answered {status}"),
+            way_out=str(problem.get("hint") or ""),
+            exit_code=ExitCode.USAGE if status in _USAGE_STATUSES else ExitCode.FAILED,
+        )
+        self.status = status
+        self.diagnostics: list[dict[str, Any]] = problem.get("diagnostics") or []
+
+
+class Client:
+    """One connection pool to one planner."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+
+    @property
+    def url(self) -> str:
+        """Return the planner's address."""
+        return str(self.http.base_url).rstrip("/")
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Ask for something; parameters that are None are left out."""
+        chosen = {name: value for name, value in params.items() if value is not None}
+        return self._answer(self.http.build_request("GET", path, params=chosen))
+
+    def post(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Any:
+        """Send a JSON body."""
+        typed = {"Content-Type": "application/json", **(headers or {})}
+        request = self.http.build_request("POST", path, content=codec.encode(body), headers=typed)
+        return self._answer(request)
+
+    def post_text(self, path: str, text: str, **params: Any) -> Any:
+        """Send a playbook as it was written."""
+        request = self.http.build_request(
+            "POST",
+            path,
+            content=text.encode(),
+            params=params,
+            headers={"Content-Type": "text/yaml"},
+        )
+        return self._answer(request)
+
+    def delete(self, path: str) -> Any:
+        """Remove something."""
+        return self._answer(self.http.build_request("DELETE", path))
+
+    def _answer(self, request: httpx.Request) -> Any:
+        try:
+            response = self.http.send(request)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        if response.is_success:
+            return _decoded(response.content)
+        raise refusal(response)
+
+
+@contextmanager
+def open_client(server: str | None) -> Iterator[Client]:
+    """Open a client to the server that was named, or to the stack that runs here."""
+    address = find_server(server)
+    timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    try:
+        # The environment's proxies are for the world, not for a planner.
+        http = httpx.Client(base_url=address, timeout=timeout, trust_env=False)
+    except httpx.InvalidURL as error:
+        raise _bad_address(address) from error
+    with http:
+        yield Client(http)
+
+
+def find_server(server: str | None) -> str:
+    """Choose the planner: the argument, the environment, or the running stack's state."""
+    environ = settings.environment()
+    address = server or settings.api_url(environ=environ) or _stack_address(environ)
+    if not address.startswith(("http://", "https://")):
+        raise _bad_address(address)
+    return address.rstrip("/")
+
+
+def escaped(segment: str) -> str:
+    """Write data as one segment of a path."""
+    return quote(segment, safe="")
+
+
+def unreachable(url: str, error: httpx.TransportError) -> CliError:
+    """Say that nobody answered."""
+    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+        return CliError(
+            f"The planner at {url} did not answer within {ANSWER_TIMEOUT_S:g} s.",
+            way_out="See what it does: noetl logs planner",
+        )
+    return CliError(
+        f"No planner answers at {url}.",
+        way_out="Start it with `noetl up`, or name another with --server or NOETL_SERVER.",
+    )
+
+
+def refusal(response: httpx.Response) -> Refused:
+    """Turn a problem document into one sentence and its way out."""
+    try:
+        problem = _decoded(response.content)
+    except CliError:
+        problem = {}
+    return Refused(response.status_code, problem if isinstance(problem, dict) else {})
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return codec.decode(content) if content else None
+    except msgspec.DecodeError as error:
+        raise CliError(
+            "The answer is not JSON: this is not a NoETL planner.",
+            way_out="Check the address: --server, or NOETL_SERVER.",
+        ) from error
+
+
+def _stack_address(environ: dict[str, str]) -> str:
+    place: Path = settings.home(None, environ=environ)
+    found = state.find(Home(root=place))
+    address = found.urls.get("api") if found is not None else None
+    if found is None or address is None or found.phase in {Phase.STOPPED, Phase.STOPPING}:
+        raise CliError(
+            "No planner runs here.",
+            way_out="Start it with `noetl up`, or name one with --server or NOETL_SERVER.",
+        )
+    return address
+
+
+def _bad_address(address: str) -> CliError:
+    return CliError(
+        f"{address!r} is not the address of a planner.",
+        way_out="Write it as http://host:port",
+        exit_code=ExitCode.USAGE,
+    )

@@ -1,0 +1,70 @@
+"""`noetl credential`: what playbooks name in `auth`, sealed by the planner."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from noetl_cli import client, inputs, render
+from noetl_cli.commands.options import AsJson, Server
+
+app = typer.Typer(no_args_is_help=True, help="Keep, list and end credentials.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that playbooks use.")]
+
+
+@app.command("put")
+def put(
+    name: Name,
+    *,
+    kind: Annotated[
+        str, typer.Option("--type", help="postgres, bearer, basic, api_key, generic, ...")
+    ],
+    data: Annotated[
+        list[str] | None, typer.Option("--data", help="A field as name=value; repeat it.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Fields as JSON or YAML; - is stdin.")
+    ] = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a credential; a name that exists gets a new version."""
+    fields = inputs.read_fields(data=data or [], file=file)
+    with client.open_client(server) as planner:
+        kept = planner.post("/api/credentials", {"name": name, "type": kind, "data": fields})
+    if as_json:
+        render.json_line(kept)
+    else:
+        render.line(f"{kept['name']} version {kept['version']} ({kept['type']})")
+
+
+@app.command("ls")
+def list_credentials(*, server: Server = None, as_json: AsJson = False) -> None:
+    """List credentials with the names of their fields; values never leave the planner."""
+    with client.open_client(server) as planner:
+        found = planner.get("/api/credentials")["credentials"]
+    if as_json:
+        render.json_line(found)
+        return
+    rows = [
+        (
+            one["name"],
+            one["type"],
+            f"v{one['version']}",
+            ", ".join(one["fields"]) if one["fields"] is not None else "sealed with another key",
+        )
+        for one in found
+    ]
+    render.table(("NAME", "TYPE", "VERSION", "FIELDS"), rows, nothing="No credentials.")
+
+
+@app.command("rm")
+def remove(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """End a credential: nothing opens it from now on."""
+    with client.open_client(server) as planner:
+        ended = planner.delete(f"/api/credentials/{client.escaped(name)}")
+    if as_json:
+        render.json_line(ended)
+    else:
+        render.line(f"{ended['name']} is ended.")

@@ -1,0 +1,43 @@
+"""`noetl events`: an execution's history, event by event."""
+
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import client, display, render
+from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+
+PAGE = 500
+_SHOWN = ("frame_id", "command_id", "item_index", "attempt", "row_count", "worker_id", "reason")
+
+
+def events(
+    execution_id: ExecutionArgument,
+    *,
+    since: Annotated[int, typer.Option("--since", min=0, help="Only after this version.")] = 0,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print events in order, one a line."""
+    address = f"/api/executions/{client.escaped(execution_id)}/events"
+    with client.open_client(server) as planner:
+        after, has_more = since, True
+        while has_more:
+            page = planner.get(address, after=after, limit=PAGE)
+            for view in page["events"]:
+                if as_json:
+                    render.json_line({"execution_id": page["execution_id"], **view})
+                else:
+                    render.line(display.one_line(event_line(view)))
+            after, has_more = page["next_after"], page["has_more"]
+
+
+def event_line(view: dict[str, Any]) -> str:
+    """Write an event for people."""
+    context = view["context"]
+    details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
+    if view["error"]:
+        details.append(f"error={view['error'].get('kind')}: {view['error'].get('message')}")
+    when = view["created_at"][11:23]
+    step = view["node_name"] or ""
+    return f"{view['version']:>6} {when} {view['event_type']} {step} {' '.join(details)}"

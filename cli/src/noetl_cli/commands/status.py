@@ -1,0 +1,46 @@
+"""`noetl status`: how an execution stands."""
+
+from typing import Any
+
+from noetl_cli import client, display, render
+from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+
+
+def status(execution_id: ExecutionArgument, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Show an execution's status, its loops and its stages."""
+    address = f"/api/executions/{client.escaped(execution_id)}/status"
+    with client.open_client(server) as planner:
+        found = planner.get(address)
+    if as_json:
+        render.json_line(found)
+        return
+    for line in lines(found):
+        render.line(display.one_line(line))
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """Write a status for people."""
+    duration = found["duration"]
+    head = [f"{found['execution_id']}  {found['path']}  {found['status']}"]
+    if duration is not None:
+        head[0] += f"  {duration:.1f} s"
+    if found["current_step"]:
+        head.append(f"step: {found['current_step']}")
+    error = found["error"]
+    if error:
+        where = f" in step {error['step']}" if error.get("step") else ""
+        head.append(f"error: {error.get('kind')}{where}: {error.get('message')}")
+    frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
+    return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
+
+
+def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:
+    stage = stage_by_id.get(loop["stage_id"] or "")
+    if stage is not None and stage["frames"]:
+        failed = f", {stage['rows_failed']:,} failed" if stage["rows_failed"] else ""
+        done = f"{stage['rows']:,} rows in {stage['frames']:,} frames{failed}"
+    else:
+        total = f"/{loop['total']:,}" if loop["total"] else ""
+        failed = f", {loop['failed']:,} failed" if loop["failed"] else ""
+        done = f"{loop['done']:,}{total} items{failed}"
+    return f"  {loop['step']}: {loop['status']}  {done}"

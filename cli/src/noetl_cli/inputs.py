@@ -1,0 +1,123 @@
+"""What the command line is given: playbook files, inputs, credential fields."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from noetl_cli.failures import CliError, ExitCode
+from noetl_contracts import codec
+from noetl_playbook import document
+from noetl_playbook.document import UnreadableError
+
+PLAYBOOK_SUFFIXES = frozenset({".yaml", ".yml"})
+STANDARD_INPUT = Path("-")
+
+
+def looks_like_file(name: str) -> bool:
+    """Tell a playbook's file from the path of a registered one."""
+    path = Path(name)
+    return path.suffix in PLAYBOOK_SUFFIXES or path.is_file()
+
+
+def read_text(path: Path) -> str:
+    """Read a file, or standard input for `-`."""
+    try:
+        if path == STANDARD_INPUT:
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise _unusable(f"There is no file {path}.", "Check the name and the folder.") from error
+    except IsADirectoryError as error:
+        raise _unusable(f"{path} is a folder.", "Name the playbook inside it.") from error
+    except UnicodeDecodeError as error:
+        raise _unusable(
+            f"{path} is not UTF-8: byte {error.start} does not decode.", "Save it as UTF-8."
+        ) from error
+    except OSError as error:
+        raise _unusable(f"{path} cannot be read: {error.strerror}.", "") from error
+
+
+def read_inputs(
+    *, payload: Path | None, sets: list[str], sets_json: list[str]
+) -> dict[str, Any]:
+    """Merge a file of inputs with single values; the values win."""
+    inputs = {} if payload is None else read_mapping(payload)
+    for text in sets:
+        name, value = _split(text, option="--set")
+        _place(inputs, name, _scalar(value))
+    for text in sets_json:
+        name, value = _split(text, option="--set-json")
+        _place(inputs, name, _json(name, value))
+    return inputs
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a JSON or YAML file that holds one mapping."""
+    text = read_text(path)
+    try:
+        value = document.read(text).value
+    except UnreadableError as error:
+        place = error.remark.place
+        raise _unusable(
+            f"{path}:{place.line}:{place.column}: {error.remark.message}",
+            error.remark.hint or "",
+        ) from error
+    if not isinstance(value, dict):
+        raise _unusable(f"{path} does not hold a mapping.", "Write `name: value` lines.")
+    return value
+
+
+def read_fields(*, data: list[str], file: Path | None) -> dict[str, Any]:
+    """Read a credential's fields; values stay the text that they are."""
+    fields = {} if file is None else read_mapping(file)
+    for text in data:
+        name, value = _split(text, option="--data")
+        fields[name] = value
+    if not fields:
+        raise _unusable(
+            "A credential needs fields.", "Give --data name=value, or --file FILE (- for stdin)."
+        )
+    return fields
+
+
+def _split(text: str, *, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise _unusable(f"{option} takes name=value, not {name[:40]!r}.", f"{option} name=value")
+    return name.strip(), value
+
+
+def _scalar(text: str) -> Any:
+    """Read numbers, booleans and null as such; everything else is text."""
+    try:
+        value = codec.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return text if isinstance(value, dict | list) else value
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return codec.decode(text)
+    except msgspec.DecodeError as error:
+        raise _unusable(
+            f"--set-json {name}: the value is not JSON: {error}.", "Quote it for the shell."
+        ) from error
+
+
+def _place(inputs: dict[str, Any], name: str, value: Any) -> None:
+    """Write under a dotted name."""
+    *parents, last = name.split(".")
+    here = inputs
+    for parent in parents:
+        below = here.setdefault(parent, {})
+        if not isinstance(below, dict):
+            raise _unusable(f"--set {name}: {parent!r} is not a mapping.", "Set one of the two.")
+        here = below
+    here[last] = value
+
+
+def _unusable(message: str, way_out: str) -> CliError:
+    return CliError(message, way_out=way_out, exit_code=ExitCode.USAGE)

@@ -1,0 +1,246 @@
+"""What an execution's events say about its progress: pure counting, no terminal."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import envelope
+from noetl_contracts.errors import ErrorObject, MalformedMessage, UnknownEventType
+from noetl_contracts.events import Event
+from noetl_contracts.events.command import CommandReissued
+from noetl_contracts.events.execution import (
+    CancelRequested,
+    ExecutionCancelled,
+    PlaybookCompleted,
+    PlaybookFailed,
+    PlaybookInitialized,
+)
+from noetl_contracts.events.frame import FrameCommitted, FrameDispatched, FrameFailed
+from noetl_contracts.events.loop import LoopDone, LoopFailed, LoopStarted
+from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
+from noetl_contracts.status import ExecutionStatus, RunStatus
+
+WINDOW = timedelta(seconds=10)
+_MARKS_MAX = 64
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """Something worth a line of its own."""
+
+    text: str
+    is_failure: bool = False
+
+
+class Meter(Struct, kw_only=True):
+    """How far one loop epoch is."""
+
+    step: str
+    run_id: str
+    unit: str
+    started_at: datetime
+    seen_at: datetime
+    total: int | None = None
+    done: int = 0
+    failed: int = 0
+    retries: int = 0
+    frames: int = 0
+    is_closed: bool = False
+    marks: list[tuple[datetime, int]] = []
+
+    def note_progress(self, at: datetime) -> None:
+        """Remember how far the loop was at a moment, for the rate of the last seconds."""
+        self.seen_at = at
+        self.marks.append((at, self.done + self.failed))
+        while len(self.marks) > _MARKS_MAX or at - self.marks[0][0] > WINDOW:
+            self.marks.pop(0)
+
+    def rate(self) -> float | None:
+        """Return units a second over the last moments, else since the start."""
+        at, count = self.marks[0] if self.marks else (self.started_at, 0)
+        elapsed_s = (self.seen_at - at).total_seconds()
+        if elapsed_s < 1:
+            count, elapsed_s = 0, (self.seen_at - self.started_at).total_seconds()
+        if elapsed_s <= 0:
+            return None
+        return max(0.0, self.done + self.failed - count) / elapsed_s
+
+    def eta_s(self) -> float | None:
+        """Return the seconds left at this rate, when the total is known."""
+        rate = self.rate()
+        if self.total is None or not rate:
+            return None
+        return max(0, self.total - self.done - self.failed) / rate
+
+
+class Tracker:
+    """Counts one execution's events."""
+
+    def __init__(self) -> None:
+        self.meters: dict[str, Meter] = {}
+        self.status = ExecutionStatus.PENDING
+        self.error: ErrorObject | None = None
+        self.failed_step: str | None = None
+        self.has_failures = False
+        self.retries = 0
+        self.rows = 0
+        self.started_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self._run_by_stage: dict[str, str] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the terminal event was seen."""
+        return self.ended_at is not None
+
+    def live(self) -> list[Meter]:
+        """Return the meters of loops that still run."""
+        return [meter for meter in self.meters.values() if not meter.is_closed]
+
+    def feed(self, view: dict[str, Any]) -> list[Note]:
+        """Count one event and say what is worth a line."""
+        at = datetime.fromisoformat(view["created_at"])
+        try:
+            event = envelope.join_body(
+                view["event_type"], view["context"], view["result"], view["error"]
+            )
+        except (UnknownEventType, MalformedMessage):
+            # A newer planner may say things that this command line does not know.
+            return []
+        return [
+            *self._feed_execution(event, at),
+            *self._feed_step(event),
+            *self._feed_loop(event, at),
+            *self._feed_frame(event, at),
+        ]
+
+    def _feed_execution(self, event: Event, at: datetime) -> list[Note]:
+        match event:
+            case PlaybookInitialized():
+                self.status, self.started_at = ExecutionStatus.RUNNING, at
+            case PlaybookCompleted():
+                self.status, self.ended_at = ExecutionStatus.COMPLETED, at
+            case PlaybookFailed(error=error, step=step):
+                self.status, self.ended_at = ExecutionStatus.FAILED, at
+                self.error, self.failed_step = error, step
+            case ExecutionCancelled():
+                self.status, self.ended_at = ExecutionStatus.CANCELLED, at
+            case CancelRequested(reason=reason):
+                return [Note(text="cancelling" + (f": {reason}" if reason else ""))]
+            case CommandReissued(step=step, run_id=run, attempt=attempt, reason=reason):
+                self._count_retry(run)
+                return [Note(text=f"{step}: attempt {attempt}, for the last one was {reason}")]
+            case _:
+                pass
+        return []
+
+    def _feed_step(self, event: Event) -> list[Note]:
+        match event:
+            case StepEnter(step=step):
+                return [Note(text=f"{step}: started")]
+            case StepExit(step=step, status=RunStatus.SKIPPED):
+                return [Note(text=f"{step}: skipped")]
+            case StepExit(step=step, status=RunStatus.COMPLETED):
+                return [Note(text=f"{step}: done")]
+            case CallError(step=step, error=error, item_index=None):
+                return [_failure(step, error)]
+            case CallError(step=step, error=error, item_index=int(index)):
+                self.has_failures = True
+                return [_failure(f"{step}: item {index}", error)]
+            case _:
+                return []
+
+    def _feed_loop(self, event: Event, at: datetime) -> list[Note]:
+        match event:
+            case LoopStarted(run_id=run):
+                self.meters[run] = _meter(event, at)
+                if event.stage_id is not None:
+                    self._run_by_stage[event.stage_id] = run
+            case CallDone(run_id=run, item_index=int()) if run in self.meters:
+                self.meters[run].done += 1
+                self.meters[run].note_progress(at)
+            case CallError(run_id=run, item_index=int()) if run in self.meters:
+                self.meters[run].failed += 1
+                self.meters[run].note_progress(at)
+            case LoopDone(run_id=run, step=step):
+                return self._close(run, at)
+            case LoopFailed(run_id=run, step=step, error=error):
+                self.has_failures = True
+                return [*self._close(run, at), _failure(step, error)]
+            case _:
+                pass
+        return []
+
+    def _feed_frame(self, event: Event, at: datetime) -> list[Note]:
+        meter = self._meter_of(event)
+        match event:
+            case FrameCommitted(row_count=rows, metrics=metrics):
+                self.rows += rows
+                if meter is not None:
+                    meter.done += rows
+                    meter.frames += 1
+                    self._count_retry(meter.run_id, _retries(metrics))
+                    meter.note_progress(at)
+            case FrameFailed(row_count=rows, rows_failed=failed, error=error):
+                self.has_failures = True
+                self.rows += rows - failed
+                if meter is not None:
+                    meter.done += rows - failed
+                    meter.failed += failed
+                    meter.frames += 1
+                    self._count_retry(meter.run_id, _retries(event.metrics))
+                    meter.note_progress(at)
+                what = f"{event.step}: frame {event.frame_id}: {failed} of {rows} rows"
+                return [_failure(what, error)]
+            case _:
+                pass
+        return []
+
+    def _meter_of(self, event: Event) -> Meter | None:
+        match event:
+            case (
+                FrameCommitted(stage_id=stage)
+                | FrameFailed(stage_id=stage)
+                | FrameDispatched(stage_id=stage)
+            ):
+                return self.meters.get(self._run_by_stage.get(stage, ""))
+            case _:
+                return None
+
+    def _count_retry(self, run: str, retries: int = 1) -> None:
+        self.retries += retries
+        if run in self.meters:
+            self.meters[run].retries += retries
+
+    def _close(self, run: str, at: datetime) -> list[Note]:
+        meter = self.meters.get(run)
+        if meter is None:
+            return []
+        meter.is_closed, meter.seen_at = True, at
+        elapsed_s = (at - meter.started_at).total_seconds()
+        failed = f", {meter.failed:,} failed" if meter.failed else ""
+        retries = f", {meter.retries:,} retries" if meter.retries else ""
+        text = f"{meter.step}: {meter.done:,} {meter.unit}{failed}{retries} in {elapsed_s:.1f} s"
+        return [Note(text=text, is_failure=meter.failed > 0)]
+
+
+def _meter(event: LoopStarted, at: datetime) -> Meter:
+    is_cursor = event.total is None
+    return Meter(
+        step=event.step,
+        run_id=event.run_id,
+        unit="rows" if is_cursor else "items",
+        total=event.total,
+        started_at=at,
+        seen_at=at,
+        marks=[],
+    )
+
+
+def _retries(metrics: dict[str, Any]) -> int:
+    found = metrics.get("retries", 0)
+    return found if isinstance(found, int) else 0
+
+
+def _failure(what: str, error: ErrorObject) -> Note:
+    return Note(text=f"{what} failed: {error.kind}: {error.message}", is_failure=True)

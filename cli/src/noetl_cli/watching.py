@@ -1,0 +1,98 @@
+"""Watches an execution until it ends, the time is up, or the person leaves."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_cli import display, render
+from noetl_cli.display import Display
+from noetl_cli.failures import ExitCode
+from noetl_cli.meters import Tracker
+from noetl_contracts.status import ExecutionStatus
+
+SECOND_THOUGHT_S = 2.0
+
+EventView = dict[str, Any]
+
+
+class Watch(Struct, frozen=True, kw_only=True):
+    """What to watch and how to leave; `cancel` is None where leaving is cancelling."""
+
+    execution_id: str
+    events: Callable[[Callable[[str], None]], Iterator[EventView | None]]
+    cancel: Callable[[], None]
+    timeout_s: float | None = None
+    as_json: bool = False
+    attach: str = ""
+
+
+class TimeIsUpError(Exception):
+    """The execution did not end in the time that was given."""
+
+
+def watch(asked: Watch) -> ExitCode:
+    """Show progress until the end; return the exit code that the outcome deserves."""
+    tracker = Tracker()
+    shown = display.choose(asked.execution_id, as_json=asked.as_json)
+    deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
+    try:
+        is_cancelled = _follow(asked, tracker, shown, deadline)
+    except TimeIsUpError:
+        render.note(f"Not over after {asked.timeout_s:g} s; it goes on. Watch: {asked.attach}")
+        return ExitCode.TIMEOUT
+    if not tracker.is_over:
+        return ExitCode.CANCELLED if is_cancelled else _detached(asked)
+    if not asked.as_json:
+        conclude(asked.execution_id, tracker)
+    return exit_code(tracker)
+
+
+def exit_code(tracker: Tracker) -> ExitCode:
+    """Translate an outcome for the shell."""
+    match tracker.status:
+        case ExecutionStatus.COMPLETED:
+            return ExitCode.PARTIAL if tracker.has_failures else ExitCode.OK
+        case ExecutionStatus.CANCELLED:
+            return ExitCode.CANCELLED
+        case _:
+            return ExitCode.FAILED
+
+
+def conclude(execution_id: str, tracker: Tracker) -> None:
+    """Say how it ended, and how to learn more."""
+    started, ended = tracker.started_at, tracker.ended_at
+    seconds = (ended - started).total_seconds() if started and ended else 0.0
+    rows = f", {tracker.rows:,} rows" if tracker.rows else ""
+    retries = f", {tracker.retries:,} retries" if tracker.retries else ""
+    render.line(f"{tracker.status} in {seconds:.1f} s{rows}{retries}")
+    if tracker.error is not None:
+        where = tracker.failed_step or tracker.error.step
+        step = f" in step {where}" if where else ""
+        error = tracker.error
+        render.note(display.one_line(f"error{step}: {error.kind}: {error.message}"))
+        render.note(f"  history: noetl events {execution_id}")
+
+
+def _follow(asked: Watch, tracker: Tracker, shown: Display, deadline: float | None) -> bool:
+    """Feed events until the end; return whether a person has cancelled on the way."""
+    is_cancelled = False
+    with shown:
+        source = asked.events(shown.tell)
+        while not tracker.is_over:
+            try:
+                view = next(source, _END)
+                if view is _END:
+                    break
+                if view is not None:
+                    shown.show(view, tracker.feed(view), tracker)
+                if deadline is not None and time.monotonic() > deadline and not tracker.is_over:
+                    raise TimeIsUpError
+            except KeyboardInterrupt:
+                if is_cancelled or not _wants_to_cancel(shown):
+                    break
+                is_cancelled = True
+                asked.cancel()
+                source = asked.events(shown.tell)
+    return is_cancelled

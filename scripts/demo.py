@@ -1,0 +1,115 @@
+"""The whole system in one minute: real servers, the PFT workload, an outside verifier, no traces."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+PLAYBOOK = ROOT / "workloads/pft/src/noetl_pft/playbooks/pft_a.yaml"
+
+console = Console()
+
+
+def main() -> int:
+    """Run the demo; the exit code is the verifier's."""
+    asked = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="noetl-demo-"))
+    started = time.monotonic()
+    try:
+        with _stack(folder / "stack", workers=asked.workers) as state, _fixture(folder) as fixture:
+            console.print(f"\n[bold]API[/bold] (while this runs): {state['urls']['api']}\n")
+            code = _run_and_verify(folder, state, fixture, asked)
+    except subprocess.CalledProcessError as failure:
+        console.print(f"[red]{' '.join(map(str, failure.cmd[1:3]))} ended with {failure.returncode}")
+        code = 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    console.print(f"Nothing is left running. {time.monotonic() - started:.0f} s in all.")
+    return code
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--facilities", type=int, default=2)
+    parser.add_argument("--patients", type=int, default=100)
+    parser.add_argument("--workers", type=int, default=2)
+    return parser.parse_args()
+
+
+@contextmanager
+def _stack(folder: Path, *, workers: int) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON
+    console.rule("PostgreSQL, NATS JetStream, SeaweedFS and five services")
+    try:
+        _noetl("up", "--dir", folder, "--workers", workers)
+        yield json.loads((folder / "state.json").read_text())
+    finally:
+        console.rule("Stopping")
+        _noetl("down", "--dir", folder, "--purge")
+
+
+@contextmanager
+def _fixture(folder: Path) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON
+    ledger = folder / "requests"
+    ledger.mkdir()
+    command = [BIN / "pft", "serve", "--port", "0", "--control-port", "0", "--ledger-dir", ledger]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command
+        assert process.stdout is not None
+        try:
+            yield {**json.loads(process.stdout.readline()), "ledger": ledger}
+        finally:
+            process.terminate()
+
+
+def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Namespace) -> int:  # type: ignore[type-arg]  # JSON
+    where = folder / "stack"
+    target = state["urls"]["target"]
+    nonce = _output("pft", "begin", "--control", fixture["control"]).split()[-1]
+    credential = folder / "credential.json"
+    credential.write_text(json.dumps({"dsn": target}))
+    _noetl("credential", "put", "pg_pft", "--type", "postgres", "--file", credential, *_at(where))
+    console.rule(f"PFT A: {asked.facilities} facilities x {asked.patients} patients")
+    execution = folder / "execution"
+    _noetl(
+        *("run", PLAYBOOK, "--id-file", execution, *_at(where)),
+        *("--set", f"facilities={asked.facilities}", "--set", f"patients={asked.patients}"),
+        *("--set", f"api_url={fixture['api']}", "--set", f"run_nonce={nonce}"),
+    )
+    console.rule("The verifier's judgement, from three witnesses")
+    return subprocess.run(  # noqa: S603 - our own command
+        [
+            *(BIN / "pft", "verify", "--variant", "a", "--nonce", nonce),
+            *("--facilities", str(asked.facilities), "--patients", str(asked.patients)),
+            *("--execution", execution.read_text().strip(), "--dsn", target),
+            *("--event-dsn", state["urls"]["postgres_reader"]),
+            *("--ledger-dir", fixture["ledger"]),
+        ],
+        check=False,
+    ).returncode
+
+
+def _at(folder: Path) -> tuple[str, Path]:
+    return ("--dir", folder)
+
+
+def _noetl(*arguments: object) -> None:
+    subprocess.run([BIN / "noetl", *map(str, arguments)], check=True)  # noqa: S603 - our own command
+
+
+def _output(*arguments: object) -> str:
+    name, *rest = map(str, arguments)
+    done = subprocess.run([BIN / name, *rest], check=True, capture_output=True, text=True)  # noqa: S603 - our own command
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Composition root: the only lines of the projector that name a concrete adapter."""
+
+import asyncio
+
+from noetl_chassis import lifecycle, loop
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.loop import Pulse
+from noetl_messaging import topology
+from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_projector import settings
+from noetl_projector.service import Projector, Stores
+from noetl_projector.settings import Settings
+from noetl_storage.postgres import migrate
+from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.projections import PostgresProjections
+from noetl_storage.postgres.snapshots import PostgresSnapshots
+
+
+async def serve(config: Settings) -> None:
+    """Wire, run, drain."""
+    clock = SystemClock()
+    name = topology.projector_consumer(index=config.shard_index, count=config.shard_count)
+    async with (
+        lifecycle.open_process(config, service="projector") as process,
+        open_database(
+            config.postgres_dsn,
+            application_name=process.instance,
+            connections_max=config.pool_connections_max,
+        ) as database,
+        open_connection(config.nats_url, name=process.instance) as connection,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await migrate.verify(database)
+        stores = Stores(
+            consumer=JetStreamConsumer(connection, stream=topology.EVENTS, name=name),
+            letters=JetStreamDeadLetters(connection),
+            ledger=PostgresLedger(database),
+            projections=PostgresProjections(database),
+            snapshots=PostgresSnapshots(database),
+        )
+        projector = Projector(stores=stores, clock=clock, policy=settings.policy(config))
+        pulse = Pulse("projecting", stale_s=config.stale_after_s)
+        process.health.add("nats", connection.check)
+        process.health.add("projecting", pulse.check)
+        stop, rest_s = process.stop, config.catch_up_interval_s
+        turn = loop.pump(projector.project, idle_s=0, stop=stop, name="project", pulse=pulse)
+        tasks.create_task(turn)
+        tasks.create_task(loop.every(rest_s, projector.catch_up, stop=stop, name="catch up"))
+        tasks.create_task(loop.every(rest_s, projector.measure, stop=stop, name="measure"))
+
+
+if __name__ == "__main__":
+    lifecycle.run(serve, load=settings.load, prefix=settings.PREFIX)

@@ -1,0 +1,1 @@
+"""What a projector decides without touching anything."""

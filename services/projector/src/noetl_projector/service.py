@@ -1,0 +1,357 @@
+"""Fold events into projections: each version once and in order, with its position, then settle."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import instruments, names
+from noetl_chassis.clock import Clock
+from noetl_contracts import envelope
+from noetl_contracts.envelope import EventBatch
+from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
+from noetl_contracts.ids import ExecutionId
+from noetl_messaging import topology
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.ports import Consumer, DeadLetters, Delivery
+from noetl_projector.domain import ordering, read_models, sharding
+from noetl_projector.domain.cache import Held, StateCache
+from noetl_projector.domain.ordering import Gap
+from noetl_projector.domain.policy import Policy
+from noetl_projector.histories import Histories, Poisoned, fold_into
+from noetl_storage.ports import LedgerReader, Projections, Snapshots
+
+POISONED_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+
+
+class Stores(Struct, frozen=True, kw_only=True):
+    """All that the projector may touch."""
+
+    consumer: Consumer
+    letters: DeadLetters
+    ledger: LedgerReader
+    projections: Projections
+    snapshots: Snapshots
+
+
+class Arrival(NamedTuple):
+    """A delivery and the batch that was read from it."""
+
+    delivery: Delivery
+    batch: EventBatch
+
+
+class Moved(Retryable):
+    """Another projector has moved the execution's position: load it again."""
+
+
+class Projector:
+    """Owns the projection of its shards; a second one for the same shards does no harm."""
+
+    def __init__(self, *, stores: Stores, clock: Clock, policy: Policy) -> None:
+        self._stores = stores
+        self._clock = clock
+        self._policy = policy
+        self._histories = Histories(
+            ledger=stores.ledger,
+            snapshots=stores.snapshots,
+            page_events=policy.gap_page_events,
+            snapshot_floor=policy.snapshot_at_end_versions,
+        )
+        self._states = StateCache(states_max=policy.states_max, bytes_max=policy.states_bytes_max)
+        self._poisoned: dict[ExecutionId, None] = {}
+        # Both turns fold into the same states.
+        self._turn = asyncio.Lock()
+
+    async def project(self) -> int:
+        """Project what one fetch brings in one transaction, settle it; return how many messages."""
+        policy = self._policy
+        deliveries = await self._stores.consumer.fetch(
+            messages_max=policy.batch_messages_max, wait_s=policy.fetch_wait_s
+        )
+        if not deliveries:
+            return 0
+        async with self._turn:
+            open_deliveries = dict.fromkeys(deliveries)
+            try:
+                await self._project(open_deliveries)
+            finally:
+                await self._give_back(open_deliveries)
+        return len(deliveries)
+
+    async def catch_up(self) -> int:
+        """Project from the ledger what the bus did not bring in time; return how many versions."""
+        async with self._turn:
+            behind = await self._list_behind()
+            instruments.show(names.PROJECTOR_BEHIND, len(behind))
+            total = 0
+            for execution_id in behind:
+                total += await self._catch_up(execution_id)
+            return total
+
+    async def measure(self) -> None:
+        """Show how far the projection is behind the bus."""
+        undelivered, unsettled = await self._stores.consumer.pending()
+        instruments.show(names.PROJECTOR_LAG_EVENTS, undelivered + unsettled)
+
+    async def _project(self, open_deliveries: dict[Delivery, None]) -> None:
+        inbox = await self._read(open_deliveries)
+        try:
+            moving = await self._advance_all(inbox, open_deliveries)
+            left_out = set(await self._apply(moving.values()))
+        except BaseException:
+            # States that ran ahead of a transaction that may have failed prove nothing.
+            self._forget(inbox)
+            raise
+        self._forget(left_out)
+        self._states.settle(moving)
+        await self._remember(held for key, held in moving.items() if key not in left_out)
+        for execution_id, arrivals in inbox.items():
+            if execution_id in left_out:
+                _count(len(arrivals), "moved")
+            else:
+                await self._acknowledge(arrivals, open_deliveries)
+
+    async def _read(
+        self, open_deliveries: dict[Delivery, None]
+    ) -> dict[ExecutionId, list[Arrival]]:
+        inbox: dict[ExecutionId, list[Arrival]] = {}
+        for delivery in list(open_deliveries):
+            try:
+                batch = _decode(delivery)
+            except (MalformedMessage, UnknownEventType) as failure:
+                await self._bury(delivery, str(failure), "undecodable")
+                del open_deliveries[delivery]
+                continue
+            self._check_place(delivery, batch)
+            inbox.setdefault(batch.execution_id, []).append(Arrival(delivery, batch))
+        return inbox
+
+    async def _advance_all(
+        self, inbox: dict[ExecutionId, list[Arrival]], open_deliveries: dict[Delivery, None]
+    ) -> dict[ExecutionId, Held]:
+        unknown = [key for key in inbox if self._states.find(key) is None]
+        positions = await self._stores.projections.list_positions(unknown) if unknown else {}
+        moving: dict[ExecutionId, Held] = {}
+        for execution_id, arrivals in list(inbox.items()):
+            try:
+                held = await self._hold(execution_id, positions, arrivals[0].batch)
+                await self._advance(held, [arrival.batch for arrival in arrivals])
+            except Poisoned as failure:
+                self._poison(execution_id, failure)
+                for delivery, _ in inbox.pop(execution_id):
+                    await self._bury(delivery, str(failure), "poisoned")
+                    del open_deliveries[delivery]
+            except Moved:
+                self._forget([execution_id])
+                _count(len(inbox.pop(execution_id)), "moved")
+            else:
+                if held.state.version > held.position:
+                    moving[execution_id] = held
+        return moving
+
+    async def _hold(
+        self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch
+    ) -> Held:
+        held = self._states.find(execution_id)
+        if held is None:
+            held = await self._histories.load(
+                execution_id,
+                position=positions.get(execution_id, 0),
+                tenant_id=like.tenant_id,
+                organization_id=like.organization_id,
+            )
+            self._states.put(held)
+        return held
+
+    async def _advance(self, held: Held, batches: Sequence[EventBatch]) -> None:
+        order = ordering.arrange(held.state.version, batches)
+        if order.duplicates:
+            instruments.count(names.PROJECTOR_DUPLICATES, order.duplicates)
+        for step in order.steps:
+            if isinstance(step, Gap):
+                await self._close_gap(held, until=step.until)
+            else:
+                fold_into(held.state, step.envelopes)
+
+    async def _close_gap(self, held: Held, *, until: int) -> None:
+        """Project from the ledger up to a version, a page at a time."""
+        while held.state.version < until:
+            if not await self._take_page(held, until=until):
+                raise Poisoned(
+                    held.state.execution_id,
+                    f"a message says that version {until} exists, the ledger ends at "
+                    f"{held.state.version}",
+                )
+
+    async def _take_page(self, held: Held, *, until: int | None) -> int:
+        page = await self._histories.read(
+            held.state.execution_id, after=held.state.version, until=until
+        )
+        if not page:
+            return 0
+        fold_into(held.state, page)
+        instruments.count(names.EVENTS_READ_FOR_GAPS, len(page))
+        if await self._apply([held]):
+            raise Moved(f"execution {held.state.execution_id} was projected by another projector")
+        return len(page)
+
+    async def _apply(self, moving: Iterable[Held]) -> list[ExecutionId]:
+        """Write what the states have touched, in one transaction; return who was left out."""
+        rows = read_models.no_rows()
+        positions: dict[str, tuple[int, int]] = {}
+        held_by_id = {held.state.execution_id: held for held in moving}
+        for execution_id, held in held_by_id.items():
+            positions[execution_id] = (held.position, held.state.version)
+            read_models.add_changes(rows, held.state)
+        if not positions:
+            return []
+        left_out = await self._stores.projections.apply(
+            shard=self._policy.index, rows=rows, positions=positions
+        )
+        for stranger in left_out:
+            del held_by_id[ExecutionId(stranger)]
+        for held in held_by_id.values():
+            instruments.count(names.EVENTS_PROJECTED, held.state.version - held.position)
+            held.position = held.state.version
+        self._show_age(held_by_id.values())
+        return [ExecutionId(stranger) for stranger in left_out]
+
+    async def _remember(self, projected: Iterable[Held]) -> None:
+        for held in projected:
+            if not read_models.is_snapshot_due(
+                held.state,
+                remembered=held.remembered,
+                every=self._policy.snapshot_every_versions,
+                at_end_after=self._policy.snapshot_at_end_versions,
+            ):
+                continue
+            try:
+                await self._histories.remember(held)
+            except Retryable as failure:
+                log.warning(
+                    "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
+                )
+
+    async def _list_behind(self) -> list[ExecutionId]:
+        policy = self._policy
+        found: list[ExecutionId] = []
+        for shard, shard_count in sharding.ledger_shards(
+            index=policy.index, count=policy.count, shard_count=policy.execution_shard_count
+        ):
+            found += await self._stores.projections.list_behind(
+                shard=shard,
+                shard_count=shard_count,
+                older_than_s=policy.catch_up_after_s,
+                # Poisoned executions stay behind for good and must not hide the others.
+                executions_max=policy.catch_up_executions_max + len(self._poisoned),
+            )
+        behind = [execution_id for execution_id in found if execution_id not in self._poisoned]
+        return behind[: policy.catch_up_executions_max]
+
+    async def _catch_up(self, execution_id: ExecutionId) -> int:
+        try:
+            return await self._take_pages(execution_id)
+        except Poisoned as failure:
+            self._poison(execution_id, failure)
+        except Moved:
+            self._forget([execution_id])
+        except BaseException:
+            self._forget([execution_id])
+            raise
+        return 0
+
+    async def _take_pages(self, execution_id: ExecutionId) -> int:
+        first = await self._histories.read(execution_id, after=0, until=1)
+        if not first:
+            return 0
+        positions = await self._stores.projections.list_positions([execution_id])
+        self._forget([execution_id])
+        held = await self._histories.load(
+            execution_id,
+            position=positions.get(execution_id, 0),
+            tenant_id=first[0].tenant_id,
+            organization_id=first[0].organization_id,
+        )
+        total = 0
+        for _ in range(self._policy.catch_up_pages_max):
+            taken = await self._take_page(held, until=None)
+            if not taken:
+                break
+            total += taken
+        self._states.put(held)
+        self._states.settle([execution_id])
+        await self._remember([held])
+        return total
+
+    def _check_place(self, delivery: Delivery, batch: EventBatch) -> None:
+        """Count a message under a wrong subject; projecting it is safe, ignoring it is late."""
+        reason = sharding.misplacement(
+            delivery.subject, batch.execution_id, self._policy.execution_shard_count
+        )
+        if reason is not None:
+            instruments.count(names.PROJECTOR_MISPLACED)
+            log.warning("message misplaced", subject=delivery.subject, reason=reason)
+
+    def _poison(self, execution_id: ExecutionId, failure: Poisoned) -> None:
+        """Set an execution aside until this process starts again, and say so."""
+        self._forget([execution_id])
+        self._poisoned[execution_id] = None
+        while len(self._poisoned) > POISONED_MAX:
+            del self._poisoned[next(iter(self._poisoned))]
+        instruments.show(names.PROJECTOR_POISONED, len(self._poisoned))
+        log.error("execution set aside", execution_id=execution_id, reason=str(failure))
+
+    def _forget(self, execution_ids: Iterable[ExecutionId]) -> None:
+        for execution_id in execution_ids:
+            self._states.drop(execution_id)
+
+    async def _acknowledge(
+        self, arrivals: Iterable[Arrival], open_deliveries: dict[Delivery, None]
+    ) -> None:
+        for delivery, _ in arrivals:
+            await delivery.ack()
+            del open_deliveries[delivery]
+            _count(1, "projected")
+
+    async def _bury(self, delivery: Delivery, reason: str, outcome: str) -> None:
+        await self._stores.letters.bury(
+            delivery,
+            stream=topology.EVENTS,
+            consumer=topology.projector_consumer(
+                index=self._policy.index, count=self._policy.count
+            ),
+            reason=reason,
+        )
+        _count(1, outcome)
+        log.error("message buried", subject=delivery.subject, reason=reason)
+
+    async def _give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Let what is not settled come again; without a server it comes again by itself."""
+        with suppress(MessagingUnavailable):
+            for delivery in deliveries:
+                await delivery.nak(self._policy.retry_delay_s)
+                _count(1, "returned")
+
+    def _show_age(self, projected: Iterable[Held]) -> None:
+        times = [held.state.updated_at for held in projected if held.state.updated_at is not None]
+        if times:
+            age_s = (self._clock.now() - min(times)).total_seconds()
+            instruments.show(names.PROJECTOR_LAG_SECONDS, max(age_s, 0.0))
+
+
+def _decode(delivery: Delivery) -> EventBatch:
+    batch = envelope.decode_batch(delivery.data)
+    reason = ordering.disorder(batch)
+    if reason is not None:
+        raise MalformedMessage(reason)
+    return batch
+
+
+def _count(messages: int, outcome: str) -> None:
+    instruments.count(names.PROJECTOR_MESSAGES, messages, labels={names.OUTCOME: outcome})

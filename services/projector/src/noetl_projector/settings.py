@@ -1,0 +1,84 @@
+"""Every knob of the projector. Variables are NOETL_PROJECTOR_<FIELD>."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl_chassis import settings
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_projector.domain.policy import Policy
+
+PREFIX = "NOETL_PROJECTOR_"
+
+Seconds = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field without a default must be set."""
+
+    postgres_dsn: str
+    # Handed to every service that may read payloads; no projection needs one so far.
+    payload_url: str = ""
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    # This projector's number from 0, and how many there are: the ordinal and size of the set.
+    shard_index: Annotated[int, Meta(ge=0)] = 0
+    shard_count: Annotated[int, Meta(ge=1, le=1024)] = 1
+    # Into how many shards executions are divided; the planner's and the topology's number.
+    execution_shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    # Every message of one fetch is projected in one transaction.
+    batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 200
+    fetch_wait_s: Seconds = 0.25
+    # After an error the messages come again no sooner than this.
+    retry_delay_s: Seconds = 0.5
+    gap_page_events: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    # The ledger is compared with the projection this often, and a message may be this late before
+    # the ledger is read instead: what a wiped bus lost is shown within the sum of both.
+    catch_up_interval_s: Seconds = 1.0
+    catch_up_after_s: Seconds = 2.0
+    catch_up_executions_max: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    states_max: Count = 1000
+    states_bytes_max: Count = 128 * 1024 * 1024
+    snapshot_every_versions: Count = 1000
+    snapshot_at_end_versions: Count = 200
+    pool_connections_max: Annotated[int, Meta(ge=2, le=100)] = 4
+    # Readiness fails when no turn has succeeded for so long.
+    stale_after_s: Seconds = 30.0
+
+
+def load(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the process environment, once."""
+    found = settings.load(Settings, prefix=PREFIX, environ=environ)
+    if found.shard_index >= found.shard_count:
+        raise settings.SettingsError(
+            f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}SHARD_COUNT is "
+            f"{found.shard_count}: projectors are numbered from 0 to {found.shard_count - 1}."
+        )
+    if found.shard_count > found.execution_shard_count:
+        raise settings.SettingsError(
+            f"{PREFIX}SHARD_COUNT is {found.shard_count} but executions have only "
+            f"{found.execution_shard_count} shards: run no more projectors than that."
+        )
+    return found
+
+
+def policy(config: Settings) -> Policy:
+    """Tell the service what it needs to know of its settings."""
+    return Policy(
+        index=config.shard_index,
+        count=config.shard_count,
+        execution_shard_count=config.execution_shard_count,
+        batch_messages_max=config.batch_messages_max,
+        fetch_wait_s=config.fetch_wait_s,
+        retry_delay_s=config.retry_delay_s,
+        gap_page_events=config.gap_page_events,
+        catch_up_after_s=config.catch_up_after_s,
+        catch_up_executions_max=config.catch_up_executions_max,
+        states_max=config.states_max,
+        states_bytes_max=config.states_bytes_max,
+        snapshot_every_versions=config.snapshot_every_versions,
+        snapshot_at_end_versions=config.snapshot_at_end_versions,
+    )

@@ -1,0 +1,44 @@
+"""The reaper's adapters, chosen."""
+
+from noetl_chassis.clock import SystemClock
+from noetl_messaging import topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import Connection
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.jetstream.hints import NatsHints
+from noetl_reaper import settings
+from noetl_reaper.service import Reaper, Tables
+from noetl_reaper.settings import Settings
+from noetl_storage.postgres.database import Database
+from noetl_storage.postgres.instances import PostgresInstances
+from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.partitions import PostgresPartitions
+from noetl_storage.postgres.projections import PostgresProjections
+from noetl_storage.postgres.requests import PostgresRequests
+
+
+def wire(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
+    """Hand the reaper its adapters."""
+    clock = SystemClock()
+    declared = topology.declare(
+        shard_count=config.shard_count,
+        projector_count=config.projector_count,
+        pools=config.pools,
+        lease_s=config.lease_s,
+    )
+    return Reaper(
+        tables=Tables(
+            instances=PostgresInstances(database),
+            requests=PostgresRequests(database),
+            projections=PostgresProjections(database),
+            ledger=PostgresLedger(database),
+            partitions=PostgresPartitions(database),
+        ),
+        streams=JetStreamStreams(nats, declared, now=clock.now, replicas=config.replicas),
+        letters=JetStreamDeadLetters(nats),
+        hints=NatsHints(nats),
+        clock=clock,
+        owner=owner,
+        policy=settings.policy_of(config),
+        bounds=settings.bounds_of(config),
+    )

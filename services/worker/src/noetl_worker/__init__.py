@@ -1,0 +1,1 @@
+"""Executes commands and frames."""

@@ -1,0 +1,1 @@
+"""Pure decisions of the worker: no clock, no input or output."""

@@ -1,0 +1,73 @@
+"""Which addresses the HTTP tool may connect to: public ones, and those on the allow-list."""
+
+from functools import lru_cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+from msgspec import Struct
+
+Address = IPv4Address | IPv6Address
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class Allowance(Struct, frozen=True, kw_only=True):
+    """One entry of the allow-list: a network or a host name, perhaps for one port only."""
+
+    host: str | None = None
+    network: IPv4Network | IPv6Network | None = None
+    port: int | None = None
+
+
+def parse(entry: str) -> Allowance:
+    """Parse `host`, `*.domain`, `address`, `network/bits`, each with an optional `:port`."""
+    text = entry.strip().lower()
+    place, port = _split_port(text)
+    try:
+        return Allowance(network=ip_network(place, strict=False), port=port)
+    except ValueError:
+        return Allowance(host=place, port=port)
+
+
+def _split_port(text: str) -> tuple[str, int | None]:
+    if text.startswith("["):
+        place, _, rest = text[1:].partition("]")
+        return place, int(rest[1:]) if rest.startswith(":") else None
+    place, colon, port = text.rpartition(":")
+    if colon and ":" not in place and port.isdigit():
+        return place, int(port)
+    return text, None
+
+
+@lru_cache(maxsize=4096)
+def is_allowed(address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]) -> bool:
+    """Tell whether a connection to `address`, to which `host` resolved, may be made."""
+    parsed = _unwrapped(ip_address(address.partition("%")[0]))
+    if parsed.is_global and not parsed.is_multicast:
+        return True
+    return any(_matches(entry, parsed, host.lower(), port) for entry in allowances)
+
+
+def _matches(entry: Allowance, address: Address, host: str, port: int) -> bool:
+    if entry.port is not None and entry.port != port:
+        return False
+    if entry.network is not None:
+        return address in entry.network
+    name = entry.host or ""
+    return host == name or (name.startswith("*.") and host.endswith(name[1:]))
+
+
+def _unwrapped(address: Address) -> Address:
+    """See through IPv4 addresses in IPv6 clothing."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour or address

@@ -1,0 +1,124 @@
+"""Errors as playbooks see them: which kind, which code, whether trying again may help."""
+
+from typing import Any
+
+from noetl_contracts.errors import ErrorObject
+
+_RETRYABLE = frozenset(
+    {
+        "connection",
+        "timeout",
+        "rate_limit",
+        "server_error",
+        "db_connection",
+        "db_deadlock",
+        "db_timeout",
+        "storage_access",
+        "reference_not_available",
+        "container_start",
+        "internal",
+    }
+)
+_CODES = {
+    "connection": "CONN",
+    "storage_quota": "STORE",
+    "storage_access": "STORE",
+    "payload_too_large": "TOO_LARGE",
+}
+_RETRYABLE_CLIENT_STATUS = frozenset({408, 425})
+_STATUS_RATE_LIMIT = 429
+_STATUS_NOT_FOUND = 404
+_STATUS_AUTH = frozenset({401, 403})
+_STATUS_SERVER = 500
+_DEADLOCKS = frozenset({"40001", "40P01", "55P03"})
+_DB_CANCELLED = "57014"
+_UNIQUE_VIOLATION = "23505"
+_TRACEBACK_CHARACTERS_MAX = 1_024
+
+
+def failure(kind: str, message: str, **fields: Any) -> ErrorObject:
+    """Build an error of a kind; its code and retryability follow from the kind."""
+    return ErrorObject(
+        kind=kind,
+        message=message,
+        retryable=fields.pop("retryable", kind in _RETRYABLE),
+        code=fields.pop("code", None) or _CODES.get(kind, kind.upper()),
+        **fields,
+    )
+
+
+def of_status(status: int, message: str, *, retry_after: float | None) -> ErrorObject:
+    """Classify an HTTP answer of status 400 and above."""
+    kind, retryable = _status_kind(status)
+    return ErrorObject(
+        kind=kind,
+        message=message,
+        retryable=retryable,
+        code=f"HTTP_{status}",
+        status=status,
+        retry_after=retry_after,
+        source="http",
+    )
+
+
+def _status_kind(status: int) -> tuple[str, bool]:
+    if status == _STATUS_RATE_LIMIT:
+        return "rate_limit", True
+    if status in _STATUS_AUTH:
+        return "auth", False
+    if status == _STATUS_NOT_FOUND:
+        return "not_found", False
+    if status < _STATUS_SERVER:
+        return "client_error", status in _RETRYABLE_CLIENT_STATUS
+    return "server_error", True
+
+
+def of_sqlstate(sqlstate: str, message: str, *, details: dict[str, Any]) -> ErrorObject:
+    """Classify an error of PostgreSQL by its SQLSTATE."""
+    kind = _sqlstate_kind(sqlstate)
+    return failure(
+        kind,
+        message,
+        code=f"PG_{sqlstate}",
+        pg_code=sqlstate,
+        source="postgres",
+        details=details or None,
+    )
+
+
+def _sqlstate_kind(sqlstate: str) -> str:
+    if sqlstate == _DB_CANCELLED:
+        return "db_timeout"
+    if sqlstate in _DEADLOCKS:
+        return "db_deadlock"
+    if sqlstate.startswith(("08", "57P")) or sqlstate == "53300":
+        return "db_connection"
+    if sqlstate.startswith("28"):
+        return "auth"
+    return "db_constraint" if sqlstate.startswith("23") else "db_error"
+
+
+def is_unique_violation(error: ErrorObject) -> bool:
+    """Tell whether a claim met its own queue's unique index and is to be repeated."""
+    return error.pg_code == _UNIQUE_VIOLATION
+
+
+def of_exception(
+    exception_type: str, bases: list[str], message: str, *, traceback: str = ""
+) -> ErrorObject:
+    """Classify an exception that user code did not catch."""
+    kind = "transform"
+    if "TimeoutError" in bases:
+        kind = "timeout"
+    elif "ConnectionError" in bases:
+        kind = "connection"
+    elif "AssertionError" in bases:
+        kind = "assertion"
+    return failure(
+        kind,
+        message or exception_type,
+        exception_type=exception_type,
+        code=exception_type if kind == "transform" else None,
+        source="python",
+        details={"traceback": traceback[-_TRACEBACK_CHARACTERS_MAX:]} if traceback else None,
+    )

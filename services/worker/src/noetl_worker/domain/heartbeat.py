@@ -1,0 +1,24 @@
+"""How long a worker may believe that it holds a command."""
+
+from msgspec import Struct
+
+MARGIN = 0.2
+_BEATS_PER_LEASE_MIN = 3
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """A right of `lease_s` seconds, renewed every `heartbeat_s`."""
+
+    lease_s: float
+    heartbeat_s: float
+
+
+def lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease:
+    """Fit a command's wishes to what the consumer grants: at least three beats per lease."""
+    granted = min(lease_s, ack_wait_s)
+    return Lease(lease_s=granted, heartbeat_s=min(heartbeat_s, granted / _BEATS_PER_LEASE_MIN))
+
+
+def remaining_s(held: Lease, *, confirmed_at: float, now: float) -> float:
+    """Return for how long work may go on, on a monotonic clock; 0 or less means stop."""
+    return confirmed_at + held.lease_s * (1 - MARGIN) - now

@@ -1,0 +1,87 @@
+"""Whatever a tool returns, made JSON-able."""
+
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+_SCALARS = frozenset({str, int, bool, type(None)})
+_DEPTH_MAX = 200
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value that JSON can hold; raises `ValueError` for nesting without an end."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if depth > _DEPTH_MAX:
+        raise ValueError(f"a result is nested deeper than {_DEPTH_MAX} levels")
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item, depth + 1) for item in value]
+    return _rare(value, depth)
+
+
+def number(value: Decimal) -> float | int | str | None:
+    """Turn a decimal into a number when that loses nothing, else into text."""
+    if not value.is_finite():
+        return None
+    if value == value.to_integral_value() and value.as_tuple().exponent == 0:
+        return int(value) if abs(value) < 2**63 else str(value)
+    as_float = float(value)
+    return as_float if Decimal(repr(as_float)) == value else str(value)
+
+
+def _key(key: Any) -> str:
+    return key if type(key) is str else str(key)
+
+
+def _rare(value: Any, depth: int) -> Any:
+    match value:
+        case Enum():
+            return plain(value.value, depth + 1)
+        case str() | int():
+            return str(value) if isinstance(value, str) else int(value)
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case Decimal():
+            return number(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return b64encode(value).decode()
+        case msgspec.Struct():
+            return plain(msgspec.structs.asdict(value), depth + 1)
+    return _foreign(value, depth)
+
+
+def _foreign(value: Any, depth: int) -> Any:
+    """Recognise tables, arrays and scalars of libraries that are not imported here."""
+    if hasattr(value, "to_pylist") and hasattr(value, "column_names"):
+        rows = value.to_pylist()
+        return _tabular(list(value.column_names), rows, depth)
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        rows = value.to_dict(orient="records")
+        return _tabular([str(name) for name in value.columns], rows, depth)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist(), depth + 1)
+    if isinstance(value, Iterable):
+        return [plain(item, depth + 1) for item in value]
+    raise ValueError(f"a result of type {type(value).__name__} cannot be stored as JSON")
+
+
+def _tabular(columns: list[str], rows: list[Any], depth: int) -> dict[str, Any]:
+    return {"columns": columns, "rows": plain(rows, depth + 1), "row_count": len(rows)}

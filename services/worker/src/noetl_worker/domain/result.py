@@ -1,0 +1,116 @@
+"""Whether a result travels in its event or by reference, and what stays readable beside it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_playbook.model import Output, Selection
+from noetl_playbook.results import PipelineResult
+
+FIELD_BYTES_MAX = 256
+FIELDS_BYTES_MAX = 8 * 1024
+SELECTED_BYTES_MAX = 8 * 1024
+SELECTED_TOGETHER_BYTES_MAX = 32 * 1024
+ABSENT = object()
+
+_STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
+
+
+class SelectionTooLarge(Exception):  # noqa: N818 - it says what is wrong with the selection
+    """A selected field is too large to stay beside its reference."""
+
+
+def at_path(value: Any, path: str) -> Any:
+    """Return what a dotted path with `[i]` leads to, or `ABSENT`."""
+    for part in _STEP.findall(path):
+        key: Any = int(part[1:-1]) if part.startswith("[") else part
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and str(key).isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return ABSENT
+    return value
+
+
+def selected(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
+    """Return the selected fields of a raw result, or of the body that it carries."""
+    found: dict[str, Any] = {}
+    for one in selections:
+        value = at_path(raw, one.path)
+        if value is ABSENT:
+            value = at_path(body, one.path)
+        if value is not ABSENT:
+            found[one.as_] = value
+    return found
+
+
+def fields_beside(kept: PipelineResult) -> dict[str, Any]:
+    """Return what is readable without loading: selections, then top-level scalars.
+
+    Raises `SelectionTooLarge`.
+    """
+    chosen: dict[str, Any] = {}
+    for task in kept.tasks.values():
+        chosen.update(task.names)
+    _check_selected(chosen)
+    front = kept.tasks.get(kept.last or "")
+    raw = front.raw if front is not None else None
+    spent = 0
+    scalars: dict[str, Any] = {}
+    for key, value in raw.items() if isinstance(raw, Mapping) else ():
+        size = len(key) + len(codec.encode(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
+        if key not in chosen and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
+            scalars[key] = value
+            spent += size
+    return {**scalars, **chosen}
+
+
+def _check_selected(chosen: dict[str, Any]) -> None:
+    sizes = {name: len(codec.encode(value)) for name, value in chosen.items()}
+    for name, size in sizes.items():
+        if size > SELECTED_BYTES_MAX:
+            raise SelectionTooLarge(
+                f"selected field '{name}' has {size} bytes, the limit is {SELECTED_BYTES_MAX}: "
+                "select something smaller and read the rest through the reference"
+            )
+    if sum(sizes.values()) > SELECTED_TOGETHER_BYTES_MAX:
+        raise SelectionTooLarge(
+            f"the selected fields together exceed {SELECTED_TOGETHER_BYTES_MAX} bytes"
+        )
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+class Collection:
+    """A value collected over repeated runs of one task."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def add(self, output: Output, value: Any) -> None:
+        """Add what one attempt contributed."""
+        how = output.accumulate
+        if how is None or value is ABSENT:
+            return
+        match how.strategy:
+            case "append":
+                self.value = [*(self.value or []), *(value if isinstance(value, list) else [value])]
+            case "concat":
+                self.value = value if self.value is None else self.value + value
+            case "merge":
+                self.value = merged(self.value or {}, value)
+            case "replace":
+                self.value = value
+        if how.max_items is not None and isinstance(self.value, list):
+            self.value = self.value[: how.max_items]
+
+
+def merged(base: Any, over: Any) -> Any:
+    """Lay one mapping over another, mapping by mapping; other values are replaced."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return {**base, **{key: merged(base.get(key), item) for key, item in over.items()}}

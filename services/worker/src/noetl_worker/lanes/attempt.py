@@ -1,0 +1,87 @@
+"""One attempt of a task, rendered: from templates and names to a tool's call."""
+
+from typing import Any
+
+from noetl_playbook import forms
+from noetl_playbook.expressions import TemplateError
+from noetl_playbook.scope import last_name
+from noetl_worker.domain.failures import failure
+from noetl_worker.lanes.block import CompiledTask, timeout_of
+from noetl_worker.lanes.scratch import Scratch, Unit
+from noetl_worker.lanes.unit import Surrounding, template_failure
+from noetl_worker.tools.call import Call, ToolFailure
+
+_INPUT = last_name("input")
+
+
+def prepare(
+    task: CompiledTask,
+    *,
+    unit: Unit,
+    scratch: Scratch,
+    surrounding: Surrounding,
+    attempt: int,
+    visit: int,
+) -> Call:
+    """Render a call; raises `ToolFailure`, or `PayloadNeeded` to be called again."""
+    names = scratch.scope
+    names["_task"] = task.name
+    names["_attempt"] = attempt
+    field = "input"
+    try:
+        given = task.input.render(names)
+        names[_INPUT] = given
+        fields = task.constant_fields.copy()
+        for field, compiled in task.fields:
+            fields[field] = compiled.render(names)
+        field = "auth"
+        auth = task.auth.render(names)
+        field = "timeout"
+        timeout = task.constant_timeout
+        if timeout is None:
+            timeout = timeout_of(task.timeout.render(names), task.default_timeout_s)
+    except TemplateError as error:
+        step = unit.site.step
+        found = template_failure(error, step=step, task=task.name, field=field)
+        raise ToolFailure(found) from error
+    absent = [name for name in task.expects if given.get(name) is None]
+    if absent:
+        raise ToolFailure(failure("assertion", f"input {', '.join(absent)} is missing or null"))
+    is_python = task.kind == "python"
+    return Call(
+        site=unit.site,
+        task=task.name,
+        kind=task.kind,
+        attempt=attempt,
+        visit=visit,
+        fields=fields,
+        input=given,
+        auth=auth,
+        timeout=timeout,
+        iterator=_plain(unit.iterators) if is_python else {},
+        named=_named(task, scratch, surrounding) if is_python else {},
+        transaction=unit.transaction,
+    )
+
+
+def _named(task: CompiledTask, scratch: Scratch, surrounding: Surrounding) -> dict[str, Any]:
+    """Gather what Python code mentions of the execution's state."""
+    named: dict[str, Any] = {}
+    if "ctx" in task.code_mentions:
+        named["ctx"] = scratch.ctx
+    if "workload" in task.code_mentions:
+        named["workload"] = surrounding.workload
+    if "context" in task.code_mentions:
+        named["context"] = {
+            **surrounding.workload,
+            **scratch.ctx,
+            **_plain(surrounding.steps),
+            "ctx": scratch.ctx,
+            "workload": surrounding.workload,
+            "execution_id": surrounding.command.execution_id,
+        }
+    return named
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: forms.plain(value) for name, value in values.items()}

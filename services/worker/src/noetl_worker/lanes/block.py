@@ -1,0 +1,200 @@
+"""A step's pipeline with its templates compiled, ready to run any number of times."""
+
+import re
+from functools import lru_cache
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_playbook import coercion
+from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
+from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
+from noetl_worker.domain.failures import failure
+from noetl_worker.tools.call import Timeout, ToolFailure
+
+TIMEOUT_S_BY_KIND = {"http": 60.0}
+TIMEOUT_S = 3600.0
+
+_STATE_NAMES = re.compile(r"\b(?:context|ctx|workload)\b")
+
+Room = Literal["ctx", "iter", "variable"]
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Where a `set` entry writes."""
+
+    room: Room
+    key: str
+    path: tuple[str, ...]
+    value: Compiled
+
+
+class CompiledAction(Struct, frozen=True, kw_only=True):
+    """What a matching rule does; `to` is the position of the task jumped to."""
+
+    do: ActionName
+    attempts: Compiled
+    delay: Compiled | None
+    max_delay: Compiled
+    message: Compiled | None
+    backoff: str | None
+    to: int
+    set: tuple[Target, ...]
+
+
+class CompiledRule(Struct, frozen=True, kw_only=True):
+    """A policy rule; without a condition it is the `else`."""
+
+    condition: Condition | None
+    action: CompiledAction
+
+    @property
+    def is_else(self) -> bool:
+        """Tell whether the rule matches always."""
+        return self.condition is None
+
+    @property
+    def is_retry(self) -> bool:
+        """Tell whether the rule runs the task again."""
+        return self.action.do == "retry"
+
+
+class CompiledTask(Struct, frozen=True, kw_only=True):
+    """A task with its templates compiled."""
+
+    name: str
+    kind: str
+    input: Compiled
+    fields: tuple[tuple[str, Compiled], ...]
+    constant_fields: dict[str, Any]
+    auth: Compiled
+    timeout: Compiled
+    constant_timeout: Timeout | None
+    default_timeout_s: float
+    set: tuple[Target, ...]
+    rules: tuple[CompiledRule, ...]
+    on_unmatched: str
+    expects: tuple[str, ...]
+    returns: tuple[str, ...]
+    output: Output | None
+    code_mentions: frozenset[str]
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """A compiled pipeline, the step that it belongs to, and the names that it mentions."""
+
+    step: Step
+    tasks: tuple[CompiledTask, ...]
+    mentions: frozenset[str]
+
+
+def compile_block(definition: dict[str, Any], defaults: dict[str, Any]) -> Block:
+    """Compile a canonical step; raises `TemplateError` or `msgspec.ValidationError`."""
+    return _compiled(codec.encode(definition), codec.encode(defaults))
+
+
+@lru_cache(maxsize=256)
+def _compiled(definition: bytes, defaults: bytes) -> Block:
+    step = codec.decode_as(definition, Step)
+    timeout_s = codec.decode_as(defaults, dict[str, Any]).get("timeout_s")
+    positions = {task.name: index for index, task in enumerate(step.tool)}
+    tasks = tuple(
+        _task(task, step, position, positions, timeout_s) for position, task in enumerate(step.tool)
+    )
+    mentions = frozenset[str]().union(*(_mentions(task) for task in tasks))
+    return Block(step=step, tasks=tasks, mentions=mentions)
+
+
+def _task(
+    task: Task, step: Step, position: int, positions: dict[str, int], timeout_s: float | None
+) -> CompiledTask:
+    fields = {
+        name: compile_value(value, flavour="python" if name == "code" else "text")
+        for name, value in task.fields.items()
+    }
+    timeout = compile_value(task.timeout)
+    default_timeout_s = timeout_s or TIMEOUT_S_BY_KIND.get(task.kind, TIMEOUT_S)
+    return CompiledTask(
+        name=task.name,
+        kind=task.kind,
+        input=compile_value(task.input),
+        fields=tuple((name, one) for name, one in fields.items() if not one.is_constant),
+        constant_fields={name: one.source for name, one in fields.items() if one.is_constant},
+        auth=compile_value(task.auth),
+        timeout=timeout,
+        constant_timeout=timeout_of(timeout.source, default_timeout_s)
+        if timeout.is_constant
+        else None,
+        default_timeout_s=default_timeout_s,
+        set=_targets(task.set, bare="variable"),
+        rules=tuple(_rule(rule, position, positions) for rule in task.rules),
+        on_unmatched=task.on_unmatched,
+        expects=task.assert_.expects if task.assert_ else (),
+        returns=task.assert_.returns if task.assert_ else (),
+        output=task.output or (step.output if len(step.tool) == 1 else None),
+        code_mentions=frozenset(_STATE_NAMES.findall(str(task.fields.get("code", "")))),
+    )
+
+
+def timeout_of(value: Any, default_s: float) -> Timeout:
+    """Read a rendered timeout; raises `ToolFailure`."""
+    parts = value if isinstance(value, dict) else {"total": value}
+    seconds = {name: coercion.duration_s(part) for name, part in parts.items() if part is not None}
+    if None in seconds.values():
+        raise ToolFailure(failure("validation", f"field 'timeout': {value!r} is not a duration"))
+    return Timeout(
+        total=seconds.get("total") or default_s,
+        connect=seconds.get("connect"),
+        read=seconds.get("read"),
+    )
+
+
+def _mentions(task: CompiledTask) -> frozenset[str]:
+    """Gather every name that a task's templates read."""
+    parts = [task.input, task.auth, task.timeout, *(one for _, one in task.fields)]
+    parts += [target.value for target in task.set]
+    found = frozenset[str]().union(*(part.names for part in parts))
+    for rule in task.rules:
+        written = (target.value.names for target in rule.action.set)
+        read = rule.condition.names if rule.condition is not None else frozenset[str]()
+        found = found.union(read, rule.action.attempts.names, *written)
+    return found
+
+
+def _rule(rule: Rule, position: int, positions: dict[str, int]) -> CompiledRule:
+    return CompiledRule(
+        condition=None if rule.when is None else compile_condition(rule.when),
+        action=_action(rule.then, position, positions),
+    )
+
+
+def _action(action: Action, position: int, positions: dict[str, int]) -> CompiledAction:
+    to = -1
+    if action.to is not None:
+        to = position - 1 if action.to in {"previous", "prev"} else positions[action.to]
+    return CompiledAction(
+        do=action.do,
+        attempts=compile_value(action.attempts),
+        delay=None if action.delay is None else compile_value(action.delay),
+        max_delay=compile_value(action.max_delay),
+        message=None if action.message is None else compile_value(action.message),
+        backoff=action.backoff,
+        to=to,
+        set=_targets(action.set, bare="ctx"),
+    )
+
+
+def _targets(block: dict[str, Any], *, bare: Room) -> tuple[Target, ...]:
+    return tuple(_target(key, value, bare) for key, value in block.items())
+
+
+def _target(key: str, value: Any, bare: Room) -> Target:
+    head, _, rest = key.partition(".")
+    room: Room = bare
+    path = key
+    if rest and head in {"ctx", "step"}:
+        room, path = "ctx", rest
+    elif rest and head == "iter":
+        room, path = "iter", rest
+    return Target(room=room, key=key, path=tuple(path.split(".")), value=compile_value(value))

@@ -1,0 +1,161 @@
+"""Runs one frame: its body over its rows, with bounded concurrency."""
+
+import asyncio
+from typing import Any
+
+from msgspec import structs
+
+from noetl_chassis import instruments, names
+from noetl_contracts.errors import ErrorObject
+from noetl_playbook import forms
+from noetl_playbook.views import pipeline_view
+from noetl_worker.domain.frames import Frame, FrameResult
+from noetl_worker.lanes.block import Block
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
+from noetl_worker.lanes.scratch import Unit
+from noetl_worker.lanes.unit import Surrounding, frame_names
+from noetl_worker.tools.call import Transaction
+
+
+async def run_frame(
+    frame: Frame,
+    *,
+    block: Block,
+    surrounding: Surrounding,
+    hands: Hands,
+    may_leave_rows: bool,
+    transaction: Transaction | None = None,
+) -> FrameResult:
+    """Run a frame's body over all its rows, or once over the whole frame."""
+    run = _Run(
+        frame=frame, block=block, surrounding=surrounding, hands=hands, transaction=transaction
+    )
+    if frame.policy.process == "frame":
+        await run.whole()
+    else:
+        await run.row_by_row(may_leave_rows=may_leave_rows)
+    return run.outcome()
+
+
+class _Run:
+    """Gathers what becomes of a frame's rows."""
+
+    def __init__(
+        self,
+        *,
+        frame: Frame,
+        block: Block,
+        surrounding: Surrounding,
+        hands: Hands,
+        transaction: Transaction | None,
+    ) -> None:
+        self._frame = frame
+        self._block = block
+        self._surrounding = surrounding
+        self._hands = hands
+        self._transaction = transaction
+        self._keeps_results = _collects(block)
+        self._started_at = hands.clock.monotonic()
+        self._next = 0
+        self._done = 0
+        self._failed = 0
+        self._error: ErrorObject | None = None
+        self._patch: dict[str, Any] = {}
+        self._result_by_index: dict[int, Any] = {}
+
+    async def whole(self) -> None:
+        """Run the body once, with the list of rows as the iterator."""
+        self._next = len(self._frame.rows)
+        end = await self._run(None)
+        count = len(self._frame.rows)
+        self._done += count if end.error is None else 0
+        self._failed += count if end.error is not None else 0
+
+    async def row_by_row(self, *, may_leave_rows: bool) -> None:
+        """Run the body once per row, `row_concurrency` rows at once, starting them in order."""
+        lanes = min(self._frame.policy.row_concurrency, len(self._frame.rows))
+        if lanes == 1:
+            await self._one_after_another(may_leave_rows)
+            return
+        async with asyncio.TaskGroup() as group:
+            for _ in range(lanes):
+                group.create_task(self._one_after_another(may_leave_rows))
+
+    async def _one_after_another(self, may_leave_rows: bool) -> None:  # noqa: FBT001 - the only argument
+        rows = self._frame.rows
+        while self._next < len(rows):
+            if may_leave_rows and self._next and self._is_over():
+                return
+            index = self._next
+            self._next += 1
+            end = await self._run(index)
+            if end.error is None:
+                self._done += 1
+            else:
+                self._failed += 1
+
+    def _is_over(self) -> bool:
+        spent_s = self._hands.clock.monotonic() - self._started_at
+        return spent_s >= self._frame.policy.max_seconds
+
+    async def _run(self, index: int | None) -> PipelineEnd:
+        frame = self._frame
+        fixed, iterators = frame_names(self._surrounding, frame, row_index=index)
+        row = None if index is None else frame.base_index + index
+        ctx = self._surrounding.ctx
+        unit = Unit(
+            site=self._surrounding.site(
+                unit=frame.root_frame_id, row_index=row, frame_id=frame.frame_id
+            ),
+            fixed=fixed,
+            iterators=iterators,
+            ctx={**ctx, **self._patch} if self._sees_earlier_writes() else ctx,
+            transaction=self._transaction,
+        )
+        pipeline = Pipeline(
+            block=self._block, unit=unit, surrounding=self._surrounding, hands=self._hands
+        )
+        end = await pipeline.run()
+        self._patch.update(end.patch)
+        if end.error is not None and self._error is None:
+            self._error = _of_row(end.error, frame, row)
+        if self._keeps_results:
+            view = pipeline_view(end.result)
+            self._result_by_index[index or 0] = forms.plain(view)
+        return end
+
+    def _sees_earlier_writes(self) -> bool:
+        return bool(self._patch) and self._frame.policy.row_concurrency == 1
+
+    def outcome(self) -> FrameResult:
+        """Return what became of the rows."""
+        _count_rows(self._done, "ok")
+        _count_rows(self._failed, "failed")
+        return FrameResult(
+            rows_done=self._done,
+            rows_failed=self._failed,
+            error=self._error,
+            patch=self._patch,
+            results=[self._result_by_index[index] for index in sorted(self._result_by_index)],
+            remaining=self._frame.rows[self._next :],
+            duration_s=self._hands.clock.monotonic() - self._started_at,
+        )
+
+
+def _collects(block: Block) -> bool:
+    loop = block.step.loop
+    return loop is not None and loop.spec.collect == "all"
+
+
+def _of_row(error: ErrorObject, frame: Frame, row: int | None) -> ErrorObject:
+    """Say in which frame and row an error happened."""
+    place: dict[str, Any] = {"frame_id": frame.frame_id, "frame_attempt": frame.attempt}
+    if row is not None:
+        place["row_index"] = row
+    return structs.replace(error, details={**(error.details or {}), **place})
+
+
+def _count_rows(count: int, outcome: str) -> None:
+    if count:
+        instruments.count(names.FRAME_ROWS, count, labels={names.OUTCOME: outcome})

@@ -1,0 +1,21 @@
+"""What a lane works with: the tools, the stores and the clock of one command."""
+
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_contracts.ids import WorkerId
+from noetl_worker.domain.masking import Mask
+from noetl_worker.keeping import Keeper
+from noetl_worker.stores import TenantPayloads
+from noetl_worker.tools import Tools
+
+
+class Hands(Struct, frozen=True, kw_only=True):
+    """Everything that running a command needs besides the command."""
+
+    tools: Tools
+    payloads: TenantPayloads
+    keeper: Keeper
+    mask: Mask
+    clock: Clock
+    worker_id: WorkerId

@@ -1,0 +1,185 @@
+"""The state of one pipeline run: its names, its writes, its results."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Struct, structs
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_playbook.envelope import Output
+from noetl_playbook.expressions import TemplateError
+from noetl_playbook.lookup import MISSING
+from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_playbook.scope import Scope
+from noetl_playbook.views import ResultView, Views, pipeline_view, task_view
+from noetl_worker.domain.result import Collection, at_path, selected
+from noetl_worker.lanes.block import Block, CompiledTask, Target
+from noetl_worker.lanes.unit import Surrounding, template_failure
+from noetl_worker.tools.call import Outcome, Site, ToolFailure, Transaction
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """One run of a pipeline: where it stands and what it may name besides the shared names."""
+
+    site: Site
+    fixed: dict[str, Any]
+    iterators: dict[str, Any]
+    ctx: dict[str, Any]
+    transaction: Transaction | None = None
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """One attempt of a task, after its tool has answered."""
+
+    result: TaskResult
+    view: ResultView
+    error: ErrorObject | None
+
+
+class Scratch:
+    """Names and writes of one unit; nothing of it is shared with other units."""
+
+    def __init__(self, *, block: Block, unit: Unit, surrounding: Surrounding) -> None:
+        self.ctx = unit.ctx
+        self.patch: dict[str, Any] = {}
+        self.results: dict[str, TaskResult] = {}
+        self.last: str | None = None
+        self._site = unit.site
+        self._variables: dict[str, Any] = {}
+        self._views: dict[str, ResultView] = {}
+        self._collections: dict[str, Collection] = {}
+        self._own = block.step.step if block.step.step in block.mentions else None
+        self._steps = dict(surrounding.steps) if self._own else surrounding.steps
+        self.scope: Scope = surrounding.scope(
+            unit.fixed,
+            ctx=unit.ctx,
+            variables=self._variables,
+            tasks=self._views,
+            iterators=unit.iterators,
+            steps=self._steps,
+        )
+        self.scope["results"] = Views(self._views)
+
+    def result(self) -> PipelineResult:
+        """Return what the pipeline has produced."""
+        return PipelineResult(tasks=self.results, last=self.last)
+
+    def note(
+        self,
+        task: CompiledTask,
+        outcome: Outcome,
+        error: ErrorObject | None,
+        *,
+        attempt: int,
+        started_at: datetime,
+        duration_s: float,
+    ) -> Tried:
+        """Make an attempt the current `output`."""
+        raw = None if outcome.data is UNSET else outcome.data
+        about = None if error is None else codec.builtins(error)
+        names = self._names(task, raw, is_ok=error is None)
+        result = TaskResult(kind=task.kind, raw=raw, names=names, error=about)
+        view = task_view(result)
+        self.scope["output"] = Output(
+            MISSING if outcome.data is UNSET else view,
+            kind=task.kind,
+            error=about,
+            meta={
+                "attempt": attempt,
+                "attempts_total": attempt,
+                "duration_ms": duration_s * 1000,
+                "started_at": started_at,
+            },
+        )
+        return Tried(result=result, view=view, error=error)
+
+    def _names(self, task: CompiledTask, raw: Any, *, is_ok: bool) -> dict[str, Any]:
+        """Name what `select` and `accumulate` want kept of a result."""
+        output = task.output
+        if output is None:
+            return {}
+        body = raw.get("body") if isinstance(raw, dict) and task.kind == "http" else None
+        names = selected(raw, body, output.select) if is_ok else {}
+        how = output.accumulate
+        if how is not None and how.enabled:
+            collection = self._collections.setdefault(task.name, Collection())
+            if how.on_success if is_ok else how.on_error:
+                source = raw if body is None else body
+                collection.add(output, at_path(source, how.merge_path or ""))
+            names[how.manifest_as] = collection.value if collection.value is not None else []
+            self._variables[how.manifest_as] = names[how.manifest_as]
+        return names
+
+    def record(self, task: CompiledTask, tried: Tried) -> None:
+        """Make an attempt the task's result; one that succeeded is the pipeline's latest."""
+        self.results.pop(task.name, None)
+        self.results[task.name] = tried.result
+        self._views.pop(task.name, None)
+        self._views[task.name] = tried.view
+        if tried.error is None:
+            self.last = task.name
+            self.scope["_prev"] = tried.view
+        if task.output is not None and task.output.as_ is not None:
+            self._variables[task.output.as_] = tried.view
+        if self._own is not None:
+            self._steps[self._own] = pipeline_view(self.result())
+
+    def write_own(self, task: CompiledTask, tried: Tried) -> None:
+        """Apply a task's own `set`, which sees its raw result as `output`."""
+        if not task.set:
+            return
+        envelope = self.scope["output"]
+        self.scope["output"] = tried.view
+        try:
+            self.write(task.set, task)
+        finally:
+            self.scope["output"] = envelope
+
+    def write(self, targets: tuple[Target, ...], task: CompiledTask) -> None:
+        """Render a `set` block against the state before it, then apply it as a whole."""
+        if not targets:
+            return
+        values = [self._value(target, task) for target in targets]
+        for target, value in zip(targets, values, strict=True):
+            match target.room:
+                case "variable":
+                    _write(self._variables, target.path, value)
+                case "iter":
+                    _write(self.scope["iter"], target.path, value)
+                case "ctx":
+                    self._write_ctx(target.path, value)
+
+    def _value(self, target: Target, task: CompiledTask) -> Any:
+        render = target.value.render if target.room == "ctx" else target.value.evaluate
+        try:
+            return render(self.scope)
+        except TemplateError as error:
+            field = f"set.{target.key}"
+            raise ToolFailure(
+                template_failure(error, step=self._site.step, task=task.name, field=field)
+            ) from error
+
+    def _write_ctx(self, path: tuple[str, ...], value: Any) -> None:
+        """Write to this unit's own copy of `ctx`, and to the patch that it hands in."""
+        if not self.patch:
+            self.ctx = dict(self.ctx)
+            parts = structs.replace(self.scope.parts, ctx=self.ctx)
+            self.scope = self.scope.extended({"ctx": self.ctx}, parts=parts)
+        _write(self.ctx, path, value)
+        self.patch[path[0]] = self.ctx[path[0]]
+
+
+def _write(room: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Write at a dotted path; the mappings on the way are copied, not shared."""
+    top, *rest = path
+    room[top] = _within(room.get(top), rest, value)
+
+
+def _within(base: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    branch = dict(base) if isinstance(base, Mapping) else {}
+    branch[path[0]] = _within(branch.get(path[0]), path[1:], value)
+    return branch

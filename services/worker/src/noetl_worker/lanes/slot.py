@@ -1,0 +1,376 @@
+"""A slot of a cursor loop: claim rows, record them, run them, report, until a claim is empty.
+
+The order within one frame is what makes it recoverable: identity, claim (committed), rows and
+record in the payload store, `FrameOpened`, body, `FrameClosed`. Whatever a crash leaves behind,
+the next attempt finds it under the same identity.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import backoff, identity, instruments, names
+from noetl_contracts import codec, ids
+from noetl_contracts.commands import Command, SlotWork
+from noetl_contracts.facts import FrameClosed, FrameOpened, SlotDry
+from noetl_contracts.ids import FrameId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
+from noetl_playbook.expressions import compile_value
+from noetl_playbook.model import Loop
+from noetl_playbook.scope import Scope
+from noetl_worker.domain import frames
+from noetl_worker.domain.failures import failure, is_unique_violation
+from noetl_worker.domain.frames import (
+    ForeignRows,
+    Frame,
+    FramePolicy,
+    FrameRecord,
+    FrameResult,
+    Row,
+)
+from noetl_worker.lanes.block import Block
+from noetl_worker.lanes.frame import run_frame
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
+from noetl_worker.reporting import Reporter
+from noetl_worker.tools.call import Call, Timeout, ToolFailure
+
+_CLAIM_TRIES_MAX = 60
+_CLAIM_RETRY_BASE_S = 0.1
+_CLAIM_RETRY_MAX_S = 5.0
+# How many frames ahead of its last accepted report a lost attempt can have been.
+_DOUBTFUL_FRAMES = 3
+
+log = structlog.get_logger(__name__)
+
+
+class Opened(Struct, frozen=True, kw_only=True):
+    """A frame ready to run; `attempts_before` are dispatches that nobody was told of."""
+
+    frame: Frame
+    attempts_before: int = 0
+
+
+class Slot:
+    """Runs one slot command."""
+
+    def __init__(
+        self,
+        *,
+        command: Command,
+        work: SlotWork,
+        block: Block,
+        surrounding: Surrounding,
+        hands: Hands,
+        reporter: Reporter,
+        draining: asyncio.Event,
+    ) -> None:
+        self._command = command
+        self._work = work
+        self._block = block
+        self._surrounding = surrounding
+        self._hands = hands
+        self._reporter = reporter
+        self._draining = draining
+        self._policy = codec.convert(_known(work.frame), FramePolicy)
+        self._frames = 0
+
+    async def run(self) -> bool:
+        """Run frames until a claim is empty; False when the slot is given back unfinished.
+
+        Raises `ToolFailure` when no claim can be made.
+        """
+        index = self._work.next_index
+        opened = await self._resumed()
+        while True:
+            if opened is None:
+                if self._draining.is_set():
+                    return False
+                opened = await self._claimed(index)
+            if opened is None:
+                self._report_dry(index)
+                return True
+            opened = await self._run(opened)
+            index += 1
+
+    async def _run(self, opened: Opened) -> Opened | None:
+        """Run one frame and report it; return its continuation, if rows are left."""
+        frame = opened.frame
+        self._report_opened(opened)
+        result = await run_frame(
+            frame,
+            block=self._block,
+            surrounding=self._surrounding,
+            hands=self._hands,
+            may_leave_rows=not self._is_doubtful(frame.frame_index + 1),
+        )
+        self._frames += 1
+        envelope = await self._kept(result)
+        # At most one frame's facts are in flight, so a successor is never far behind.
+        await self._reporter.flush()
+        self._report_closed(frame, result, envelope)
+        if not result.remaining:
+            return None
+        return await self._continued(frame, result.remaining)
+
+    async def _resumed(self) -> Opened | None:
+        """Return the frame that the lost attempt left open, with exactly its rows."""
+        left = self._work.open_frame
+        if left is None:
+            return None
+        record = await self._record(left.frame_id)
+        rows = await self._hands.payloads.load(left.rows_ref)
+        return Opened(
+            frame=Frame(
+                frame_id=left.frame_id,
+                root_frame_id=record.root_frame_id if record else left.frame_id,
+                stage_id=self._work.stage_id,
+                slot=self._work.slot,
+                frame_index=left.frame_index,
+                base_index=record.base_index if record else 0,
+                attempt=left.dispatches + 1,
+                rows_ref=left.rows_ref,
+                rows=rows,
+                policy=self._policy,
+                policy_names=self._work.frame,
+                parent_frame_id=left.parent_frame_id,
+            )
+        )
+
+    async def _claimed(self, index: int) -> Opened | None:
+        """Claim the next window of rows; None when there are none."""
+        frame_id = ids.frame_id(self._work.stage_id, slot=self._work.slot, frame_index=index)
+        if self._is_doubtful(index):
+            record = await self._record(frame_id)
+            if record is not None:
+                return await self._replayed(index, frame_id, record)
+        rows = await self._claim(index, frame_id)
+        if not rows:
+            return None
+        return await self._recorded(index, frame_id, rows, root_frame_id=frame_id)
+
+    async def _continued(self, parent: Frame, rows: list[Row]) -> Opened:
+        """Record rows that were not started in time as the slot's next frame."""
+        index = parent.frame_index + 1
+        return await self._recorded(
+            index,
+            ids.frame_id(self._work.stage_id, slot=self._work.slot, frame_index=index),
+            rows,
+            root_frame_id=parent.root_frame_id,
+            base_index=parent.base_index + len(parent.rows) - len(rows),
+            parent_frame_id=parent.frame_id,
+        )
+
+    def _is_doubtful(self, index: int) -> bool:
+        """Tell whether an earlier attempt may have used this index without our knowing."""
+        return self._command.attempt > 1 and index < self._work.next_index + _DOUBTFUL_FRAMES
+
+    async def _recorded(
+        self,
+        index: int,
+        frame_id: FrameId,
+        rows: list[Row],
+        *,
+        root_frame_id: FrameId,
+        base_index: int = 0,
+        parent_frame_id: FrameId | None = None,
+    ) -> Opened:
+        """Store rows and record; a record that is there already decides which rows run."""
+        payloads = self._hands.payloads
+        rows_ref = await payloads.store(
+            codec.canonical(rows), media_type=JSON_MEDIA_TYPE, row_count=len(rows)
+        )
+        record = FrameRecord(
+            rows_ref=rows_ref,
+            row_count=len(rows),
+            fence=self._command.attempt,
+            root_frame_id=root_frame_id,
+            base_index=base_index,
+            parent_frame_id=parent_frame_id,
+        )
+        name = frames.record_name(self._command.execution_id, frame_id)
+        taken = await payloads.put_named(name, codec.encode(record))
+        if taken is not None:
+            return await self._replayed(index, frame_id, codec.decode_as(taken, FrameRecord))
+        return Opened(frame=self._frame(index, frame_id, record, rows))
+
+    async def _replayed(self, index: int, frame_id: FrameId, record: FrameRecord) -> Opened:
+        rows = await self._hands.payloads.load(record.rows_ref)
+        return Opened(frame=self._frame(index, frame_id, record, rows), attempts_before=1)
+
+    def _frame(self, index: int, frame_id: FrameId, record: FrameRecord, rows: list[Row]) -> Frame:
+        return Frame(
+            frame_id=frame_id,
+            root_frame_id=record.root_frame_id,
+            stage_id=self._work.stage_id,
+            slot=self._work.slot,
+            frame_index=index,
+            base_index=record.base_index,
+            attempt=1,
+            rows_ref=record.rows_ref,
+            rows=rows,
+            policy=self._policy,
+            policy_names=self._work.frame,
+            parent_frame_id=record.parent_frame_id,
+        )
+
+    async def _record(self, frame_id: FrameId) -> FrameRecord | None:
+        name = frames.record_name(self._command.execution_id, frame_id)
+        data = await self._hands.payloads.find_named(name)
+        return None if data is None else codec.decode_as(data, FrameRecord)
+
+    async def _claim(self, index: int, frame_id: FrameId) -> list[Row]:
+        """Run the claim in its own transaction; raises `ToolFailure`.
+
+        It may be repeated freely: under the same identity it takes the same rows.
+        """
+        call = await self._claim_call(index, frame_id)
+        for tries in range(1, _CLAIM_TRIES_MAX + 1):
+            outcome = await self._hands.tools.run(call)
+            if outcome.error is None and isinstance(outcome.data, dict):
+                rows: list[Row] = outcome.data["rows"]
+                self._check(rows, frame_id)
+                return rows
+            error = outcome.error or failure("internal", "the claim gave no rows")
+            if tries == _CLAIM_TRIES_MAX:
+                break
+            if not is_unique_violation(error):
+                if not error.retryable:
+                    break
+                log.warning("claim failed", frame_id=frame_id, reason=error.message)
+                await asyncio.sleep(
+                    backoff.delay_s(
+                        tries,
+                        base_s=_CLAIM_RETRY_BASE_S,
+                        max_s=_CLAIM_RETRY_MAX_S,
+                        noise=identity.noise(),
+                    )
+                )
+        raise ToolFailure(error)
+
+    async def _claim_call(self, index: int, frame_id: FrameId) -> Call:
+        cursor = self._loop.cursor
+        assert cursor is not None, "only cursor loops have slots"
+        bound = claim_names(
+            self._surrounding,
+            frame_id=frame_id,
+            frame_index=index,
+            slot=self._work.slot,
+            policy=self._work.frame,
+        )
+        fields = {"query": await self._rendered(cursor.claim, bound, "claim")}
+        if cursor.params is not None:
+            fields["params"] = await self._rendered(cursor.params, bound, "params")
+        timeout = await self._rendered(cursor.options.statement_timeout_s, bound, "options")
+        return Call(
+            site=self._surrounding.site(unit=f"slot-{self._work.slot}", frame_id=frame_id),
+            task="claim",
+            kind="postgres",
+            attempt=1,
+            visit=1,
+            fields=fields,
+            input={},
+            auth=await self._rendered(cursor.auth, bound, "auth"),
+            timeout=Timeout(total=float(timeout)),
+        )
+
+    async def _rendered(self, source: Any, bound: Scope, field: str) -> Any:
+        return await rendered(
+            compile_value(source),
+            bound,
+            f"loop.cursor.{field}",
+            surrounding=self._surrounding,
+            payloads=self._hands.payloads,
+        )
+
+    def _check(self, rows: list[Row], frame_id: FrameId) -> None:
+        try:
+            frames.check_rows(rows, frame_id)
+        except ForeignRows as problem:
+            raise ToolFailure(failure("internal", str(problem), retryable=False)) from problem
+
+    @property
+    def _loop(self) -> Loop:
+        loop = self._block.step.loop
+        assert loop is not None, "only loops have slots"
+        return loop
+
+    async def _kept(self, result: FrameResult) -> ResultEnvelope | None:
+        if self._loop.spec.collect == "none":
+            return None
+        return await self._hands.keeper.keep_list(result.results)
+
+    def _report_opened(self, opened: Opened) -> None:
+        frame = opened.frame
+        self._reporter.report(
+            FrameOpened(
+                command_id=self._command.command_id,
+                attempt=self._command.attempt,
+                worker_id=self._hands.worker_id,
+                stage_id=frame.stage_id,
+                frame_id=frame.frame_id,
+                slot=frame.slot,
+                frame_index=frame.frame_index,
+                row_count=len(frame.rows),
+                rows_ref=frame.rows_ref,
+                parent_frame_id=frame.parent_frame_id,
+                attempts_before=opened.attempts_before,
+            )
+        )
+
+    def _report_closed(
+        self, frame: Frame, result: FrameResult, envelope: ResultEnvelope | None
+    ) -> None:
+        outcome = "failed" if result.rows_failed else "committed"
+        instruments.count(names.FRAMES_ENDED, labels={names.OUTCOME: outcome})
+        instruments.record(names.FRAME_DURATION, result.duration_s)
+        row_count = len(frame.rows) - len(result.remaining)
+        self._reporter.report(
+            FrameClosed(
+                command_id=self._command.command_id,
+                attempt=self._command.attempt,
+                worker_id=self._hands.worker_id,
+                stage_id=frame.stage_id,
+                frame_id=frame.frame_id,
+                slot=frame.slot,
+                frame_index=frame.frame_index,
+                row_count=row_count,
+                rows_failed=result.rows_failed,
+                error=result.error,
+                result=envelope,
+                patch=result.patch,
+                metrics=_metrics(frame, result),
+                parent_frame_id=frame.parent_frame_id,
+            ),
+            lingers=True,
+        )
+
+    def _report_dry(self, index: int) -> None:
+        self._reporter.report(
+            SlotDry(
+                command_id=self._command.command_id,
+                attempt=self._command.attempt,
+                worker_id=self._hands.worker_id,
+                frames=self._frames,
+                next_index=index,
+            )
+        )
+
+
+def _metrics(frame: Frame, result: FrameResult) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "rows_done": result.rows_done,
+        "duration_ms": round(result.duration_s * 1000),
+    }
+    if len(frame.rows) > frame.policy.max_rows and frame.parent_frame_id is None:
+        found["notes"] = ["frame_oversize"]
+    if result.remaining:
+        found["rows_left"] = len(result.remaining)
+    return found
+
+
+def _known(policy: dict[str, Any]) -> dict[str, Any]:
+    """Keep the numbers that a frame runner reads."""
+    return {key: policy[key] for key in FramePolicy.__struct_fields__ if key in policy}

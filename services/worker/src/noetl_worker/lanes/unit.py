@@ -1,0 +1,221 @@
+"""What one run of a pipeline may name, and where it stands."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from noetl_chassis import identity
+from noetl_chassis.clock import Clock
+from noetl_contracts.commands import Command, StepResult
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import FrameId
+from noetl_playbook import carried, scope
+from noetl_playbook.envelope import Output
+from noetl_playbook.expressions import Compiled, TemplateError, located
+from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.lookup import MISSING
+from noetl_playbook.scope import Clockwork, Parts, Scope
+from noetl_playbook.views import ResultView, Views
+from noetl_worker.domain.failures import failure
+from noetl_worker.domain.frames import Frame
+from noetl_worker.stores import TenantPayloads
+from noetl_worker.tools.call import Site, ToolFailure
+
+T = TypeVar("T")
+
+# Each load makes one more name readable, so a render ends after as many as it names.
+_LOADS_MAX = 1_000
+
+
+class Surrounding:
+    """What all units of one command share: workload, `ctx` at dispatch, earlier results."""
+
+    def __init__(
+        self, command: Command, *, workload: dict[str, Any], iterator: str | None, clock: Clock
+    ) -> None:
+        self.command = command
+        self.ctx = command.slice.ctx
+        self.workload = workload
+        self.iterator = iterator
+        self._loaded: dict[str, Any] = {}
+        self.steps = {name: self._view(name, one) for name, one in command.slice.steps.items()}
+        envelopes = {name: self._envelope(name) for name in self.steps}
+        execution_id = command.execution_id
+        self._fixed: dict[str, Any] = {
+            "workload": workload,
+            "steps": Views(envelopes),
+            "execution_id": execution_id,
+            "catalog_id": command.catalog_id,
+            "job": {"uuid": execution_id, "execution_id": execution_id},
+            "env": {},
+            "iter": {},
+            scope.last_name("parent_execution_id"): command.parent_execution_id,
+            **Clockwork(now=clock.now, new_uuid=_new_uuid).names(),
+        }
+        came_from = command.slice.came_from
+        if came_from in envelopes:
+            self._fixed["output"] = envelopes[came_from]
+
+    def scope(
+        self,
+        fixed: Mapping[str, Any],
+        *,
+        ctx: Mapping[str, Any],
+        variables: Mapping[str, Any] | None = None,
+        tasks: Mapping[str, Any] | None = None,
+        iterators: Mapping[str, Any] | None = None,
+        steps: Mapping[str, Any] | None = None,
+    ) -> Scope:
+        """Build the names of one place; what is handed in may change in place."""
+        names = Scope(
+            self._fixed,
+            Parts(
+                variables=variables or {},
+                tasks=tasks or {},
+                iterators=iterators or {},
+                steps=self.steps if steps is None else steps,
+                ctx=ctx,
+                workload=self.workload,
+            ),
+        )
+        names["ctx"] = ctx
+        names.update(fixed)
+        return names
+
+    def site(
+        self, *, unit: str, row_index: int | None = None, frame_id: FrameId | None = None
+    ) -> Site:
+        """Say where a unit of this command stands."""
+        command = self.command
+        return Site(
+            execution_id=command.execution_id,
+            tenant_id=command.tenant_id,
+            organization_id=command.organization_id,
+            step=command.step,
+            unit=unit,
+            row_index=row_index,
+            frame_id=frame_id,
+        )
+
+    async def loading(self, render: Callable[[], T], payloads: TenantPayloads) -> T:
+        """Render, loading each payload that turns out to be needed."""
+        for _ in range(_LOADS_MAX):
+            try:
+                return render()
+            except PayloadNeeded as needed:
+                reference = needed.stored.reference
+                self._loaded[reference.sha256] = await payloads.load(reference)
+        raise ToolFailure(failure("limit", f"a template names more than {_LOADS_MAX} payloads"))
+
+    def _view(self, name: str, result: StepResult) -> Any:
+        return carried.view(
+            result.result,
+            execution_id=self.command.execution_id,
+            step=name,
+            run="latest",
+            find=carried.found_in(self._loaded),
+            error=result.error,
+        )
+
+    def _envelope(self, name: str) -> Output:
+        view = self.steps[name]
+        kind = view.kind if isinstance(view, ResultView) else "python"
+        result = self.command.slice.steps[name]
+        return Output(MISSING if result.result is None else view, kind=kind, error=result.error)
+
+
+def _new_uuid() -> str:
+    token = identity.token()
+    return f"{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}"
+
+
+def template_failure(
+    error: TemplateError, *, step: str, task: str | None = None, field: str = ""
+) -> ErrorObject:
+    """Say where a template failed."""
+    text = located(error, step=step, task=task, field=field)
+    return failure("template", text, step=step, task=task)
+
+
+async def rendered(
+    compiled: Compiled,
+    names: Scope,
+    field: str,
+    *,
+    surrounding: Surrounding,
+    payloads: TenantPayloads,
+) -> Any:
+    """Render one field outside a pipeline; raises `ToolFailure`."""
+    try:
+        return await surrounding.loading(lambda: compiled.render(names), payloads)
+    except TemplateError as error:
+        step = surrounding.command.step
+        raise ToolFailure(template_failure(error, step=step, field=field)) from error
+
+
+def item_names(
+    surrounding: Surrounding, *, item: Any, index: int, total: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fixed names and the iterator names of one item of a loop."""
+    iterator = surrounding.iterator or "item"
+    fixed = scope.item_names(
+        iterator=iterator,
+        item=item,
+        index=index,
+        total=total,
+        loop_id=surrounding.command.run_id,
+    )
+    return fixed, {iterator: item}
+
+
+def frame_names(
+    surrounding: Surrounding, frame: Frame, *, row_index: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fixed names and the iterator names of a row, or of a whole frame."""
+    iterator = surrounding.iterator or "item"
+    item: Any = frame.rows if row_index is None else frame.rows[row_index]
+    index = frame.base_index + (row_index or 0)
+    scratch = {
+        f"{iterator}_rows": frame.rows,
+        "_worker_slot_id": frame.slot,
+        "_frame_index": frame.frame_index,
+        "_frame_row_index": row_index,
+    }
+    fixed = scope.item_names(
+        iterator=iterator,
+        item=item,
+        index=index,
+        total=None,
+        loop_id=surrounding.command.run_id,
+        key=f"{frame.root_frame_id}:{index}",
+        scratch=scratch,
+    )
+    fixed["frame"] = {
+        "id": frame.frame_id,
+        "index": frame.frame_index,
+        "base_index": frame.base_index,
+        "rows": frame.rows,
+        "row_count": len(frame.rows),
+        "worker_slot_id": frame.slot,
+        "attempt": frame.attempt,
+        "policy": frame.policy_names,
+    }
+    return fixed, {iterator: item, f"{iterator}_rows": frame.rows}
+
+
+def claim_names(
+    surrounding: Surrounding,
+    *,
+    frame_id: FrameId,
+    frame_index: int,
+    slot: int,
+    policy: dict[str, Any],
+) -> Scope:
+    """Build the names of a cursor's claim."""
+    fixed = {
+        "__frame_id": frame_id,
+        "__frame_index": frame_index,
+        "__worker_slot_id": slot,
+        "__frame_policy": policy,
+        "__frame_max_rows": policy.get("max_rows", 1),
+    }
+    return surrounding.scope(fixed, ctx=surrounding.ctx)

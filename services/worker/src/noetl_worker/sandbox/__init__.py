@@ -1,0 +1,1 @@
+"""The child process in which user Python runs: limits, contracts, nothing of the worker."""

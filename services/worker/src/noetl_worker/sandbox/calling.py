@@ -1,0 +1,155 @@
+"""One call of user code: its names, its arguments, its result."""
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_worker.domain.plain import plain
+from noetl_worker.sandbox.source import BODY, Program, compile_source
+
+MODULES = (
+    *("json", "os", "sys", "re", "math", "time", "datetime", "uuid", "random", "hashlib"),
+    *("base64", "logging", "asyncio", "collections", "itertools", "functools"),
+)
+
+
+class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the worker wants run; `named` holds surroundings that the code mentions."""
+
+    code: str
+    inputs: dict[str, Any]
+    execution_id: str
+    cpu_s: int
+    iterator: dict[str, Any] = {}
+    named: dict[str, Any] = {}
+    libs: dict[str, Any] = {}
+    required: list[str] = []
+
+
+class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of it; without `exception` it is the result."""
+
+    result: Any = None
+    exception: str | None = None
+    bases: list[str] = []
+    message: str = ""
+    traceback: str = ""
+    missing: str | None = None
+    log: str = ""
+
+
+class MissingDependency(Exception):  # noqa: N818 - it names what is missing
+    """A module that the code asks for is not installed."""
+
+
+compiled: Callable[[str, tuple[str, ...]], Program] = lru_cache(maxsize=256)(compile_source)
+
+
+def call(ask: Ask) -> Any:
+    """Run user code and return its result as JSON-able values; raises whatever it raises."""
+    program = compiled(ask.code, tuple(ask.inputs))
+    names = _names(ask)
+    return plain(_outcome(program, names, ask))
+
+
+def _outcome(program: Program, names: dict[str, Any], ask: Ask) -> Any:
+    _run_module(program, names)
+    if program.contract == "body":
+        bound = {name: ask.inputs[name] for name in program.parameters}
+        return _finished(names[BODY](**bound))
+    if program.contract == "main":
+        returned = _finished(_call_main(names["main"], ask))
+        if returned is not None:
+            return returned
+    return names.get("result") if program.assigns_result else None
+
+
+def _run_module(program: Program, names: dict[str, Any]) -> None:
+    outcome = eval(program.code, names)  # noqa: S307 - running user code is what this process is for
+    if program.is_awaited:
+        asyncio.run(outcome)
+
+
+def _names(ask: Ask) -> dict[str, Any]:
+    """Make the namespace that serves the code as globals and locals."""
+    names: dict[str, Any] = {"__name__": "__noetl__"}
+    names.update((name, importlib.import_module(name)) for name in MODULES)
+    for alias, wanted in ask.libs.items():
+        names[alias] = _imported(wanted)
+    for module in ask.required:
+        _module(module)
+    names.update(args=ask.inputs, inputs=ask.inputs, input_data=ask.inputs)
+    names["execution_id"] = ask.execution_id
+    if "context" in ask.named:
+        names["context"] = ask.named["context"]
+    names.update(ask.iterator)
+    names.update(ask.inputs)
+    return names
+
+
+def _imported(wanted: Any) -> Any:
+    if isinstance(wanted, dict):
+        return getattr(_module(str(wanted["from"])), str(wanted["import"]))
+    return _module(str(wanted))
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        raise MissingDependency(name) from problem
+
+
+def _call_main(main: Callable[..., Any], ask: Ask) -> Any:
+    """Bind the parameters of `main` by name."""
+    known = {**ask.named, **ask.iterator}
+    known.update(input_data=ask.inputs, args=ask.inputs, execution_id=ask.execution_id)
+    known.update(ask.inputs)
+    positional: list[Any] = []
+    by_name: dict[str, Any] = {}
+    used: set[str] = set()
+    for name, parameter in inspect.signature(main).parameters.items():
+        match parameter.kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                continue
+            case inspect.Parameter.VAR_KEYWORD:
+                by_name |= {key: item for key, item in ask.inputs.items() if key not in used}
+                continue
+        used.add(name)
+        if name not in known:
+            if parameter.default is inspect.Parameter.empty:
+                raise TypeError(f"main() asks for '{name}', which is not an input of the task")
+            continue
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            positional.append(known[name])
+        else:
+            by_name[name] = known[name]
+    return main(*positional, **by_name)
+
+
+def _finished(outcome: Any) -> Any:
+    """Wait for a coroutine and gather what a generator yields."""
+    if inspect.iscoroutine(outcome):
+        return asyncio.run(outcome)
+    if inspect.isgenerator(outcome):
+        return _gathered(list(outcome))
+    if inspect.isasyncgen(outcome):
+
+        async def gather() -> list[Any]:
+            return [item async for item in outcome]
+
+        return _gathered(asyncio.run(gather()))
+    return outcome
+
+
+def _gathered(items: list[Any]) -> dict[str, Any]:
+    rows: list[Any] = []
+    for item in items:
+        rows.extend(item if isinstance(item, list) else [item])
+    columns = list(rows[0]) if rows and isinstance(rows[0], dict) else []
+    return {"columns": columns, "rows": rows, "row_count": len(rows)}

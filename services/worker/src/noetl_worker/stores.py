@@ -1,0 +1,95 @@
+"""Payloads of one tenant: stored before they are reported, remembered while they are read."""
+
+from collections import OrderedDict
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.ports import Payloads
+
+
+class Remembered:
+    """Decoded payloads by digest, bounded by the bytes that they were decoded from."""
+
+    def __init__(self, *, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._value_by_digest: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+
+    def find(self, digest: str) -> Any:
+        """Return a value, or None when it is not here."""
+        found = self._value_by_digest.get(digest)
+        if found is None:
+            return None
+        self._value_by_digest.move_to_end(digest)
+        return found[1]
+
+    def keep(self, digest: str, value: Any, *, size_bytes: int) -> None:
+        """Keep a value, forgetting the least recently used ones when there is no room."""
+        if size_bytes > self._bytes_max or digest in self._value_by_digest:
+            return
+        self._value_by_digest[digest] = (size_bytes, value)
+        self._bytes += size_bytes
+        while self._bytes > self._bytes_max:
+            _, (dropped_bytes, _) = self._value_by_digest.popitem(last=False)
+            self._bytes -= dropped_bytes
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Whose payloads are meant."""
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
+class TenantPayloads:
+    """The payload store as one command sees it."""
+
+    def __init__(
+        self, payloads: Payloads, *, place: Place, remembered: Remembered, clock: Clock
+    ) -> None:
+        self._payloads = payloads
+        self._place = place
+        self._remembered = remembered
+        self._clock = clock
+
+    async def load(self, ref: PayloadRef) -> Any:
+        """Return the decoded JSON of a reference."""
+        found = self._remembered.find(ref.sha256)
+        if found is not None:
+            return found
+        data = await self._payloads.read(ref)
+        value = codec.decode(data)
+        self._remembered.keep(ref.sha256, value, size_bytes=len(data))
+        return value
+
+    async def store(
+        self, data: bytes, *, media_type: str, row_count: int | None = None
+    ) -> PayloadRef:
+        """Store content; it is durable when this returns."""
+        return await self._payloads.put(
+            data,
+            tenant_id=self._place.tenant_id,
+            organization_id=self._place.organization_id,
+            media_type=media_type,
+            row_count=row_count,
+        )
+
+    async def put_named(self, name: str, data: bytes) -> bytes | None:
+        """Write an object unless the name is taken; return the bytes that were there before."""
+        return await self._payloads.put_named(
+            name,
+            data,
+            tenant_id=self._place.tenant_id,
+            organization_id=self._place.organization_id,
+        )
+
+    async def find_named(self, name: str) -> bytes | None:
+        """Return an object by name, or None."""
+        return await self._payloads.find_named(
+            name, tenant_id=self._place.tenant_id, organization_id=self._place.organization_id
+        )

@@ -1,0 +1,41 @@
+"""The tools: one file a kind, one signature."""
+
+from typing import Literal, assert_never, get_args
+
+from msgspec import Struct
+
+from noetl_worker.domain.failures import failure
+from noetl_worker.tools import noop
+from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.http import HttpTool
+from noetl_worker.tools.postgres import PostgresTool
+from noetl_worker.tools.python import PythonTool
+
+Kind = Literal["http", "postgres", "python", "noop"]
+KINDS: frozenset[str] = frozenset(get_args(Kind))
+
+
+class Tools(Struct, frozen=True, kw_only=True):
+    """The opened tools of a worker."""
+
+    http: HttpTool
+    postgres: PostgresTool
+    python: PythonTool
+
+    async def run(self, call: Call) -> Outcome:
+        """Run one attempt with the tool of its kind."""
+        if call.kind not in KINDS:
+            text = f"kind '{call.kind}' is not available: use {', '.join(sorted(KINDS))}"
+            return Outcome(error=failure("unsupported_tool", text))
+        kind: Kind = call.kind  # type: ignore[assignment]  # membership was checked above
+        match kind:
+            case "http":
+                return await self.http.run(call)
+            case "postgres":
+                return await self.postgres.run(call)
+            case "python":
+                return await self.python.run(call)
+            case "noop":
+                return await noop.run(call)
+            case _:
+                assert_never(kind)

@@ -1,0 +1,60 @@
+"""Name resolution for the HTTP tool that admits only addresses which may be reached."""
+
+import asyncio
+import socket
+from ipaddress import ip_address
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from noetl_worker.domain import egress
+from noetl_worker.domain.failures import failure
+from noetl_worker.tools.call import ToolFailure
+
+
+class CheckedResolver(AbstractResolver):
+    """Resolves once and hands out only addresses that passed the check, so none is swapped."""
+
+    def __init__(self, allowances: tuple[egress.Allowance, ...]) -> None:
+        self._allowances = allowances
+        self._resolver = ThreadedResolver(loop=asyncio.get_running_loop())
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the allowed addresses of a host; raises `ToolFailure` when there are none."""
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [
+            entry
+            for entry in found
+            if egress.is_allowed(entry["host"], host=host, port=port, allowances=self._allowances)
+        ]
+        if not allowed:
+            raise denied(host, port)
+        return allowed
+
+    async def close(self) -> None:
+        """Free the resolver."""
+        await self._resolver.close()
+
+
+def check_literal(host: str, port: int, allowances: tuple[egress.Allowance, ...]) -> None:
+    """Refuse a URL whose host is a forbidden address; names are checked when they resolve."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return
+    if not egress.is_allowed(host, host=host, port=port, allowances=allowances):
+        raise denied(host, port)
+
+
+def denied(host: str, port: int) -> ToolFailure:
+    """Say why a request was not sent."""
+    return ToolFailure(
+        failure(
+            "config",
+            f"requests to {host}:{port} are not allowed: the address is not public; "
+            "an operator can allow it with NOETL_WORKER_HTTP_ALLOW",
+            source="http",
+        )
+    )

@@ -1,0 +1,188 @@
+"""The fields of an `http` task, turned into a request."""
+
+import re
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import BasicAuth, ClientTimeout, FormData
+from msgspec import Struct
+from yarl import URL
+
+from noetl_contracts import codec
+from noetl_worker.credentials import Credential
+from noetl_worker.domain.failures import failure
+from noetl_worker.tools.call import Timeout, ToolFailure, as_text
+
+_FORM = "application/x-www-form-urlencoded"
+_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+_DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
+_CONNECT_S = 10.0
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A request that can be sent as often as needed."""
+
+    method: str
+    url: URL
+    headers: dict[str, str]
+    body: bytes | FormData | None
+
+
+def build(fields: dict[str, Any], *, idempotency_key: str) -> Request:
+    """Build a request; raises `ToolFailure` for fields that make none."""
+    fields = _with_data_parts(fields)
+    headers = _headers(fields.get("headers"))
+    body = _body(fields, headers)
+    headers.setdefault("Idempotency-Key", idempotency_key)
+    return Request(
+        method=str(fields.get("method") or "GET").upper(),
+        url=_url(fields.get("url"), fields.get("params")),
+        headers=headers,
+        body=body,
+    )
+
+
+def sign(request: Request, credential: Credential) -> Request:
+    """Add a credential to a request; raises `ToolFailure` for a type that HTTP cannot use."""
+    fields = credential.fields
+    match credential.kind:
+        case "bearer" | "httpBearerAuth":
+            name, value = "Authorization", f"Bearer {fields.get('token', '')}"
+        case "basic":
+            user = str(fields.get("username", fields.get("user", "")))
+            name, value = "Authorization", BasicAuth(user, str(fields.get("password"))).encode()
+        case "api_key":
+            name, value = str(fields.get("header", "X-API-Key")), str(fields.get("value", ""))
+        case _:
+            raise ToolFailure(
+                failure(
+                    "config",
+                    f"credential '{credential.name}' is of type '{credential.kind}', "
+                    "which an http task cannot use: use bearer, basic or api_key",
+                )
+            )
+    return Request(
+        method=request.method,
+        url=request.url,
+        headers={**request.headers, name: value},
+        body=request.body,
+    )
+
+
+def redirected(request: Request, *, status: int, location: str) -> Request:
+    """Return the request that follows a redirect; credentials stay with their host."""
+    url = request.url.join(URL(location))
+    headers = request.headers
+    if url.origin() != request.url.origin():
+        private = {"authorization", "cookie", "x-api-key"}
+        headers = {key: item for key, item in headers.items() if key.lower() not in private}
+    keeps_method = status in {307, 308} or request.method in {"GET", "HEAD"}
+    return Request(
+        method=request.method if keeps_method else "GET",
+        url=url,
+        headers=headers,
+        body=request.body if keeps_method else None,
+    )
+
+
+@lru_cache(maxsize=256)
+def client_timeout(timeout: Timeout) -> ClientTimeout:
+    """Turn a task's timeout into the client's."""
+    return ClientTimeout(
+        total=timeout.total,
+        sock_connect=timeout.connect or min(_CONNECT_S, timeout.total),
+        sock_read=timeout.read,
+    )
+
+
+def _with_data_parts(fields: dict[str, Any]) -> dict[str, Any]:
+    data = fields.get("data")
+    if data is None:
+        return fields
+    if isinstance(data, dict) and data and data.keys() <= _DATA_PARTS:
+        parts = {("params" if key == "query" else key): item for key, item in data.items()}
+        return {**parts, **{key: item for key, item in fields.items() if key != "data"}}
+    return {"body": data, **fields}
+
+
+def _headers(given: Any) -> dict[str, str]:
+    if not given:
+        return {}
+    if not isinstance(given, dict):
+        raise ToolFailure(failure("validation", "field 'headers' must be a mapping"))
+    return {
+        name: value if type(value) is str else as_text(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _url(text: Any, params: Any) -> URL:
+    if not isinstance(text, str) or not text:
+        raise ToolFailure(failure("validation", "field 'url' must be a text"))
+    if params:
+        text = f"{text}{'&' if '?' in text else '?'}{_query(params)}"
+    if _CLEAN_URL.fullmatch(text):
+        return URL(text, encoded=True)
+    try:
+        url = URL(text)
+    except ValueError as problem:
+        raise ToolFailure(failure("validation", f"'{text}' is not a URL: {problem}")) from problem
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ToolFailure(
+            failure("validation", f"'{text}' is not an http or https URL with a host")
+        )
+    return url
+
+
+def _query(params: Any) -> str:
+    if isinstance(params, str):
+        return params
+    if not isinstance(params, dict):
+        raise ToolFailure(failure("validation", "field 'params' must be a mapping"))
+    pairs: list[tuple[str, str]] = []
+    for name, value in params.items():
+        items = value if isinstance(value, list) else (value,)
+        pairs.extend((name, as_text(item)) for item in items if item is not None)
+    return urlencode(pairs)
+
+
+def _body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | FormData | None:
+    """Encode whichever body there is and name its type unless the task did."""
+    form = fields.get("form")
+    if fields.get("files"):
+        return _multipart(fields["files"], form)
+    if form is not None:
+        _name_type(headers, _FORM)
+        return _query(form).encode()
+    body = next((fields[key] for key in ("json", "body", "payload") if key in fields), None)
+    if body is None:
+        return None
+    if isinstance(body, str) and "json" not in fields:
+        _name_type(headers, "text/plain; charset=utf-8")
+        return body.encode()
+    if isinstance(body, dict) and _FORM in _named_type(headers):
+        return _query(body).encode()
+    _name_type(headers, "application/json")
+    return codec.encode(body)
+
+
+def _multipart(files: Any, form: Any) -> FormData:
+    if not isinstance(files, dict):
+        raise ToolFailure(failure("validation", "field 'files' must be a mapping"))
+    parts = FormData()
+    for name, value in (form or {}).items():
+        parts.add_field(name, as_text(value))
+    for name, value in files.items():
+        parts.add_field(name, as_text(value).encode(), filename=name)
+    return parts
+
+
+def _named_type(headers: dict[str, str]) -> str:
+    return next((item for name, item in headers.items() if name.lower() == "content-type"), "")
+
+
+def _name_type(headers: dict[str, str], media_type: str) -> None:
+    if not _named_type(headers):
+        headers["Content-Type"] = media_type

@@ -1,0 +1,215 @@
+"""The `postgres` tool: one transaction per attempt, values bound by type."""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from noetl_contracts.errors import ErrorObject
+from noetl_worker.credentials import Credential, Vault
+from noetl_worker.domain import sql_text
+from noetl_worker.domain.failures import failure, of_sqlstate
+from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.tools.call import Call, Outcome, Site, ToolFailure
+from noetl_worker.tools.postgres_pool import Pool, Rows, Session
+from noetl_worker.tools.postgres_types import UnfitValue
+
+_POOLS_MAX = 64
+
+PoolKey = tuple[str, str, str]
+
+
+class PostgresTool:
+    """Runs SQL with the pool of the task's credential."""
+
+    def __init__(self, *, vault: Vault, connections_max: int, group: asyncio.TaskGroup) -> None:
+        self._vault = vault
+        self._connections_max = connections_max
+        self._group = group
+        self._pool_by_key: dict[PoolKey, Pool] = {}
+
+    async def run(self, call: Call) -> Outcome:
+        """Run every statement of a task."""
+        try:
+            statements = _statements(call)
+            async with asyncio.timeout(call.timeout.total):
+                return await self._run(statements, call)
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the statements did not end within {call.timeout.total:g} s"
+            return Outcome(error=failure("timeout", text, source="postgres"))
+        except (PlaceholderError, UnfitValue) as problem:
+            return Outcome(error=failure("validation", str(problem), source="postgres"))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
+            return _refused(problem, None)
+
+    async def _run(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
+        if call.transaction is not None:
+            return await call.transaction.run(call)
+        pool = await self.pool(call.auth, call.site)
+        session = await pool.acquire()
+        is_sound = False
+        try:
+            outcome = await _attempt(session, statements, call)
+            if "statement_timeout" in call.fields or any(
+                statement.leaves_session_state for statement in statements
+            ):
+                await session.reset()
+            is_sound = True
+        finally:
+            pool.release(session, is_sound=is_sound)
+        return outcome
+
+    async def pool(self, auth: Any, site: Site) -> Pool:
+        """Return the pool of a credential; a newer version of it gets a new pool."""
+        credential = await self._vault.resolve(auth, site)
+        _check_kind(credential)
+        name = credential.name if credential.version else repr(sorted(credential.fields.items()))
+        key = (site.tenant_id, site.organization_id, name)
+        pool = self._pool_by_key.get(key)
+        if pool is not None and pool.version == credential.version:
+            return pool
+        if pool is not None:
+            self._group.create_task(pool.close())
+        while len(self._pool_by_key) >= _POOLS_MAX:
+            oldest = next(iter(self._pool_by_key))
+            self._group.create_task(self._pool_by_key.pop(oldest).close())
+        fresh = Pool(credential, connections_max=self._connections_max, group=self._group)
+        self._pool_by_key[key] = fresh
+        return fresh
+
+    async def close(self) -> None:
+        """Close every idle connection."""
+        for pool in self._pool_by_key.values():
+            await pool.close()
+
+
+async def _attempt(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
+    """Run the statements in one transaction, or one by one where there can be none."""
+    timeout = call.fields.get("statement_timeout")
+    if timeout is not None:
+        await session.connection.execute(f"set statement_timeout = {int(float(timeout) * 1000)}")
+    alone = (
+        len(statements) == 1
+        or call.fields.get("autocommit") is True
+        or any(one.is_transaction_control or one.is_outside_transactions for one in statements)
+    )
+    if alone:
+        return await _within(session, statements, call)
+    return await _in_transaction(session, statements, call)
+
+
+async def _in_transaction(
+    session: Session, statements: tuple[Statement, ...], call: Call
+) -> Outcome:
+    transaction = session.connection.transaction()
+    await transaction.start()
+    outcome = await _within(session, statements, call)
+    if outcome.error is not None:
+        await transaction.rollback()
+    else:
+        await transaction.commit()
+    return outcome
+
+
+async def _within(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
+    params = call.fields.get("params")
+    results: list[Rows] = []
+    for index, statement in enumerate(statements):
+        try:
+            values = sql_text.arguments(statement, params)
+            results.append(await session.run(statement.text, values))
+        except asyncpg.PostgresError as problem:
+            return _refused(problem, index)
+    return Outcome(data=_raw(results))
+
+
+def _statements(call: Call) -> tuple[Statement, ...]:
+    query = call.fields.get("query")
+    encoded = call.fields.get("query_b64")
+    if query is None and encoded is not None:
+        query = b64decode(str(encoded)).decode()
+    texts = query if isinstance(query, list) else [query]
+    style = sql_text.style_of(call.fields.get("params"))
+    if any(not isinstance(text, str) for text in texts):
+        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
+    found = tuple(one for text in texts for one in sql_text.statements(text, style))
+    if not found:
+        raise ToolFailure(failure("validation", "field 'query' holds no statement"))
+    return found
+
+
+def _check_kind(credential: Credential) -> None:
+    if credential.kind != "postgres":
+        raise ToolFailure(
+            failure(
+                "config",
+                f"credential '{credential.name}' is of type '{credential.kind}', "
+                "which a postgres task cannot use: use type postgres",
+            )
+        )
+
+
+def _raw(results: list[Rows]) -> dict[str, Any]:
+    commands = [_command(result) for result in results]
+    shown = next((one for one in reversed(commands) if one["columns"]), None)
+    last = commands[-1]
+    raw: dict[str, Any] = {
+        "rows": [] if shown is None else shown["rows"],
+        "row_count": last["row_count"] if shown is None else shown["row_count"],
+        "columns": [] if shown is None else shown["columns"],
+        "statement_count": len(commands),
+        "status": last["status"],
+        "message": last["message"],
+    }
+    if len(commands) > 1:
+        raw["commands"] = commands
+    return raw
+
+
+def _command(result: Rows) -> dict[str, Any]:
+    count = result.message.rpartition(" ")[2]
+    affected = int(count) if count.isdigit() else 0
+    return {
+        "rows": result.rows,
+        "row_count": len(result.rows) if result.columns else affected,
+        "columns": list(result.columns),
+        "status": "ok",
+        "message": result.message,
+    }
+
+
+def _refused(problem: Exception, statement: int | None) -> Outcome:
+    """Report what the database or the connection to it refused."""
+    sqlstate = getattr(problem, "sqlstate", None)
+    if sqlstate is None:
+        return Outcome(error=_broken(problem))
+    details = {
+        "statement": statement,
+        "constraint": getattr(problem, "constraint_name", None),
+        "table": getattr(problem, "table_name", None),
+    }
+    known = {name: item for name, item in details.items() if item is not None}
+    return Outcome(error=of_sqlstate(sqlstate, str(problem), details=known))
+
+
+def _broken(problem: Exception) -> ErrorObject:
+    if isinstance(problem, asyncpg.DataError):
+        return failure("validation", str(problem), source="postgres")
+    text = f"the connection to the database failed: {problem or type(problem).__name__}"
+    return failure("db_connection", text, code="PG_08006", source="postgres")
+
+
+@asynccontextmanager
+async def open_postgres(*, vault: Vault, connections_max: int) -> AsyncIterator[PostgresTool]:
+    """Hold the pools while the block runs."""
+    async with asyncio.TaskGroup() as group:
+        tool = PostgresTool(vault=vault, connections_max=connections_max, group=group)
+        try:
+            yield tool
+        finally:
+            await tool.close()

@@ -1,0 +1,176 @@
+"""Connections to target databases, one bounded pool per credential.
+
+The client's own pool is not used: it resets a connection with a round trip at every release, and
+it forbids keeping prepared statements, which this tool needs to bind values by type.
+"""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+from asyncpg.prepared_stmt import PreparedStatement
+from msgspec import Struct
+
+from noetl_worker.credentials import Credential
+from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
+
+_PLANS_MAX = 64
+_CONNECT_S = 10.0
+_CLOSE_S = 5.0
+_STALE = (
+    asyncpg.exceptions.InvalidCachedStatementError,
+    asyncpg.exceptions.OutdatedSchemaCacheError,
+    asyncpg.exceptions.FeatureNotSupportedError,
+)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A prepared statement and how its values are bound and read."""
+
+    prepared: PreparedStatement[Any]
+    binders: tuple[Convert, ...]
+    parameter_types: tuple[str, ...]
+    columns: tuple[str, ...]
+    readers: tuple[tuple[str, Convert], ...]
+
+
+class Rows(Struct, frozen=True, kw_only=True):
+    """What one statement gave."""
+
+    rows: list[dict[str, Any]]
+    columns: tuple[str, ...]
+    message: str
+
+
+class Session:
+    """One connection and the statements prepared on it."""
+
+    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
+        self.connection = connection
+        self._plan_by_text: dict[str, Plan] = {}
+
+    async def run(self, text: str, values: list[Any]) -> Rows:
+        """Execute one statement: one round trip once it is prepared."""
+        plan = self._plan_by_text.get(text)
+        if plan is None:
+            return await self._run_planned(await self._prepare(text), values)
+        try:
+            return await self._run_planned(plan, values)
+        except _STALE:
+            self._plan_by_text.pop(text, None)
+            if self.connection.is_in_transaction():
+                raise
+            return await self._run_planned(await self._prepare(text), values)
+
+    async def _run_planned(self, plan: Plan, values: list[Any]) -> Rows:
+        bound = bind(values, plan.binders, plan.parameter_types)
+        records = await plan.prepared.fetch(*bound)
+        rows = [dict(record.items()) for record in records]
+        for name, read in plan.readers:
+            for row in rows:
+                if row[name] is not None:
+                    row[name] = read(row[name])
+        return Rows(rows=rows, columns=plan.columns, message=plan.prepared.get_statusmsg() or "")
+
+    async def _prepare(self, text: str) -> Plan:
+        prepared = await self.connection.prepare(text)
+        types = tuple(parameter.name for parameter in prepared.get_parameters())
+        attributes = prepared.get_attributes()
+        readers = ((column.name, reader(column.type.name)) for column in attributes)
+        plan = Plan(
+            prepared=prepared,
+            binders=tuple(binder(name) for name in types),
+            parameter_types=types,
+            columns=tuple(column.name for column in attributes),
+            readers=tuple((name, read) for name, read in readers if read is not None),
+        )
+        while len(self._plan_by_text) >= _PLANS_MAX:
+            self._plan_by_text.pop(next(iter(self._plan_by_text)))
+        self._plan_by_text[text] = plan
+        return plan
+
+    async def reset(self) -> None:
+        """Forget what statements may have left on the session."""
+        if self.connection.is_in_transaction():
+            await self.connection.execute("rollback")
+        self._plan_by_text.clear()
+        await self.connection.execute("discard all")
+
+
+class Pool:
+    """At most `connections_max` connections of one credential; the latest used goes out first."""
+
+    def __init__(
+        self, credential: Credential, *, connections_max: int, group: asyncio.TaskGroup
+    ) -> None:
+        self.version = credential.version
+        self._credential = credential
+        self._group = group
+        self._free = asyncio.Semaphore(connections_max)
+        self._idle: list[Session] = []
+        self._is_closed = False
+
+    async def acquire(self) -> Session:
+        """Take an idle connection or open one; raises what the client raises."""
+        await self._free.acquire()
+        while self._idle:
+            session = self._idle.pop()
+            if not session.connection.is_closed():
+                return session
+        try:
+            return Session(await _connect(self._credential))
+        except BaseException:
+            self._free.release()
+            raise
+
+    def release(self, session: Session, *, is_sound: bool) -> None:
+        """Take a connection back; one that was interrupted is closed in the background."""
+        self._free.release()
+        if session.connection.is_closed():
+            return
+        if is_sound and not self._is_closed:
+            self._idle.append(session)
+        else:
+            self._group.create_task(_discard(session))
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use closes when it comes back."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for session in idle:
+            await _discard(session)
+
+
+async def _discard(session: Session) -> None:
+    """Close a connection; a cancelled statement is cancelled on the server first."""
+    try:
+        await session.connection.close(timeout=_CLOSE_S)
+    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        session.connection.terminate()
+
+
+async def _connect(credential: Credential) -> "asyncpg.Connection[Any]":
+    fields = credential.fields
+    settings = {"application_name": "noetl-worker"}
+    if fields.get("dsn"):
+        return await asyncpg.connect(
+            str(fields["dsn"]),
+            timeout=_CONNECT_S,
+            statement_cache_size=0,
+            server_settings=settings,
+        )
+    return await asyncpg.connect(
+        host=_field(fields, "host"),
+        port=int(_field(fields, "port") or 5432),
+        user=_field(fields, "user") or _field(fields, "username"),
+        password=_field(fields, "password"),
+        database=_field(fields, "database") or _field(fields, "name"),
+        ssl=fields.get("sslmode"),
+        timeout=_CONNECT_S,
+        statement_cache_size=0,
+        server_settings=settings,
+    )
+
+
+def _field(fields: dict[str, Any], name: str) -> Any:
+    return fields.get(name, fields.get(f"db_{name}"))

@@ -1,0 +1,364 @@
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.support.storage import (
+    NOON,
+    ORGANIZATION,
+    TENANT,
+    Stores,
+    a_fence,
+    a_run,
+    a_stream,
+    an_append,
+    an_execution,
+    eventually,
+)
+
+from noetl_contracts import ids
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_replay import rows as replay_rows
+from noetl_storage.surfaces import KEY_BY_SURFACE
+
+Row = dict[str, Any]
+NESTED = {"z": [1, 1.0, 1e20, -0.0, None, {"é": "\n"}], "a": {}, "big": 2**60}
+
+
+def owned(execution: str) -> Row:
+    return {"execution_id": execution, "tenant_id": TENANT, "organization_id": ORGANIZATION}
+
+
+def execution_row(execution: str, **fields: Any) -> Row:
+    return {
+        **owned(execution),
+        "parent_execution_id": None,
+        "path": "demo/pft",
+        "catalog_id": "77",
+        "catalog_version": 2,
+        "status": "RUNNING",
+        "current_step": "fetch",
+        "completed_steps": ["start", "b"],
+        "workload": NESTED,
+        "variables": {},
+        "error": None,
+        "result": None,
+        "frames": 3,
+        "rows": 9_000_000_000,
+        "warnings": 0,
+        "last_event_id": "42",
+        "last_event_type": "step.enter",
+        "version": 7,
+        "envelope_checksum": "c",
+        "started_at": NOON,
+        "updated_at": NOON + timedelta(microseconds=123457),
+        "ended_at": None,
+        **fields,
+    }
+
+
+def command_row(execution: str, command: str = "501", **fields: Any) -> Row:
+    return {
+        **owned(execution),
+        "command_id": command,
+        "run_id": "9",
+        "step_name": "fetch",
+        "unit": "slot-0-1",
+        "pool": "default",
+        "lane": "io",
+        "stage_id": None,
+        "status": "RUNNING",
+        "attempts": 1,
+        "worker_id": "worker-1",
+        "worker_locator": None,
+        "locality": {"zone": "a"},
+        "rejected": 0,
+        "issued_event_id": "1",
+        "started_event_id": None,
+        "terminal_event_id": None,
+        "issued_at": NOON,
+        "heard_at": NOON,
+        "completed_at": None,
+        **fields,
+    }
+
+
+def frame_row(execution: str, frame: str = "301", **fields: Any) -> Row:
+    return {
+        **owned(execution),
+        "frame_id": frame,
+        "stage_id": "201",
+        "parent_frame_id": None,
+        "command_id": "501",
+        "claimed_event_id": "5",
+        "terminal_event_id": None,
+        "cursor": {"slot": 0, "frame_index": 1, "rows_ref": {"uri": "noetl://x"}, "metrics": {}},
+        "row_count": 50,
+        "rows_failed": 0,
+        "status": "CLAIMED",
+        "owner_worker": "worker-1",
+        "output_ref": None,
+        "attempts": 1,
+        "created_at": NOON,
+        "completed_at": None,
+        **fields,
+    }
+
+
+def stage_row(execution: str) -> Row:
+    return {
+        **owned(execution),
+        "stage_id": "201",
+        "run_id": "9",
+        "step_name": "fetch",
+        "kind": "loop",
+        "status": "OPEN",
+        "slots": 4,
+        "frame_policy": {"max_rows": 50},
+        "frames": 1,
+        "frames_failed": 0,
+        "rows": 50,
+        "rows_failed": 0,
+        "opened_event_id": "3",
+        "closed_event_id": None,
+        "started_at": NOON,
+        "ended_at": None,
+    }
+
+
+def loop_row(execution: str) -> Row:
+    return {
+        **owned(execution),
+        "run_id": "9",
+        "step_name": "fetch",
+        "mode": "cursor",
+        "status": "RUNNING",
+        "stage_id": "201",
+        "total": 50,
+        "done": 10,
+        "failed": 0,
+        "in_flight": 4,
+        "is_finished": False,
+        "last_event_id": "8",
+        "started_at": NOON,
+    }
+
+
+def object_row(execution: str) -> Row:
+    return {
+        **owned(execution),
+        "object_id": "invoice/1",
+        "object_type": "invoice",
+        "status": "open",
+        "version": 1,
+        "attributes": NESTED,
+        "payload_refs": [],
+        "first_event_id": "1",
+        "last_event_id": "2",
+        "is_deleted": False,
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+
+
+def every_surface(execution: str) -> dict[str, list[Row]]:
+    return {
+        "execution": [execution_row(execution)],
+        "stage": [stage_row(execution)],
+        "frame": [frame_row(execution, "999"), frame_row(execution, "1000")],
+        "command": [command_row(execution)],
+        "loop": [loop_row(execution)],
+        "business_object": [object_row(execution)],
+    }
+
+
+async def project(
+    stores: Stores, execution: str, /, *, old: int = 0, new: int = 1, **rows: list[Row]
+) -> list[str]:
+    return await stores.projections.apply(shard=0, rows=rows, positions={execution: (old, new)})
+
+
+async def test_rows_read_back_equal_and_in_key_order(stores: Stores) -> None:
+    execution = an_execution()
+    rows = every_surface(execution)
+
+    assert await project(stores, execution, **rows) == []
+
+    for surface in KEY_BY_SURFACE:
+        assert await stores.projections.list_rows(surface, execution) == rows[surface], surface
+    (found,) = await stores.projections.list_rows("execution", execution)
+    assert str(found["workload"]) == str(NESTED)
+    assert found["updated_at"].tzinfo == UTC
+
+
+async def test_the_rows_of_a_replay_are_the_rows_of_storage() -> None:
+    assert replay_rows.KEY_BY_SURFACE == KEY_BY_SURFACE
+
+
+async def test_later_rows_replace_earlier_ones(stores: Stores) -> None:
+    execution = an_execution()
+    await project(stores, execution, **every_surface(execution))
+    done = frame_row(execution, "999", status="COMPLETED", completed_at=NOON, output_ref={"a": 1})
+    stale = frame_row(execution, "999", status="RUNNING")
+
+    await project(stores, execution, old=1, new=5, frame=[stale, done])
+
+    found = await stores.projections.list_rows("frame", execution)
+    assert found == [done, frame_row(execution, "1000")]
+    assert await stores.projections.list_positions([execution, an_execution()]) == {execution: 5}
+
+
+async def test_an_execution_that_moved_elsewhere_is_left_out(stores: Stores) -> None:
+    known, other = an_execution(), an_execution()
+    await project(stores, known, new=3, execution=[execution_row(known, version=3)])
+
+    left_out = await stores.projections.apply(
+        shard=1,
+        rows={"execution": [execution_row(known, version=9), execution_row(other)]},
+        positions={known: (2, 9), other: (0, 1)},
+    )
+
+    assert left_out == [known]
+    assert await stores.projections.list_positions([known, other]) == {known: 3, other: 1}
+    (row,) = await stores.projections.list_rows("execution", known)
+    assert row["version"] == 3
+    assert await stores.projections.list_rows("execution", other) != []
+    assert await project(stores, known, old=0, new=9) == [known]
+
+
+async def test_of_two_projectors_one_moves_an_execution(stores: Stores) -> None:
+    execution = an_execution()
+    for old in (0, 4):
+        outcomes = await asyncio.gather(
+            *(
+                project(
+                    stores,
+                    execution,
+                    old=old,
+                    new=old + 4,
+                    execution=[execution_row(execution, version=old + n)],
+                )
+                for n in range(6)
+            )
+        )
+        assert sum(outcome == [] for outcome in outcomes) == 1
+
+
+async def test_an_unknown_surface_is_refused(stores: Stores) -> None:
+    with pytest.raises(KeyError, match="nothing"):
+        await stores.projections.list_rows("nothing", an_execution())
+    with pytest.raises(KeyError, match="nothing"):
+        await project(stores, an_execution(), nothing=[])
+
+
+async def test_a_cleared_execution_can_be_projected_again(stores: Stores) -> None:
+    execution, other = an_execution(), an_execution()
+    for one in (execution, other):
+        await project(stores, one, new=7, **every_surface(one))
+    await stores.projections.clear(execution)
+
+    for surface in KEY_BY_SURFACE:
+        assert await stores.projections.list_rows(surface, execution) == []
+        assert await stores.projections.list_rows(surface, other) != []
+    assert await stores.projections.list_positions([execution]) == {}
+    assert await project(stores, execution, **every_surface(execution)) == []
+
+
+async def test_text_that_a_database_cannot_keep_does_not_stop_the_projection(
+    stores: Stores,
+) -> None:
+    execution = an_execution()
+    row = execution_row(execution, error={"kind": "x", "message": "nul \x00"})
+    assert await project(stores, execution, execution=[row]) == []
+    assert len(await stores.projections.list_rows("execution", execution)) == 1
+
+
+async def test_executions_behind_the_ledger_are_found(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    behind, current = an_execution(), an_execution()
+    for execution in (behind, current):
+        await stores.ledger.append(an_append(fence, a_stream(execution, [a_run(), a_run()])))
+        await project(stores, execution, execution=[execution_row(execution)])
+    await project(stores, current, old=1, new=2)
+
+    async def found(*, shard: int, shard_count: int = 16) -> list[ExecutionId]:
+        return await stores.projections.list_behind(
+            shard=shard, shard_count=shard_count, older_than_s=0.0, executions_max=10
+        )
+
+    home = ids.shard_of(behind, 16)
+    assert await eventually(lambda: found(shard=home), what="some time passes") == [behind]
+    assert await found(shard=(home + 1) % 16) == []
+    assert await found(shard=0, shard_count=1) == [behind]
+    assert (
+        await stores.projections.list_behind(
+            shard=home, shard_count=16, older_than_s=60.0, executions_max=10
+        )
+        == []
+    )
+
+
+async def test_executions_are_listed_newest_first(stores: Stores) -> None:
+    executions = sorted((an_execution() for _ in range(5)), key=int, reverse=True)
+    for n, execution in enumerate(executions):
+        row = execution_row(execution, path=f"p{n % 2}", status="RUNNING" if n else "COMPLETED")
+        await project(stores, execution, execution=[row])
+
+    async def listed(**fields: Any) -> list[str]:
+        values: dict[str, Any] = {
+            "tenant_id": TENANT,
+            "organization_id": ORGANIZATION,
+            "status": None,
+            "path": None,
+            "before": None,
+            "executions_max": 10,
+            **fields,
+        }
+        return [row["execution_id"] for row in await stores.projections.list_executions(**values)]
+
+    assert await listed() == executions
+    assert await listed(executions_max=2) == executions[:2]
+    assert await listed(before=executions[1]) == executions[2:]
+    assert await listed(status="COMPLETED") == executions[:1]
+    assert await listed(path="p1") == executions[1::2]
+    assert await listed(tenant_id=TenantId("other")) == []
+    assert await listed(organization_id=OrganizationId("east")) == []
+
+
+async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None:
+    live, ended = an_execution(), an_execution()
+    now = datetime.now(UTC)
+    rows = {
+        "execution": [execution_row(live), execution_row(ended, ended_at=NOON)],
+        "command": [
+            command_row(live, "1", status="ISSUED", attempts=3),
+            command_row(live, "2", heard_at=NOON - timedelta(days=1)),
+            command_row(live, "3", heard_at=now),
+            command_row(live, "4", status="COMPLETED"),
+            command_row(ended, "5"),
+        ],
+    }
+    await stores.projections.apply(shard=0, rows=rows, positions={live: (0, 1), ended: (0, 1)})
+
+    found = await stores.projections.list_overdue(grace_s=60.0, commands_max=10)
+
+    assert [(one.command_id, one.attempt, one.status) for one in found] == [
+        ("2", 1, "RUNNING"),
+        ("1", 3, "ISSUED"),
+    ]
+    assert (found[0].execution_id, found[0].pool, found[0].lane) == (live, "default", "io")
+    assert len(await stores.projections.list_overdue(grace_s=60.0, commands_max=1)) == 1
+
+
+async def test_executions_without_events_are_stalled(stores: Stores) -> None:
+    stalled, fresh, ended = (an_execution() for _ in range(3))
+    for row in (
+        execution_row(stalled),
+        execution_row(fresh, updated_at=datetime.now(UTC)),
+        execution_row(ended, status="FAILED"),
+    ):
+        await project(stores, row["execution_id"], execution=[row])
+
+    found = await stores.projections.list_stalled(older_than_s=60.0, executions_max=10)
+
+    assert found == [execution_row(stalled)]

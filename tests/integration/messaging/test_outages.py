@@ -1,0 +1,204 @@
+"""JetStream goes away, comes back, and comes back empty."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.polling import eventually
+from tests.support.servers import NatsServer, nats_server
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import subjects
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging import topology
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.jetstream.hints import NatsHints
+from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.ports import Message
+
+WAITS = Waits(connect_s=10.0, request_s=2.0)
+ACME, OPS = TenantId("acme"), OrganizationId("ops")
+DECLARED = topology.declare(shard_count=2, lease_s=2.0)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    with nats_server(tmp_path) as live:
+        yield live
+
+
+@pytest.fixture
+async def connection(server: NatsServer) -> AsyncIterator[Connection]:
+    async with open_connection(server.url, name="test", waits=WAITS) as opened:
+        yield opened
+
+
+def streams(connection: Connection) -> JetStreamStreams:
+    return JetStreamStreams(connection, DECLARED, now=SystemClock().now)
+
+
+def a_fact(number: int) -> Message:
+    return Message(
+        subject=subjects.ingest(0, ACME, OPS), message_id=f"f/{number}", data=b"%d" % number
+    )
+
+
+def planner(connection: Connection) -> JetStreamConsumer:
+    return JetStreamConsumer(connection, stream=topology.INGEST, name=topology.planner_consumer(0))
+
+
+async def reconnected(connection: Connection) -> None:
+    async def probe() -> bool:
+        return connection.check() is None
+
+    await eventually(probe)
+
+
+async def fetched(consumer: JetStreamConsumer) -> list[bytes]:
+    try:
+        return [each.data for each in await consumer.fetch(messages_max=10, wait_s=0.2)]
+    except MessagingUnavailable:
+        return []
+
+
+async def test_no_server_at_start_is_one_clear_sentence() -> None:
+    waits = Waits(connect_s=0.5)
+    with pytest.raises(MessagingUnavailable, match=r"127\.0\.0\.1:1 cannot be used.*NATS_URL"):
+        async with open_connection("nats://u:secret@127.0.0.1:1", name="test", waits=waits):
+            pass
+
+
+async def test_a_wrong_password_is_refused_without_showing_it(server: NatsServer) -> None:
+    with pytest.raises(MessagingUnavailable, match=r"(?i)authorization") as refused:
+        async with open_connection(
+            f"nats://admin:wrong-one@127.0.0.1:{server.port}", name="test", waits=WAITS
+        ):
+            pass
+    assert "wrong-one" not in str(refused.value)
+
+
+async def test_a_stopped_server_is_unavailable_and_messages_survive_it(
+    server: NatsServer, connection: Connection
+) -> None:
+    await streams(connection).ensure()
+    publisher, consumer = JetStreamPublisher(connection), planner(connection)
+    await publisher.publish(a_fact(1))
+    waiting = asyncio.ensure_future(consumer.fetch(messages_max=1, wait_s=0.1))
+    assert [each.data for each in await waiting] == [b"1"]
+
+    await asyncio.to_thread(server.kill)
+    await eventually(lambda: _is_refused(publisher))
+    assert await publisher.publish_all([a_fact(2)]) == [False]
+    with pytest.raises(MessagingUnavailable):
+        await consumer.fetch(messages_max=1, wait_s=0.1)
+    await NatsHints(connection).poke(subjects.poke("test"))
+
+    await asyncio.to_thread(server.start)
+    await reconnected(connection)
+    await publisher.publish(a_fact(2))
+    assert await eventually(lambda: fetched(consumer)) == [b"2"]
+
+
+async def test_a_fetch_that_waits_ends_when_the_server_dies(
+    server: NatsServer, connection: Connection
+) -> None:
+    await streams(connection).ensure()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(_unavailable(planner(connection)))
+        await asyncio.to_thread(server.kill)
+    assert waiting.result()
+
+
+async def test_a_wiped_server_is_filled_again_and_everyone_goes_on(
+    server: NatsServer, connection: Connection
+) -> None:
+    await streams(connection).ensure()
+    publisher, consumer = JetStreamPublisher(connection), planner(connection)
+    await publisher.publish(a_fact(1))
+    (held,) = await consumer.fetch(messages_max=1, wait_s=1)
+
+    await asyncio.to_thread(server.wipe)
+    await reconnected(connection)
+    with pytest.raises(MessagingUnavailable):
+        await publisher.publish(a_fact(2))
+    with pytest.raises(MessagingUnavailable):
+        await consumer.fetch(messages_max=1, wait_s=0.5)
+    assert await held.extend() is False
+
+    made = await streams(connection).ensure()
+    assert topology.INGEST in made
+    await publisher.publish(a_fact(2))
+    # The old delivery's settlement must not hit the first message of the new stream.
+    await held.ack()
+    (fresh,) = await consumer.fetch(messages_max=1, wait_s=1)
+    assert fresh.data == b"2"
+    assert fresh.stream_sequence > held.stream_sequence
+
+
+async def test_two_appliers_at_once_agree(server: NatsServer, connection: Connection) -> None:
+    async with open_connection(server.url, name="other", waits=WAITS) as other:
+        await asyncio.gather(streams(connection).ensure(), streams(other).ensure())
+        assert await streams(other).verify() == []
+
+
+async def test_a_changed_declaration_is_applied_in_place(connection: Connection) -> None:
+    await streams(connection).ensure()
+    publisher = JetStreamPublisher(connection)
+    await publisher.publish(a_fact(1))
+    longer = JetStreamStreams(
+        connection, topology.declare(shard_count=2, lease_s=7.0), now=SystemClock().now
+    )
+    problems = await longer.verify()
+    assert any("ack_wait is 2.0, declared is 7.0" in problem for problem in problems)
+    changed = await longer.ensure()
+    assert changed == [
+        "NOETL_COMMANDS/worker-default-io",
+        "NOETL_COMMANDS/worker-default-spark",
+    ]
+    assert await longer.verify() == []
+    assert await fetched(planner(connection)) == [b"1"]
+
+
+async def test_each_service_may_do_its_part_and_no_other(server: NatsServer) -> None:
+    short = Waits(connect_s=5.0, request_s=0.5)
+    async with open_connection(server.url_for("reaper"), name="reaper", waits=WAITS) as reaper:
+        await streams(reaper).ensure()
+        assert await JetStreamDeadLetters(reaper).collect(letters_max=1) == []
+    async with open_connection(server.url_for("outbox"), name="outbox", waits=short) as outbox:
+        await JetStreamPublisher(outbox).publish(a_fact(1))
+        with pytest.raises(MessagingUnavailable):
+            await planner(outbox).fetch(messages_max=1, wait_s=0.1)
+    async with open_connection(server.url_for("worker"), name="worker", waits=short) as worker:
+        command = Message(
+            subject=subjects.command("default", "io", ACME, OPS), message_id="c", data=b""
+        )
+        with pytest.raises(MessagingUnavailable):
+            await JetStreamPublisher(worker).publish(command)
+        await JetStreamPublisher(worker).publish(a_fact(2))
+    async with open_connection(server.url_for("planner"), name="planner", waits=short) as owner:
+        (first, *_) = await planner(owner).fetch(messages_max=2, wait_s=1)
+        await first.ack()
+        await JetStreamDeadLetters(owner).bury(
+            first, stream=topology.INGEST, consumer="planner-0", reason="test"
+        )
+
+
+async def _is_refused(publisher: JetStreamPublisher) -> bool:
+    try:
+        await publisher.publish(a_fact(99))
+    except MessagingUnavailable:
+        return True
+    return False
+
+
+async def _unavailable(consumer: JetStreamConsumer) -> bool:
+    try:
+        await consumer.fetch(messages_max=1, wait_s=30)
+    except MessagingUnavailable:
+        return True
+    return False

@@ -1,0 +1,140 @@
+"""The projector between PostgreSQL and JetStream, in this process and as its own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.builders import History, Slots, a_cursor_loop, a_single_step
+from tests.support.bus import jetstream_bus
+from tests.support.polling import eventually
+from tests.support.projecting import Desk, run_dry
+from tests.support.servers import NatsServer
+from tests.support.storage import migrated, postgres_stores
+
+from noetl_chassis.clock import SystemClock
+from noetl_cli.stack import ports
+from noetl_messaging import topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import open_connection
+
+STOP_S = 15.0
+
+
+@pytest.fixture
+async def desk(database: str, nats: NatsServer) -> AsyncIterator[Desk]:
+    async with jetstream_bus(nats) as bus, migrated(database) as pool:
+        await bus.streams.ensure()
+        yield Desk(postgres_stores(pool), bus)
+
+
+def a_long_history(frames: int = 60) -> History:
+    history = History()
+    history.start(entry="drain")
+    slots = Slots(history, "drain", slots=3)
+    for index in range(frames):
+        slots.take(index % 3, index // 3, rows=5, losses=index % 7 == 0, bad=index % 11 == 0)
+    slots.close()
+    history.finish(last="drain")
+    return history
+
+
+async def test_what_postgres_stores_equals_a_replay(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    await desk.send(history.batches(size=4))
+    await run_dry(desk.projector())
+    assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_two_projectors_at_once_project_every_version_once(desk: Desk) -> None:
+    history = a_long_history()
+    await desk.append(history)
+    batches = history.batches(size=3)
+    await desk.send([*batches[::2], *batches[1::2], *batches[::3]])
+    await asyncio.gather(*(run_dry(desk.projector(batch_messages_max=7)) for _ in range(2)))
+
+    async def is_done() -> bool:
+        await asyncio.gather(*(run_dry(desk.projector()) for _ in range(2)))
+        return await desk.find_position(history) == len(history.envelopes)
+
+    await eventually(is_done)
+    assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_a_wiped_jetstream_loses_nothing(desk: Desk, nats: NatsServer) -> None:
+    history = a_long_history(frames=20)
+    await desk.append(history)
+    await desk.send(history.batches(size=5)[:4])
+    projector = desk.projector()
+    await run_dry(projector)
+    await asyncio.to_thread(nats.wipe)
+
+    async def catches_up() -> bool:
+        await projector.catch_up()
+        return await desk.find_position(history) == len(history.envelopes)
+
+    await eventually(catches_up)
+    assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_the_process_projects_and_ends_on_sigterm(
+    database: str, nats: NatsServer, desk: Desk
+) -> None:
+    chosen = ports.choose(["health"], before={})
+    async with open_connection(nats.url, name="apply") as connection:
+        await JetStreamStreams(connection, topology.declare(), now=SystemClock().now).ensure()
+    process = start(
+        {
+            "NATS_URL": nats.url_for("projector"),
+            "POSTGRES_DSN": database,
+            "HEALTH_PORT": str(chosen["health"]),
+            "CATCH_UP_AFTER_S": "0.1",
+            "CATCH_UP_INTERVAL_S": "0.1",
+        }
+    )
+    try:
+        history = a_single_step()
+        await desk.append(history)
+
+        async def is_projected() -> bool:
+            assert process.poll() is None, "the projector ended by itself"
+            return await desk.find_position(history) == len(history.envelopes)
+
+        await eventually(is_projected, timeout_s=30.0)
+        assert await desk.list_differences(history.envelopes) == []
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, STOP_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "NOETL_PROJECTOR_NATS_URL must be set"),
+        (
+            {"NATS_URL": "nats://x", "POSTGRES_DSN": "postgresql://x", "SHARD_INDEX": "3"},
+            "numbered from 0 to 0",
+        ),
+    ],
+)
+def test_wrong_settings_end_in_one_line(fields: dict[str, str], sentence: str) -> None:
+    process = start(fields, stderr=subprocess.PIPE)
+    _, said = process.communicate(timeout=STOP_S)
+    assert process.returncode == 2
+    assert sentence in said.decode()
+    assert "Traceback" not in said.decode()
+
+
+def start(fields: dict[str, str], *, stderr: int | None = None) -> subprocess.Popen[bytes]:
+    environ = {f"NOETL_PROJECTOR_{name}": value for name, value in fields.items()}
+    return subprocess.Popen(
+        [sys.executable, "-m", "noetl_projector"],
+        env={"PATH": os.environ.get("PATH", ""), **environ},
+        stderr=stderr,
+    )

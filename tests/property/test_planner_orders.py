@@ -1,0 +1,141 @@
+"""Whatever the transport does to facts, the same end is reached and each effect counts once."""
+
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from noetl_contracts import facts
+from noetl_contracts.commands import Command, SlotWork, StepWork
+from tests.support.planning import Desk, closed, done, dry, opened
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - {step: before, tool: {kind: noop}, next: {arcs: [{step: drain}]}}
+  - step: drain
+    loop:
+      cursor: {kind: postgres, auth: db, claim: "SELECT 1"}
+      iterator: row
+      spec:
+        mode: cursor
+        max_in_flight: 3
+        policy: {failure: {mode: drain}}
+        frame: {max_rows: 5, max_attempts: 1000}
+    tool: {kind: noop}
+    next: {arcs: [{step: after, on: loop.done}]}
+  - {step: after, tool: {kind: noop}}
+"""
+WINDOWS = 7
+TURNS_MAX = 3_000
+
+
+class Source:
+    """A queue table: a window claimed under a frame id is that frame's for good."""
+
+    def __init__(self) -> None:
+        self.owned: dict[str, int] = {}
+        self.recorded: set[str] = set()
+
+    def claim(self, frame_id: str) -> int | None:
+        if frame_id not in self.owned and len(self.owned) < WINDOWS:
+            self.owned[frame_id] = len(self.owned) + 1
+        return self.owned.get(frame_id)
+
+
+class Transport:
+    """Holds facts back, hands them over in any order, twice, or never."""
+
+    def __init__(self, desk: Desk, chance: random.Random) -> None:
+        self.desk = desk
+        self.chance = chance
+        self.waiting: list[tuple[Command, tuple[facts.Fact, ...]]] = []
+        self.source = Source()
+        self.taken: set[tuple[str, int]] = set()
+
+    def work(self) -> None:
+        """Let a worker execute every command that nobody has taken."""
+        for command in list(self.desk.commands.values()):
+            key = (command.command_id, command.attempt)
+            if key not in self.taken:
+                self.taken.add(key)
+                self._execute(command)
+
+    def _execute(self, command: Command) -> None:
+        if isinstance(command.work, StepWork):
+            self.waiting.append((command, (done(command, {}),)))
+            return
+        assert isinstance(command.work, SlotWork)
+        index, ended = command.work.next_index, None
+        while True:
+            fact = self._open(command, index)
+            if fact is None:
+                last = dry(command, frames=0, next_index=index)
+                self.waiting.append((command, (ended, last) if ended else (last,)))
+                return
+            self.waiting.append((command, (ended, fact) if ended else (fact,)))
+            ended = closed(command, index, rows=self.source.owned[fact.frame_id])
+            index += 1
+
+    def _open(self, command: Command, index: int) -> facts.FrameOpened | None:
+        fact = opened(command, index)
+        rows = self.source.claim(fact.frame_id)
+        if rows is None:
+            return None
+        work: Any = command.work
+        handed = work.open_frame is not None and work.open_frame.frame_id == fact.frame_id
+        before = int(fact.frame_id in self.source.recorded and not handed)
+        self.source.recorded.add(fact.frame_id)
+        return opened(command, index, rows=rows, attempts_before=before)
+
+    def step(self) -> None:
+        """Do one thing to one waiting message."""
+        place = self.chance.randrange(min(len(self.waiting), 4))
+        fate = self.chance.random()
+        if fate < 0.1:
+            self.waiting.pop(place)
+            return
+        command, batch = self.waiting[place]
+        if fate > 0.2:
+            self.waiting.pop(place)
+        del command
+        self.desk.tell(*batch)
+
+    def lose_idle(self) -> None:
+        """Nothing is on its way any more: whatever is still open has been lost."""
+        for live in list(self.desk.state.commands.values()):
+            self.desk.tell(
+                facts.CommandLost(
+                    command_id=live.command_id, attempt=live.attempt, reason="lease_expired"
+                )
+            )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(min_value=0, max_value=2**32))
+def test_any_order_duplicate_or_loss_ends_in_the_same_place(seed: int) -> None:
+    desk = Desk(PLAYBOOK)
+    desk.start()
+    transport = Transport(desk, random.Random(seed))
+    for _ in range(TURNS_MAX):
+        if desk.state.is_terminal():
+            break
+        transport.work()
+        desk.wait(0.3)
+        if transport.waiting:
+            transport.step()
+        else:
+            transport.lose_idle()
+            desk.tell(facts.TimerDue())
+    types = desk.types()
+    assert types[-1] == "playbook.completed", (seed, types[-5:])
+    assert types.count("stage.closed") == 1
+    assert types.count("loop.done") == 1
+    committed = [event.frame_id for event in desk.events("frame.committed")]
+    assert sorted(committed) == sorted(transport.source.owned), seed
+    assert sum(event.row_count for event in desk.events("frame.committed")) == sum(
+        range(1, WINDOWS + 1)
+    )
+    assert [event.step for event in desk.events("step.enter")] == ["before", "drain", "after"]

@@ -1,0 +1,57 @@
+"""`python -m tests.replay.record`: write golden histories that are not there yet.
+
+A history that is there is never written again: an old release's events must go on to fold.
+"""
+
+import sys
+from pathlib import Path
+
+from tests.support.builders import stories
+
+from noetl_contracts import codec
+from noetl_contracts.envelope import Envelope
+from noetl_replay import checksum, state
+
+HISTORIES = Path(__file__).parent / "histories"
+
+
+def paths(name: str) -> tuple[Path, Path]:
+    return HISTORIES / f"{name}.jsonl", HISTORIES / f"{name}.checksums.json"
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
+
+
+def load(name: str) -> list[Envelope]:
+    lines = paths(name)[0].read_bytes().splitlines()
+    return [codec.decode_as(line, Envelope) for line in lines]
+
+
+def fingerprint(history: list[Envelope]) -> dict[str, str | int]:
+    """What a history folds to: its surfaces, and where it ends."""
+    first = history[0]
+    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
+    ended, surfaces = checksum.replay_surfaces(begun, history)
+    return {
+        "version": ended.version,
+        "status": str(ended.status),
+        "envelope_checksum": ended.checksum,
+        **checksum.checksums(surfaces),
+    }
+
+
+def main() -> None:
+    for name, story in stories():
+        events, checksums = paths(name)
+        if not events.exists():
+            events.write_bytes(b"".join(codec.encode(one) + b"\n" for one in story.envelopes))
+        if not checksums.exists():
+            body = fingerprint(load(name))
+            lines = ",\n".join(f'  "{key}": {codec.text(value)}' for key, value in body.items())
+            checksums.write_text(f"{{\n{lines}\n}}\n")
+            sys.stdout.write(f"recorded {name}\n")
+
+
+if __name__ == "__main__":
+    main()

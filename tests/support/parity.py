@@ -1,0 +1,54 @@
+"""Live projections against the fold of the ledger: equal row by row, or named differences."""
+
+import asyncio
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import Head
+from noetl_replay import rows
+from noetl_replay.checksum import Difference, compare, live_surfaces, replay_surfaces
+from noetl_replay.state import empty
+from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.projections import PostgresProjections
+from tests.support.stack import Stack
+
+PATIENCE_S = 30.0
+PAGE_EVENTS = 1000
+
+
+def assert_parity(stack: Stack, execution_id: str) -> None:
+    """Wait until the projection has caught up, then compare every surface."""
+    found = asyncio.run(_compare(stack.url("postgres_reader"), ExecutionId(execution_id)))
+    assert not found, found[:5]
+
+
+async def _compare(dsn: str, execution_id: ExecutionId) -> list[Difference]:
+    async with open_database(dsn, connections_max=2, must_be_durable=False) as database:
+        ledger, projections = PostgresLedger(database), PostgresProjections(database)
+        head = await ledger.find_head(execution_id)
+        assert head is not None
+        await _caught_up(projections, head)
+        history = []
+        while len(history) < head.version:
+            history += await ledger.read(
+                execution_id, after_version=len(history), events_max=PAGE_EVENTS
+            )
+        first = history[0]
+        state = empty(execution_id, first.tenant_id, first.organization_id)
+        _, replayed = replay_surfaces(state, history)
+        live = live_surfaces(
+            {
+                surface: await projections.list_rows(surface, execution_id)
+                for surface in rows.SURFACES
+            }
+        )
+        return compare(live, replayed)
+
+
+async def _caught_up(projections: PostgresProjections, head: Head) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            positions = await projections.list_positions([head.execution_id])
+            if positions.get(head.execution_id) == head.version:
+                return
+            await asyncio.sleep(0.1)

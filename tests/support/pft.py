@@ -1,0 +1,179 @@
+"""PFT from outside: the fixture, a run through the front door, the verifier on its evidence."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from msgspec import Struct
+from tests.support.servers import wait_until
+from tests.support.stack import Stack
+
+PLAYBOOK = Path("workloads/pft/src/noetl_pft/playbooks/pft_a.yaml")
+CREDENTIAL = "pg_pft"
+TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
+NOTHING: Mapping[str, Any] = {}
+
+
+class Fixture(Struct, frozen=True, kw_only=True):
+    """A running fixture server."""
+
+    api: str
+    control: str
+    ledger_dir: Path
+    pid: int
+
+    def begin(self) -> str:
+        """Reset the request ledger and return the run's nonce."""
+        nonce = os.urandom(8).hex()
+        httpx.post(f"{self.control}/reset", json={"run": nonce}, timeout=10).raise_for_status()
+        return nonce
+
+    def summary(self) -> Any:
+        """What the fixture has counted in this run."""
+        return httpx.get(f"{self.control}/ledger/summary", timeout=10).json()
+
+
+@contextmanager
+def fixture(folder: Path, *arguments: str) -> Iterator[Fixture]:
+    """Serve PFT's records until the block ends."""
+    ledger = folder / "requests"
+    ledger.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "noetl_pft", "serve", "--port", "0", "--control-port", "0"]
+    with subprocess.Popen(  # noqa: S603 - our own command line
+        [*command, "--ledger-dir", str(ledger), *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        told = msgspec.json.decode(process.stdout.readline())
+        try:
+            yield Fixture(
+                api=told["api"], control=told["control"], ledger_dir=ledger, pid=process.pid
+            )
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+class Run(Struct, kw_only=True):
+    """One execution of playbook A."""
+
+    stack: Stack
+    fixture: Fixture
+    execution_id: str
+    nonce: str
+    facilities: int
+    patients: int
+    started_s: float
+    seconds: float = 0.0
+
+    def status(self) -> dict[str, Any]:
+        """What the API says of the run; an API that is down right now says nothing."""
+        try:
+            url = f"{self.stack.url('api')}/api/executions/{self.execution_id}/status"
+            answer = httpx.get(url, timeout=5)
+            found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
+        except httpx.HTTPError:
+            found = {}
+        return found
+
+    def wait(self, patience_s: float = 120.0) -> str:
+        """Wait for the end; return the status."""
+        last: dict[str, Any] = {}
+
+        def is_over() -> bool:
+            nonlocal last
+            last = self.status()
+            return last.get("status") in TERMINAL
+
+        wait_until(is_over, timeout_s=patience_s, what=f"execution {self.execution_id} ends")
+        self.seconds = time.perf_counter() - self.started_s
+        assert last.get("status") == "COMPLETED", last
+        return str(last["status"])
+
+    def wait_for_requests(self, count: int, patience_s: float = 60.0) -> None:
+        """Wait until the fixture was asked so often."""
+        wait_until(
+            lambda: self.fixture.summary()["requests"] >= count,
+            timeout_s=patience_s,
+            what=f"{count} requests were made",
+        )
+
+    def verify(self, *arguments: str) -> Any:
+        """Let the verifier judge; return its report. Fails with its table unless it passes."""
+        report = self.stack.folder.parent / f"report-{self.execution_id}.json"
+        done = subprocess.run(  # noqa: S603 - our own command line
+            [
+                *(sys.executable, "-m", "noetl_pft", "verify", "--variant", "a"),
+                *("--facilities", str(self.facilities), "--patients", str(self.patients)),
+                *("--execution", self.execution_id, "--nonce", self.nonce),
+                *("--dsn", self.stack.url("target")),
+                *("--event-dsn", self.stack.url("postgres_reader")),
+                *("--ledger-dir", str(self.fixture.ledger_dir), "--json", str(report)),
+                *arguments,
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return msgspec.json.decode(report.read_bytes())
+
+
+def prepare(stack: Stack) -> None:
+    """Register the playbook and the credential of the target database."""
+    api = stack.url("api")
+    for url, content, media_type in (
+        (f"{api}/api/catalog/register", PLAYBOOK.read_bytes(), "text/yaml"),
+        (
+            f"{api}/api/credentials",
+            msgspec.json.encode(
+                {"name": CREDENTIAL, "type": "postgres", "data": {"dsn": stack.url("target")}}
+            ),
+            "application/json",
+        ),
+    ):
+        answer = httpx.post(
+            url, content=content, headers={"Content-Type": media_type}, timeout=10
+        )
+        assert answer.is_success, answer.text
+
+
+def start(
+    stack: Stack,
+    served: Fixture,
+    *,
+    facilities: int,
+    patients: int,
+    workload: Mapping[str, Any] = NOTHING,
+) -> Run:
+    """Begin a run of playbook A."""
+    nonce = served.begin()
+    request = {
+        "path": "pft/a",
+        "workload": {
+            "facilities": facilities,
+            "patients": patients,
+            "api_url": served.api,
+            "run_nonce": nonce,
+            **workload,
+        },
+    }
+    started_s = time.perf_counter()
+    answer = httpx.post(f"{stack.url('api')}/api/execute", json=request, timeout=10)
+    assert answer.is_success, answer.text
+    return Run(
+        stack=stack,
+        fixture=served,
+        execution_id=answer.json()["execution_id"],
+        nonce=nonce,
+        facilities=facilities,
+        patients=patients,
+        started_s=started_s,
+    )

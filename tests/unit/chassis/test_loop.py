@@ -1,0 +1,110 @@
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from noetl_chassis import backoff, loop
+from noetl_chassis.clock import ManualClock
+from noetl_chassis.loop import Patience, Pulse
+from noetl_contracts.errors import Retryable
+
+QUICK = Patience(base_s=0.001, max_s=0.002)
+
+
+class Steps:
+    """A step that plays a script of results and errors, then stops its loop."""
+
+    def __init__(self, *script: int | Exception) -> None:
+        self.script = list(script)
+        self.stop = asyncio.Event()
+        self.turns = 0
+
+    async def __call__(self) -> int:
+        self.turns += 1
+        outcome = self.script.pop(0)
+        if not self.script:
+            self.stop.set()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+async def test_a_loop_outlives_every_error() -> None:
+    steps = Steps(1, Retryable("later"), ValueError("bug"), 1)
+    pulse = Pulse("work", stale_s=1)
+    async with asyncio.timeout(5):
+        await loop.every(0.001, steps, stop=steps.stop, pulse=pulse, patience=QUICK)
+    assert steps.turns == 4
+    assert pulse.check() is None
+
+
+async def test_a_stopped_loop_returns_promptly() -> None:
+    stop = asyncio.Event()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        steps = Steps(1, 1, 1)
+        tasks.create_task(loop.every(3600, steps, stop=stop))
+        await asyncio.sleep(0)
+        stop.set()
+    assert steps.turns == 1
+
+
+async def test_cancellation_is_not_an_error_that_a_loop_survives() -> None:
+    async def step() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await loop.every(0.001, step, stop=asyncio.Event())
+
+
+async def test_a_pump_goes_on_at_once_while_there_is_work() -> None:
+    steps = Steps(5, 5, 5, 0)
+    async with asyncio.timeout(5):
+        await loop.pump(steps, idle_s=3600, stop=steps.stop)
+    assert steps.turns == 4
+
+
+async def test_an_idle_pump_is_woken() -> None:
+    steps, wake = Steps(0, 0), asyncio.Event()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop.pump(steps, idle_s=3600, stop=steps.stop, wake=wake))
+        while not steps.turns:
+            await asyncio.sleep(0)
+        wake.set()
+    assert steps.turns == 2
+
+
+async def test_a_drain_hands_over_what_came_and_nothing_else() -> None:
+    class Batches:
+        batches = [[1, 2], [], [3]]
+
+        async def fetch(self, *, messages_max: int, wait_s: float) -> list[int]:
+            if not self.batches:
+                stop.set()
+                return []
+            return self.batches.pop(0)
+
+    stop, seen = asyncio.Event(), list[int]()
+
+    async def step(batch: list[int]) -> None:
+        seen.extend(batch)
+
+    await loop.drain(Batches(), step, stop=stop, messages_max=10, wait_s=0)
+    assert seen == [1, 2, 3]
+
+
+def test_a_pulse_says_why_it_is_not_well() -> None:
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    pulse = Pulse("sweep", stale_s=10, clock=clock)
+    assert pulse.check() == "sweep has not turned yet"
+    pulse.beat()
+    clock.advance(9)
+    assert pulse.check() is None
+    pulse.miss("Retryable: no database")
+    clock.advance(2)
+    assert pulse.check() == "sweep has not turned for 11 s: Retryable: no database"
+
+
+@pytest.mark.parametrize(("attempt", "least", "most"), [(1, 0.5, 1), (2, 1, 2), (99, 4, 8)])
+def test_backoff_doubles_up_to_its_end(attempt: int, least: float, most: float) -> None:
+    assert backoff.delay_s(attempt, base_s=1, max_s=8, noise=0) == least
+    assert least < backoff.delay_s(attempt, base_s=1, max_s=8, noise=0.99) < most

@@ -1,0 +1,147 @@
+import asyncio
+import os
+import signal
+import socket
+
+import aiohttp
+import pytest
+
+from noetl_chassis import health, instruments, lifecycle, names, telemetry
+from noetl_chassis.health import Health, HealthPortTaken
+from noetl_chassis.lifecycle import EXIT_FAILED, EXIT_USAGE
+from noetl_chassis.settings import ServiceSettings, SettingsError
+from noetl_contracts.errors import Permanent, Retryable
+
+CONFIG = ServiceSettings(nats_url="nats://u:pw@h:1")
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_readiness_lists_every_problem_and_liveness_does_not_care() -> None:
+    async def ping() -> None:
+        raise Retryable("no database")
+
+    probes = Health()
+    probes.add("good", lambda: None)
+    probes.add("bad", lambda: "broken")
+    probes.add("postgres", health.reached(ping))
+    async with health.serve(probes, host="127.0.0.1", port=0, metrics_text=lambda: b"") as port:
+        assert await get(port, "/livez") == (200, "ok\n")
+        status, body = await get(port, "/readyz")
+    assert status == 503
+    assert '"problems":{"bad":"broken","postgres":"no database"}' in body
+
+
+async def test_a_taken_health_port_is_one_clear_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(HealthPortTaken, match=f"127.0.0.1:{port}.*HEALTH_PORT"):
+            async with health.serve(
+                Health(), host="127.0.0.1", port=port, metrics_text=lambda: b""
+            ):
+                pass
+
+
+def test_metrics_have_the_names_that_are_declared() -> None:
+    with telemetry.started(service="outbox", instance="outbox-1") as shown:
+        instruments.count(names.EVENTS_APPENDED, 2, labels={names.EVENT_TYPE: "frame"})
+        instruments.show(names.OUTBOX_OLDEST_AGE, 1.5)
+        instruments.record(names.APPEND_DURATION, 0.02)
+        text = shown.metrics_text().decode()
+    assert 'noetl_events_appended_total{event_type="frame"} 2.0' in text
+    assert "noetl_outbox_oldest_age_seconds 1.5" in text
+    assert 'noetl_ledger_append_duration_seconds_bucket{le="0.025"} 1.0' in text
+    assert 'noetl_build_info{service="outbox"' in text
+
+
+def test_every_metric_is_declared_once_with_its_unit_in_its_name() -> None:
+    spelled = [metric.name for metric in names.METRICS]
+    assert len(set(spelled)) == len(spelled)
+    for metric in names.METRICS:
+        assert metric.name.startswith("noetl_")
+        assert (metric.kind is names.Kind.COUNTER) == metric.name.endswith("_total")
+        if metric.unit == "s":
+            assert metric.name.endswith("_seconds")
+
+
+def test_secrets_never_reach_a_log() -> None:
+    event = telemetry.mask_secrets(
+        None,
+        "info",
+        {
+            "password": "hunter2",
+            "nested": {"api_key": "hunter2", "list": ["nats://u:hunter2@h"]},
+            "url": "postgres://u:hunter2@h/d",
+            "rows": 3,
+        },
+    )
+    assert "hunter2" not in repr(event)
+    assert event["rows"] == 3
+
+
+async def test_a_signal_asks_a_process_to_stop() -> None:
+    async with lifecycle.stop_on_signal() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await stop.wait()
+
+
+def load_config() -> ServiceSettings:
+    return CONFIG
+
+
+def leaves(capsys: pytest.CaptureFixture[str], failure: BaseException) -> tuple[int, str]:
+    async def serve(_config: ServiceSettings) -> None:
+        raise failure
+
+    with pytest.raises(SystemExit) as exit_:
+        lifecycle.run(serve, load=load_config, prefix="X_", argv=[])
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code, capsys.readouterr().err
+
+
+def test_a_known_error_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = leaves(capsys, Permanent("cannot use nats://u:hunter2@h:1"))
+    assert (code, said) == (EXIT_FAILED, "error: cannot use nats://***@h:1\n")
+
+
+def test_a_known_error_of_a_task_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    group = ExceptionGroup("tasks", [ExceptionGroup("inner", [Permanent("no schema")])])
+    assert leaves(capsys, group) == (EXIT_FAILED, "error: no schema\n")
+
+
+def test_a_bug_is_not_hidden() -> None:
+    async def serve(_config: ServiceSettings) -> None:
+        raise ExceptionGroup("tasks", [ZeroDivisionError("bug")])
+
+    with pytest.raises(ExceptionGroup, match="tasks"):
+        lifecycle.run(serve, load=load_config, prefix="X_", argv=[])
+
+
+def test_bad_settings_end_in_one_line_and_the_usage_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load() -> ServiceSettings:
+        raise SettingsError("X_NATS_URL must be set.")
+
+    async def serve(_config: ServiceSettings) -> None:
+        pytest.fail("must not start")
+
+    with pytest.raises(SystemExit) as exit_:
+        lifecycle.run(serve, load=load, prefix="X_", argv=[])
+    assert exit_.value.code == EXIT_USAGE
+    assert capsys.readouterr().err == "error: X_NATS_URL must be set.\n"
+
+
+def test_settings_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    async def serve(_config: ServiceSettings) -> None:
+        pytest.fail("must not start")
+
+    lifecycle.run(serve, load=load_config, prefix="X_", argv=["--print-settings"])
+    assert "X_NATS_URL=nats://***@h:1" in capsys.readouterr().out

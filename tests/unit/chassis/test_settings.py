@@ -1,0 +1,69 @@
+import pytest
+from msgspec import Struct
+
+from noetl_chassis import settings
+from noetl_chassis.settings import ServiceSettings, SettingsError
+
+
+class Knobs(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    postgres_dsn: str
+    secret_key: str = ""
+    hosts: tuple[str, ...] = ()
+    lease_s: float = 30.0
+
+
+GOOD = {"NOETL_X_NATS_URL": "nats://u:pw@h:4222", "NOETL_X_POSTGRES_DSN": "postgres://u:pw@h/d"}
+
+
+def load(**more: str) -> Knobs:
+    named = {f"NOETL_X_{name.upper()}": value for name, value in more.items()}
+    return settings.load(Knobs, prefix="NOETL_X_", environ={**GOOD, **named, "OTHER": "1"})
+
+
+def test_variables_become_typed_fields() -> None:
+    knobs = load(lease_s="2.5", hosts="a, b,,c", health_port="81")
+    assert (knobs.lease_s, knobs.hosts, knobs.health_port) == (2.5, ("a", "b", "c"), 81)
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    assert load(lease_s="").lease_s == 30.0
+
+
+def test_a_misspelt_variable_is_refused_with_the_likely_one() -> None:
+    with pytest.raises(SettingsError, match="NOETL_X_LEASES is not.*did you mean NOETL_X_LEASE_S"):
+        load(leases="3")
+
+
+def test_a_missing_variable_is_named() -> None:
+    with pytest.raises(SettingsError, match="NOETL_X_NATS_URL must be set"):
+        settings.load(Knobs, prefix="NOETL_X_", environ={})
+
+
+def test_an_ill_typed_variable_is_named_without_its_value() -> None:
+    with pytest.raises(SettingsError, match="NOETL_X_LEASE_S: Expected `float`") as refused:
+        load(lease_s="hunter2")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_secrets_are_never_printed() -> None:
+    lines = settings.render(load(secret_key="hunter2"), prefix="NOETL_X_")
+    printed = "\n".join(lines)
+    assert "hunter2" not in printed
+    assert "pw" not in printed
+    assert "NOETL_X_SECRET_KEY=***" in printed
+    assert "NOETL_X_NATS_URL=nats://***@h:4222" in printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["host=h password=hunter2 dbname=d", "postgres://u:hunter2@h/d", "x password='hunter2' y"],
+)
+def test_passwords_in_addresses_are_masked(text: str) -> None:
+    assert "hunter2" not in settings.mask_addresses(text)
+
+
+def test_plain_structs_can_be_settings_too() -> None:
+    class Plain(Struct, frozen=True, kw_only=True):
+        count: int = 1
+
+    assert settings.load(Plain, prefix="P_", environ={"P_COUNT": "4"}).count == 4

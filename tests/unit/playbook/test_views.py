@@ -1,0 +1,287 @@
+"""Result views and envelopes: which name finds what."""
+
+from typing import Any
+
+import pytest
+
+from noetl_contracts.payloads import PayloadRef
+from noetl_playbook.envelope import Output
+from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
+from noetl_playbook.handles import Handle, PayloadNeeded
+from noetl_playbook.results import LoopResult, PipelineResult, Stored, TaskResult
+from noetl_playbook.scope import Parts, Scope, item_names, last_name
+from noetl_playbook.views import ResultView, Views, loop_view, pipeline_view, task_view
+
+BODY = {"paging": {"next": 2}, "items": [1, 2], "url": "from the body"}
+HTTP = {"status_code": 200, "headers": {"x": "y"}, "url": "http://h", "elapsed": 0.1, "body": BODY}
+SQL = {
+    "rows": [{"n": 1}, {"n": 2}],
+    "row_count": 2,
+    "columns": ["n"],
+    "statement_count": 2,
+    "status": "SELECT 2",
+    "commands": [
+        {"rows": [], "row_count": 0, "columns": [], "status": "CREATE TABLE", "message": ""},
+        {"rows": [{"n": 1}, {"n": 2}], "row_count": 2, "columns": ["n"], "status": "SELECT 2"},
+    ],
+}
+
+
+def value(source: str, **names: Any) -> Any:
+    return compile_value("{{ " + source + " }}").render(names)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("s.paging.next", 2),
+        ("s.data.paging.next", 2),
+        ("s.body.paging.next", 2),
+        ("s.url", "http://h"),
+        ("s.status", 200),
+        ("s.status_code", 200),
+        ("s.items", [1, 2]),
+        ("s.error is defined", False),
+        ("s._ref is defined", False),
+        ("s.context.paging.next", 2),
+    ],
+)
+def test_an_http_result_carries_its_body(source: str, expected: Any) -> None:
+    assert value(source, s=task_view(TaskResult(kind="http", raw=HTTP))) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("s.rows[0].n", 1),
+        ("s[1].n", 2),
+        ("s.data[0].n", 1),
+        ("s.data | length", 2),
+        ("s | length", 2),
+        ("s | map(attribute='n') | list", [1, 2]),
+        ("s.result[0].n", 1),
+        ("s.row_count", 2),
+        ("s.command_0.status", "CREATE TABLE"),
+        ("s.command_1.rows[1].n", 2),
+        ("s.statement_1.row_count", 2),
+        ("s.command_2 is defined", False),
+        ("s.commands | length", 2),
+        ("s.status", "SELECT 2"),
+        ("'x' if s else 'y'", "x"),
+    ],
+)
+def test_a_sql_result_indexes_and_iterates_as_rows(source: str, expected: Any) -> None:
+    assert value(source, s=task_view(TaskResult(kind="postgres", raw=SQL))) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "source", "expected"),
+    [
+        ({"data": 1}, "s.data", 1),
+        ({"a": 1}, "s.data.a", 1),
+        ({"a": 1}, "s", {"a": 1}),
+        (5, "s + 1", 6),
+        (5, "s.data", 5),
+        (None, "s.data", None),
+        ([1, {"k": 2}], "s[1].k", 2),
+        ([1, 2], "s.result | sum", 3),
+        ("text", "s | upper", "TEXT"),
+        (False, "not s", True),
+        ({"columns": ["a"], "rows": [[1], [2]]}, "s[1][0] + s.row_count", 4),
+    ],
+)
+def test_a_python_value_is_the_view_itself(raw: Any, source: str, expected: Any) -> None:
+    assert value(source, s=task_view(TaskResult(kind="python", raw=raw))) == expected
+
+
+PIPELINE = PipelineResult(
+    tasks={
+        "get": TaskResult(kind="http", raw=HTTP, names={"all_items": [1, 2, 3]}),
+        "parse": TaskResult(kind="python", raw={"count": 2, "url": "parsed"}),
+        "again": TaskResult(kind="noop", raw={}),
+    },
+    last="parse",
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("s.results.parse.count", 2),
+        ("s.parse.count", 2),
+        ("s.count", 2),
+        ("s.url", "parsed"),
+        ("s.all_items | length", 3),
+        ("s.get.paging.next", 2),
+        ("s.elapsed", 0.1),
+        ("s.paging.next", 2),
+        ("s.results.get.status_code", 200),
+        ("s.status == 'completed'", True),
+    ],
+)
+def test_a_pipeline_result_is_reachable_in_three_ways(source: str, expected: Any) -> None:
+    assert value(source, s=pipeline_view(PIPELINE)) == expected
+
+
+def test_the_plain_form_is_finite_and_holds_every_name() -> None:
+    plain = value("s", s=pipeline_view(PIPELINE))
+    assert plain["count"] == 2
+    assert plain["url"] == "parsed"
+    assert plain["results"]["get"]["data"] == BODY
+    assert plain["get"]["body"] == BODY
+    assert plain["all_items"] == [1, 2, 3]
+    sql = value("s", s=task_view(TaskResult(kind="postgres", raw=SQL)))
+    assert sql["command_0"]["status"] == "CREATE TABLE"
+    assert sql["rows"] == SQL["rows"]
+
+
+def test_a_failed_task_that_the_pipeline_passed_leaves_a_failure_record() -> None:
+    failed = TaskResult(kind="http", raw={"status_code": 404}, error={"kind": "not_found"})
+    view = pipeline_view(PipelineResult(tasks={"get": failed}))
+    assert value("s.status", s=view) == "error"
+    assert value("s.error.kind", s=view) == "not_found"
+    assert value("s", s=view)["error"] == {"kind": "not_found"}
+
+
+def test_a_loop_result_gives_its_results_as_data() -> None:
+    view = loop_view(LoopResult(results=[{"a": 1}], stats={"total": 1}, fanin={"status": "x"}))
+    assert value("s.data[0].a", s=view) == 1
+    assert value("s.stats.total", s=view) == 1
+    assert value("s.fanin.status", s=view) == "x"
+
+
+def test_the_words_for_an_outcome_are_equal() -> None:
+    output = Output(ResultView({"n": 3}))
+    for word in ("ok", "success", "Completed", "done"):
+        assert compile_condition(f"output.status == '{word}'").holds({"output": output})
+        assert compile_condition(f"output.status in ['x', '{word}']").holds({"output": output})
+    assert compile_condition("output.status != 'error'").holds({"output": output})
+    assert value("output.status", output=output) == "ok"
+    assert type(value("output.status", output=output)) is str
+    failed = Output(error={"kind": "timeout"})
+    assert compile_condition("output.status == 'FAILED'").holds({"output": failed})
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("output.data.paging.next", 2),
+        ("output.data.data.paging.next", 2),
+        ("output.data.body.paging.next", 2),
+        ("output.response.status_code", 200),
+        ("output.result.url", "http://h"),
+        ("output.http.status", 200),
+        ("output.error is defined", False),
+        ("output.paging.next", 2),
+        ("output.meta.attempt", 2),
+    ],
+)
+def test_the_envelope_reaches_through_to_its_data(source: str, expected: Any) -> None:
+    data = ResultView(HTTP, kind="http")
+    assert value(source, output=Output(data, kind="http", meta={"attempt": 2})) == expected
+
+
+def test_an_error_envelope_has_its_error_and_what_was_produced() -> None:
+    error = {"kind": "rate_limit", "http_status": 429, "retry_after": None, "retryable": True}
+    output = Output(ResultView({"status_code": 429, "body": "slow"}, kind="http"), kind="http",
+                    error=error)  # fmt: skip
+    assert value("output.error.status", output=output) == 429
+    assert value("output.error.status_code", output=output) == 429
+    assert value("output.error.retry_after is defined", output=output) is False
+    assert value("output.data.body", output=output) == "slow"
+    assert value("output.http.status == 429", output=output) is True
+    nothing = Output(kind="http", error={"kind": "connection"})
+    assert value("output.http", output=nothing) == {}
+    assert value("output.data is defined", output=nothing) is False
+    broken = Output(error={"kind": "db_constraint", "code": "PG_23505", "pg_code": "23505"})
+    assert value("output.pg.sqlstate", output=broken) == "23505"
+
+
+def test_a_variable_keeps_the_view_and_ctx_receives_the_plain_form() -> None:
+    view = ResultView(HTTP, kind="http")
+    compiled = compile_value("{{ output }}")
+    assert compiled.evaluate({"output": view}) is view
+    assert compiled.render({"output": view})["data"] == BODY
+
+
+STORED = Stored(
+    reference=PayloadRef(
+        uri="u", sha256="d", media_type="application/json", payload_bytes=9, row_count=3
+    ),
+    locator="noetl://execution/1/result/s/1",
+    fields={"count": 3},
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("s.count", 3),
+        ("s.row_count", 3),
+        ("s | length", 3),
+        ("s.rows | length", 3),
+        ("s._ref.ref", "noetl://execution/1/result/s/1"),
+        ("s._bytes", 9),
+        ("s is defined", True),
+        ("'x' if s else 'y'", "x"),
+    ],
+)
+def test_metadata_of_a_stored_result_needs_no_payload(source: str, expected: Any) -> None:
+    assert value(source, s=Handle(STORED)) == expected
+
+
+@pytest.mark.parametrize("source", ["s", "s.other", "s.rows[2].n", "s | first", "s.count + s.x"])
+def test_anything_else_asks_for_the_payload_and_then_renders(source: str) -> None:
+    with pytest.raises(PayloadNeeded) as needed:
+        value(source, s=Handle(STORED))
+    assert needed.value.stored is STORED
+    loaded = ResultView({"other": 1, "x": 1, "rows": [{"n": 1}] * 3, "columns": ["n"]})
+    assert value(source, s=Handle(STORED, load=lambda _: loaded)) is not None
+
+
+def test_bare_names_resolve_in_the_stated_order() -> None:
+    parts = Parts(
+        variables={"a": "variable"},
+        tasks={"a": "task", "b": "task"},
+        iterators={"b": "iterator", "c": "iterator"},
+        steps={"c": "step", "d": "step"},
+        ctx={"d": "ctx", "e": "ctx", "output": "hidden"},
+        workload={"e": "workload", "f": "workload"},
+    )
+    fixed = {
+        "output": Output(ResultView({"n": 1})),
+        "ctx": parts.ctx,
+        last_name("input"): {"i": 1, "e": 2},
+        last_name("payload"): {"p": 1},
+    }
+    scope = Scope(fixed, parts)
+    found = compile_value("{{ [a, b, c, d, e, f] }}").render(scope)
+    assert found == ["variable", "task", "iterator", "step", "ctx", "workload"]
+    assert compile_value("{{ output.n }}").render(scope) == 1
+    assert compile_value("{{ [input.i, payload.p, args.e, args.d, vars.e] }}").render(scope) == [
+        1, 1, 2, "ctx", "ctx",
+    ]  # fmt: skip
+    assert compile_value("{{ [result.n, response.n, outcome.n] }}").render(scope) == [1, 1, 1]
+    assert compile_value("{{ error is defined }}").render(scope) is False
+    with pytest.raises(TemplateError, match="'unknown' is undefined"):
+        compile_value("{{ unknown }}").render(scope)
+
+
+def test_a_scope_sees_changes_of_its_parts_and_extends_without_touching_them() -> None:
+    ctx: dict[str, Any] = {}
+    scope = Scope({}, Parts(ctx=ctx))
+    ctx["late"] = 1
+    inner = scope.extended(item_names(iterator="row", item={"id": 7}, index=0, total=2,
+                                      loop_id="L"))  # fmt: skip
+    assert compile_value("{{ late + iter.row.id + loop.index }}").render(inner) == 8
+    assert compile_value("{{ iter._first }}{{ iter._last }} {{ iter._key }}").render(inner) == (
+        "truefalse L:0"
+    )
+    assert "iter" not in scope
+
+
+def test_steps_with_any_name_are_reached_by_index() -> None:
+    steps = Views({"a/b": Output(ResultView({"n": 4}))})
+    assert value("steps['a/b'].data.n", steps=steps) == 4
+    assert value("steps['a/b'].status", steps=steps) == "ok"
+    assert value("steps.gone is defined", steps=steps) is False
