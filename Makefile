@@ -10,6 +10,7 @@ UV = $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
 SOURCES := libs services cli workloads tests scripts
 K ?=
+ARGS ?=
 PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)")
 
 .PHONY: help
@@ -18,7 +19,7 @@ help: ## Print the targets
 
 .PHONY: demo
 demo: setup ## Run the PFT workload end to end on real embedded servers, verify it, clean up
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/python scripts/demo.py $(ARGS)
 
 .PHONY: test
 test: setup ## Run every test
@@ -55,7 +56,7 @@ doctor: setup ## Check this machine and the running stack
 
 .PHONY: bench
 bench: setup ## Measure against the raw floor in the same run; writes docs/benchmarks.md
-	@$(BIN)/python scripts/bench.py
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: lock
 lock: $(UV) ## Pin every dependency with hashes again

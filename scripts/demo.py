@@ -1,4 +1,4 @@
-"""The whole system in one minute: real servers, the PFT workload, an outside verifier, no traces."""
+"""The whole system in one minute: real servers, PFT, an outside verifier, no traces."""
 
 import argparse
 import json
@@ -30,7 +30,9 @@ def main() -> int:
             console.print(f"\n[bold]API[/bold] (while this runs): {state['urls']['api']}\n")
             code = _run_and_verify(folder, state, fixture, asked)
     except subprocess.CalledProcessError as failure:
-        console.print(f"[red]{' '.join(map(str, failure.cmd[1:3]))} ended with {failure.returncode}")
+        console.print(
+            f"[red]{' '.join(map(str, failure.cmd[1:3]))} ended with {failure.returncode}"
+        )
         code = 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -289,10 +289,3 @@ def fixture_server(folder: Path, *options: str) -> Iterator[dict[str, Any]]:
         finally:
             process.terminate()
             process.wait(10)
-
-
-async def until(is_true: Callable[[], bool], *, timeout_s: float = 10) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(timeout_s):
-        while not is_true():  # noqa: ASYNC110  # the condition lives in another process
-            await asyncio.sleep(0.01)

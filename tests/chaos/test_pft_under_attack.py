@@ -88,4 +88,3 @@ def restart(stack: Stack, name: str) -> None:
 def outage(stack: Stack, name: str, seconds: float) -> None:
     with stack.without(name):
         wait_past(time.monotonic(), seconds)
-

@@ -5,9 +5,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.planning import Desk, closed, done, dry, opened
+
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, SlotWork, StepWork
-from tests.support.planning import Desk, closed, done, dry, opened
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -139,9 +139,7 @@ def prepare(stack: Stack) -> None:
             "application/json",
         ),
     ):
-        answer = httpx.post(
-            url, content=content, headers={"Content-Type": media_type}, timeout=10
-        )
+        answer = httpx.post(url, content=content, headers={"Content-Type": media_type}, timeout=10)
         assert answer.is_success, answer.text
 
 

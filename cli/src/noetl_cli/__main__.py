@@ -5,7 +5,23 @@ import sys
 import typer
 
 from noetl_cli import render
-from noetl_cli.commands import doctor, down, logs, up
+from noetl_cli.commands import (
+    cancel,
+    catalog,
+    credential,
+    dlq,
+    doctor,
+    down,
+    events,
+    lint,
+    logs,
+    ls,
+    register,
+    run,
+    schema,
+    status,
+    up,
+)
 from noetl_cli.failures import CliError, ExitCode
 
 app = typer.Typer(
@@ -23,6 +39,17 @@ app.command("doctor")(doctor.doctor)
 app.command("logs")(logs.logs)
 
 # Playbooks and executions.
+app.command("run")(run.run)
+app.command("status")(status.status)
+app.command("ls")(ls.ls)
+app.command("events")(events.events)
+app.command("cancel")(cancel.cancel)
+app.command("lint")(lint.lint)
+app.command("register")(register.register)
+app.add_typer(catalog.app, name="catalog")
+app.add_typer(credential.app, name="credential")
+app.add_typer(dlq.app, name="dlq")
+app.command("schema")(schema.schema)
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ class Client:
         """Return the planner's address."""
         return str(self.http.base_url).rstrip("/")
 
-    def get(self, path: str, **params: Any) -> Any:
+    def get(self, path: str, /, **params: Any) -> Any:
         """Ask for something; parameters that are None are left out."""
         chosen = {name: value for name, value in params.items() if value is not None}
         return self._answer(self.http.build_request("GET", path, params=chosen))
@@ -65,7 +65,7 @@ class Client:
         request = self.http.build_request("POST", path, content=codec.encode(body), headers=typed)
         return self._answer(request)
 
-    def post_text(self, path: str, text: str, **params: Any) -> Any:
+    def post_text(self, path: str, text: str, /, **params: Any) -> Any:
         """Send a playbook as it was written."""
         request = self.http.build_request(
             "POST",

@@ -36,20 +36,23 @@ class Following:
         client: Client,
         execution_id: str,
         *,
-        tell: Callable[[str], None],
         after: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._client = client
         self._execution_id = execution_id
-        self._tell = tell
+        self._tell: Callable[[str], None] = _silence
         self._after = after
         self._patience_s = patience_s
         self._lost_at: float | None = None
         self._rest_s = REST_FIRST_S
 
-    def events(self) -> Iterator[EventView | None]:
-        """Yield events in order, and None whenever there is time to look at the clock."""
+    def events(self, tell: Callable[[str], None]) -> Iterator[EventView | None]:
+        """Yield events in order, and None whenever there is time to look at the clock.
+
+        Called again, it goes on after the last event that was taken.
+        """
+        self._tell = tell
         while True:
             try:
                 yield from self._connected()
@@ -74,17 +77,15 @@ class Following:
                     self._find()
                     if message.event == END:
                         return
-                    yield self._event(message)
+                    if message.data is None:
+                        yield None
+                        continue
+                    view = codec.decode_as(message.data, EventView)
+                    yield view
+                    self._after = int(view["version"])
         except (httpx.TransportError, sse.LineTooLongError, msgspec.DecodeError) as error:
             raise _Away(str(error)) from error
         raise _Away("the stream ended early")
-
-    def _event(self, message: sse.Message) -> EventView | None:
-        if message.data is None:
-            return None
-        view = codec.decode_as(message.data, EventView)
-        self._after = int(view["version"])
-        return view
 
     def _refuse(self, answer: httpx.Response) -> None:
         answer.read()
@@ -109,3 +110,7 @@ class Following:
                 f"({reason}). The execution is durable and goes on when the planner does.",
                 way_out=f"noetl run --attach {self._execution_id}",
             )
+
+
+def _silence(text: str) -> None:
+    del text

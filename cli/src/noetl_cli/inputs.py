@@ -39,9 +39,7 @@ def read_text(path: Path) -> str:
         raise _unusable(f"{path} cannot be read: {error.strerror}.", "") from error
 
 
-def read_inputs(
-    *, payload: Path | None, sets: list[str], sets_json: list[str]
-) -> dict[str, Any]:
+def read_inputs(*, payload: Path | None, sets: list[str], sets_json: list[str]) -> dict[str, Any]:
     """Merge a file of inputs with single values; the values win."""
     inputs = {} if payload is None else read_mapping(payload)
     for text in sets:

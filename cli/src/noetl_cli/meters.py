@@ -77,6 +77,7 @@ class Tracker:
     """Counts one execution's events."""
 
     def __init__(self) -> None:
+        self.version = 0
         self.meters: dict[str, Meter] = {}
         self.status = ExecutionStatus.PENDING
         self.error: ErrorObject | None = None
@@ -98,7 +99,10 @@ class Tracker:
         return [meter for meter in self.meters.values() if not meter.is_closed]
 
     def feed(self, view: dict[str, Any]) -> list[Note]:
-        """Count one event and say what is worth a line."""
+        """Count one event and say what is worth a line; an event seen before says nothing."""
+        if view["version"] <= self.version:
+            return []
+        self.version = view["version"]
         at = datetime.fromisoformat(view["created_at"])
         try:
             event = envelope.join_body(

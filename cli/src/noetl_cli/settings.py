@@ -26,7 +26,7 @@ def home(directory: Path | None, *, environ: dict[str, str]) -> Path:
 
 def api_url(*, environ: dict[str, str]) -> str | None:
     """Name the planner to talk to, when the environment names one."""
-    return environ.get("NOETL_URL")
+    return environ.get("NOETL_SERVER")
 
 
 def is_plain(*, environ: dict[str, str]) -> bool:

@@ -18,7 +18,7 @@ EventView = dict[str, Any]
 
 
 class Watch(Struct, frozen=True, kw_only=True):
-    """What to watch and how to leave; `cancel` is None where leaving is cancelling."""
+    """What to watch; without a command to `attach` again, leaving is cancelling."""
 
     execution_id: str
     events: Callable[[Callable[[str], None]], Iterator[EventView | None]]
@@ -82,17 +82,35 @@ def _follow(asked: Watch, tracker: Tracker, shown: Display, deadline: float | No
         source = asked.events(shown.tell)
         while not tracker.is_over:
             try:
-                view = next(source, _END)
-                if view is _END:
-                    break
+                view = next(source)
                 if view is not None:
                     shown.show(view, tracker.feed(view), tracker)
                 if deadline is not None and time.monotonic() > deadline and not tracker.is_over:
                     raise TimeIsUpError
+            except StopIteration:
+                break
             except KeyboardInterrupt:
-                if is_cancelled or not _wants_to_cancel(shown):
+                if is_cancelled or not _wants_to_cancel(asked, shown):
                     break
                 is_cancelled = True
                 asked.cancel()
+                shown.tell("cancelling; waiting for work in flight to stop")
                 source = asked.events(shown.tell)
     return is_cancelled
+
+
+def _wants_to_cancel(asked: Watch, shown: Display) -> bool:
+    """Give a person who pressed Ctrl-C the time to press it again."""
+    if not asked.attach:
+        return True
+    shown.tell(f"detaching; Ctrl-C again within {SECOND_THOUGHT_S:g} s cancels the execution")
+    try:
+        time.sleep(SECOND_THOUGHT_S)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _detached(asked: Watch) -> ExitCode:
+    render.note(f"Detached; the execution goes on. Watch it again: {asked.attach}")
+    return ExitCode.OK

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-
 from tests.support.servers import PostgresServer
 from tests.support.storage import Stores, emptied, memory_stores, migrated, postgres_stores
 

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from tests.support.builders import History, Slots, a_cursor_loop, a_single_step
 from tests.support.bus import jetstream_bus
 from tests.support.polling import eventually
 from tests.support.projecting import Desk, run_dry
-from tests.support.servers import NatsServer
+from tests.support.servers import NatsServer, nats_server
 from tests.support.storage import migrated, postgres_stores
 
 from noetl_chassis.clock import SystemClock
@@ -36,7 +37,9 @@ def a_long_history(frames: int = 60) -> History:
     history.start(entry="drain")
     slots = Slots(history, "drain", slots=3)
     for index in range(frames):
-        slots.take(index % 3, index // 3, rows=5, losses=index % 7 == 0, bad=index % 11 == 0)
+        slots.take(
+            index % 3, index // 3, rows=5, losses=int(index % 7 == 0), bad=int(index % 11 == 0)
+        )
     slots.close()
     history.finish(last="drain")
     return history
@@ -65,13 +68,21 @@ async def test_two_projectors_at_once_project_every_version_once(desk: Desk) -> 
     assert await desk.list_differences(history.envelopes) == []
 
 
-async def test_a_wiped_jetstream_loses_nothing(desk: Desk, nats: NatsServer) -> None:
+async def test_a_wiped_jetstream_loses_nothing(database: str, tmp_path: Path) -> None:
+    with nats_server(tmp_path) as own:
+        async with jetstream_bus(own) as bus, migrated(database) as pool:
+            await bus.streams.ensure()
+            await survive_a_wipe(Desk(postgres_stores(pool), bus), own)
+
+
+async def survive_a_wipe(desk: Desk, server: NatsServer) -> None:
     history = a_long_history(frames=20)
     await desk.append(history)
     await desk.send(history.batches(size=5)[:4])
     projector = desk.projector()
     await run_dry(projector)
-    await asyncio.to_thread(nats.wipe)
+    # In this thread: a server ends with the thread that started it.
+    server.wipe()
 
     async def catches_up() -> bool:
         await projector.catch_up()

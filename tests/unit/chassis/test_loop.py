@@ -18,9 +18,11 @@ class Steps:
         self.script = list(script)
         self.stop = asyncio.Event()
         self.turns = 0
+        self.turned = asyncio.Event()
 
     async def __call__(self) -> int:
         self.turns += 1
+        self.turned.set()
         outcome = self.script.pop(0)
         if not self.script:
             self.stop.set()
@@ -67,23 +69,22 @@ async def test_an_idle_pump_is_woken() -> None:
     steps, wake = Steps(0, 0), asyncio.Event()
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(loop.pump(steps, idle_s=3600, stop=steps.stop, wake=wake))
-        while not steps.turns:
-            await asyncio.sleep(0)
+        await steps.turned.wait()
         wake.set()
     assert steps.turns == 2
 
 
 async def test_a_drain_hands_over_what_came_and_nothing_else() -> None:
-    class Batches:
-        batches = [[1, 2], [], [3]]
+    batches = [[1, 2], [], [3]]
+    stop, seen = asyncio.Event(), list[int]()
 
+    class Batches:
         async def fetch(self, *, messages_max: int, wait_s: float) -> list[int]:
-            if not self.batches:
+            assert (messages_max, wait_s) == (10, 0)
+            if not batches:
                 stop.set()
                 return []
-            return self.batches.pop(0)
-
-    stop, seen = asyncio.Event(), list[int]()
+            return batches.pop(0)
 
     async def step(batch: list[int]) -> None:
         seen.extend(batch)

@@ -1,7 +1,9 @@
 import asyncio
+import logging
 import os
 import signal
 import socket
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -13,6 +15,15 @@ from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import Permanent, Retryable
 
 CONFIG = ServiceSettings(nats_url="nats://u:pw@h:1")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Give the root logger back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -36,6 +47,10 @@ async def test_readiness_lists_every_problem_and_liveness_does_not_care() -> Non
         status, body = await get(port, "/readyz")
     assert status == 503
     assert '"problems":{"bad":"broken","postgres":"no database"}' in body
+
+
+async def test_a_process_that_is_still_starting_is_not_ready() -> None:
+    assert await Health().list_problems() == {"start": "still starting"}
 
 
 async def test_a_taken_health_port_is_one_clear_sentence() -> None:

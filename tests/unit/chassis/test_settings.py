@@ -30,7 +30,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
 
 
 def test_a_misspelt_variable_is_refused_with_the_likely_one() -> None:
-    with pytest.raises(SettingsError, match="NOETL_X_LEASES is not.*did you mean NOETL_X_LEASE_S"):
+    with pytest.raises(SettingsError, match=r"NOETL_X_LEASES is not.*did you mean NOETL_X_LEASE_S"):
         load(leases="3")
 
 
@@ -46,7 +46,8 @@ def test_an_ill_typed_variable_is_named_without_its_value() -> None:
 
 
 def test_secrets_are_never_printed() -> None:
-    lines = settings.render(load(secret_key="hunter2"), prefix="NOETL_X_")
+    hidden = {"secret_key": "hunter2"}
+    lines = settings.render(load(**hidden), prefix="NOETL_X_")
     printed = "\n".join(lines)
     assert "hunter2" not in printed
     assert "pw" not in printed

@@ -60,9 +60,7 @@ def test_a_failed_item_fails_the_loop_and_names_itself() -> None:
     (only,) = desk.sent()
     error = ErrorObject(kind="transform", message="boom")
     desk.tell(
-        facts.CommandFailed(
-            command_id=only.command_id, attempt=1, worker_id=WORKER, error=error
-        )
+        facts.CommandFailed(command_id=only.command_id, attempt=1, worker_id=WORKER, error=error)
     )
     desk.tell(collected(desk, [None]))
     assert "boom" in desk.events("playbook.failed")[0].error.message

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from noetl_cli import client, render
+from noetl_cli import client, render, tables
 from noetl_cli.commands.options import AsJson, Server
 
 app = typer.Typer(no_args_is_help=True, help="List and show registered playbooks.")
@@ -22,7 +22,7 @@ def list_playbooks(*, server: Server = None, as_json: AsJson = False) -> None:
         (one["path"], f"v{one['version']}", (one["created_at"] or "")[:19], one["name"])
         for one in found
     ]
-    render.table(("PATH", "VERSION", "REGISTERED", "NAME"), rows, nothing="No playbooks.")
+    tables.show(("PATH", "VERSION", "REGISTERED", "NAME"), rows, nothing="No playbooks.")
 
 
 @app.command("show")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from noetl_cli import client, inputs, render
+from noetl_cli import client, inputs, render, tables
 from noetl_cli.commands.options import AsJson, Server
 
 app = typer.Typer(no_args_is_help=True, help="Keep, list and end credentials.")
@@ -56,7 +56,7 @@ def list_credentials(*, server: Server = None, as_json: AsJson = False) -> None:
         )
         for one in found
     ]
-    render.table(("NAME", "TYPE", "VERSION", "FIELDS"), rows, nothing="No credentials.")
+    tables.show(("NAME", "TYPE", "VERSION", "FIELDS"), rows, nothing="No credentials.")
 
 
 @app.command("rm")

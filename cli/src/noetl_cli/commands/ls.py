@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import client, render
+from noetl_cli import client, render, tables
 from noetl_cli.commands.options import AsJson, Server
 from noetl_contracts.status import ExecutionStatus
 
@@ -30,7 +30,7 @@ def ls(
             render.json_line(one)
         return
     head = ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PATH", "STEP")
-    render.table(head, [_row(one) for one in found], nothing="No executions.")
+    tables.show(head, [_row(one) for one in found], nothing="No executions.")
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -23,16 +23,17 @@ def register(
     as_json: AsJson = False,
 ) -> None:
     """Register a playbook as the next version of its path; the same text keeps its version."""
+    text = checked(file, strict=strict)
     with client.open_client(server) as planner:
-        answer = put(planner, file, strict=strict)
+        answer = put(planner, text, file=file, strict=strict)
     if as_json:
         render.json_line(answer)
     else:
         render.line(f"{answer['path']} version {answer['version']}")
 
 
-def put(planner: Client, file: Path, *, strict: bool = False) -> dict[str, Any]:
-    """Check a playbook here, then register it; problems are told with their lines."""
+def checked(file: Path, *, strict: bool = False) -> str:
+    """Read a playbook and check it here; problems are told with their lines."""
     text = inputs.read_text(file)
     problems = lint.check_text(text, strict=strict)
     show(problems, file=file)
@@ -43,6 +44,11 @@ def put(planner: Client, file: Path, *, strict: bool = False) -> dict[str, Any]:
             way_out=f"noetl lint {file}",
             exit_code=ExitCode.USAGE,
         )
+    return text
+
+
+def put(planner: Client, text: str, *, file: Path, strict: bool = False) -> dict[str, Any]:
+    """Register a playbook's text."""
     level = "strict" if strict else "tolerant"
     try:
         answer: dict[str, Any] = planner.post_text("/api/catalog/register", text, level=level)

@@ -10,6 +10,9 @@ from noetl_cli import render
 from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts import codec, schemas
 from noetl_playbook import spelling
+from noetl_playbook.schema import document_schema
+
+PLAYBOOK = "playbook"
 
 
 def schema(
@@ -21,21 +24,27 @@ def schema(
 ) -> None:
     """Print a schema, list their names, or write all of them into a folder."""
     if out is not None:
-        _write(out, [name] if name is not None else schemas.names())
+        _write(out, [name] if name is not None else _names())
     elif name is not None:
         render.line(_text(_find(name)))
     else:
-        for known in schemas.names():
+        for known in _names():
             render.line(known)
 
 
+def _names() -> list[str]:
+    return sorted([PLAYBOOK, *schemas.names()])
+
+
 def _find(name: str) -> dict[str, Any]:
+    if name == PLAYBOOK:
+        return document_schema()
     try:
         return schemas.schema(name)
     except KeyError as error:
         raise CliError(
             f"There is no schema {name!r}.",
-            way_out=spelling.hint(name, schemas.names()) or "noetl schema lists them",
+            way_out=spelling.hint(name, _names()) or "noetl schema lists them",
             exit_code=ExitCode.USAGE,
         ) from error
 

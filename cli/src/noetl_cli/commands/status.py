@@ -6,7 +6,9 @@ from noetl_cli import client, display, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 
 
-def status(execution_id: ExecutionArgument, *, server: Server = None, as_json: AsJson = False) -> None:
+def status(
+    execution_id: ExecutionArgument, *, server: Server = None, as_json: AsJson = False
+) -> None:
     """Show an execution's status, its loops and its stages."""
     address = f"/api/executions/{client.escaped(execution_id)}/status"
     with client.open_client(server) as planner:

@@ -76,6 +76,7 @@ class Supervisor:
             if left:
                 _log.warning("ended what an earlier supervisor left: %s", ", ".join(left))
             self._board.publish(processes={})
+        self._board.publish(versions=await asyncio.to_thread(versions.installed))
         plan = await asyncio.to_thread(self._assemble)
         self._board.publish(ports=plan.ports, urls=plan.urls, postgres_folder=plan.postgres_folder)
         await self.start_tier(group, plan.servers, apply=plan.apply)
@@ -129,7 +130,6 @@ class Supervisor:
                 await keeper.wait_gone()
 
     def _assemble(self) -> Assembly:
-        self._board.publish(versions=versions.installed())
         return assembly.assemble(
             self._home,
             self._options,

@@ -31,7 +31,9 @@ class Health:
         self._check_by_name[name] = check
 
     async def list_problems(self) -> dict[str, str]:
-        """Run every check and return the reasons by name."""
+        """Run every check and return the reasons by name; a process without checks is starting."""
+        if not self._check_by_name:
+            return {"start": "still starting"}
         answers = {name: await _ask(check) for name, check in self._check_by_name.items()}
         return {name: reason for name, reason in answers.items() if reason is not None}
 

@@ -11,7 +11,7 @@ from noetl_contracts.errors import Retryable
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 NODES_MAX = 1024
 BACKWARDS_MS_MAX = 10
-AHEAD_MS_MAX = 1000
+AHEAD_MS_MAX = 100
 _SEQUENCES_PER_MS = 4096
 _random = secrets.SystemRandom()
 
@@ -35,7 +35,7 @@ class Snowflake:
     def next_id(self) -> str:
         """Mint one identity; raises `ClockWentBackwards`.
 
-        More than 4096 a millisecond borrow from the milliseconds to come, a second at most.
+        More than 4096 a millisecond borrow from the milliseconds to come, `AHEAD_MS_MAX` at most.
         """
         now_ms = self._read_ms()
         if now_ms > self._ms:

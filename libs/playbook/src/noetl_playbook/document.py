@@ -23,6 +23,7 @@ _FLOAT = re.compile(
     r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z",
 )
 _AMBIGUOUS = re.compile(r"(?:yes|no|on|off|y|n)\Z", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
 # libyaml is ten times faster; a build without it reads the same.
@@ -107,6 +108,13 @@ def _check_text(text: str) -> None:
     start = Place(line=1, column=1)
     if len(text.encode("utf-8", "replace")) > DOCUMENT_BYTES_MAX:
         raise UnreadableError(f"the document is larger than {DOCUMENT_BYTES_MAX} bytes", start)
+    unprintable = _CONTROL.search(text)
+    if unprintable is not None:
+        line = text.count("\n", 0, unprintable.start()) + 1
+        column = unprintable.start() - text.rfind("\n", 0, unprintable.start())
+        raise UnreadableError(
+            "control characters are not accepted", Place(line=line, column=column)
+        )
     if text.startswith("%") or "\n%YAML" in text or "\n%TAG" in text:
         raise UnreadableError("YAML directives are not accepted", start)
 

@@ -154,6 +154,7 @@ def _read_mode(
         reading.report("E501", path, what)
         mode = default
     if mode == "parallel" and spec.get("frame") is not None:
+        spec.setdefault("max_in_flight", _MAX_IN_FLIGHT_DEFAULT[mode])
         return "chunked"
     return mode
 

@@ -75,6 +75,8 @@ class Reading:
         self.level = level
         self.problems: list[Problem] = []
         self.sites: list[Site] = []
+        # Where each step that could be read stands in the document.
+        self.step_indices: list[int] = []
         self._readers = readers
         self._moved: dict[Path, Path] = {}
 

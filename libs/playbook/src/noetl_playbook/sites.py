@@ -50,16 +50,14 @@ def _known(reading: Reading, playbook: Playbook) -> _Known:
     written: set[str] = set()
     by_step: dict[int, frozenset[str]] = {}
     steps: dict[int, Step] = {}
-    raw: list[Any] = reading.document.value.get("workflow") or []
-    by_name = {step.step: step for step in playbook.workflow}
-    for index, item in enumerate(raw):
-        name = (item.get("step") or item.get("name")) if isinstance(item, dict) else None
-        step = by_name.get(str(name))
-        if step is not None:
-            steps[index] = step
-            by_step[index] = _names_of(step)
-            written |= _written(step)
-    shared = frozenset({*_EVERYWHERE, *playbook.workload, *playbook.vars, *by_name, *written})
+    for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
+        steps[index] = step
+        by_step[index] = _names_of(step)
+        written |= _written(step)
+    names_of_steps = (step.step for step in playbook.workflow)
+    shared = frozenset(
+        {*_EVERYWHERE, *playbook.workload, *playbook.vars, *names_of_steps, *written}
+    )
     return _Known(shared=shared, by_step=by_step, steps=steps)
 
 

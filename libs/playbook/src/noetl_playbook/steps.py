@@ -29,10 +29,13 @@ def read_workflow(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -
     if len(items) > STEPS_MAX:
         reading.report("E601", path, f"a workflow has at most {STEPS_MAX} steps")
         return []
-    read = (
-        read_step(reading, item, (*path, i), loop_mode=loop_mode) for i, item in enumerate(items)
-    )
-    return [step for step in read if step is not None]
+    steps: list[Step] = []
+    for index, item in enumerate(items):
+        step = read_step(reading, item, (*path, index), loop_mode=loop_mode)
+        if step is not None:
+            steps.append(step)
+            reading.step_indices.append(index)
+    return steps
 
 
 def read_step(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -> Step | None:

@@ -28,15 +28,8 @@ def validate(reading: Reading, playbook: Playbook | None) -> None:
 
 
 def _placed(reading: Reading, playbook: Playbook) -> Iterator[tuple[Path, Step]]:
-    """Pair every step with its place; unreadable steps leave gaps."""
-    raw = reading.document.value.get("workflow") or []
-    by_name: dict[str, list[int]] = {}
-    for index, item in enumerate(raw):
-        name = (item.get("step") or item.get("name")) if isinstance(item, dict) else None
-        by_name.setdefault(str(name), []).append(index)
-    for step in playbook.workflow:
-        places = by_name.get(step.step)
-        index = places.pop(0) if places else 0
+    """Pair every step with its place in the document."""
+    for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
         yield ("workflow", index), step
 
 

@@ -29,6 +29,7 @@ async def serve(config: Settings) -> None:
             config.postgres_dsn,
             application_name=process.instance,
             connections_max=config.pool_connections_max,
+            must_be_durable=False,  # what a projection loses is folded again
         ) as database,
         open_connection(config.nats_url, name=process.instance) as connection,
         asyncio.TaskGroup() as tasks,

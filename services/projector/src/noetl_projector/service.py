@@ -21,7 +21,7 @@ from noetl_projector.domain import ordering, read_models, sharding
 from noetl_projector.domain.cache import Held, StateCache
 from noetl_projector.domain.ordering import Gap
 from noetl_projector.domain.policy import Policy
-from noetl_projector.histories import Histories, Poisoned, fold_into
+from noetl_projector.shell.histories import Histories, Poisoned, fold_into
 from noetl_storage.ports import LedgerReader, Projections, Snapshots
 
 POISONED_MAX = 10_000
@@ -114,8 +114,12 @@ class Projector:
         for execution_id, arrivals in inbox.items():
             if execution_id in left_out:
                 _count(len(arrivals), "moved")
-            else:
-                await self._acknowledge(arrivals, open_deliveries)
+                continue
+            for delivery, _ in arrivals:
+                await delivery.ack()
+                del open_deliveries[delivery]
+            outcome = "set_aside" if execution_id in self._poisoned else "projected"
+            _count(len(arrivals), outcome)
 
     async def _read(
         self, open_deliveries: dict[Delivery, None]
@@ -139,14 +143,17 @@ class Projector:
         positions = await self._stores.projections.list_positions(unknown) if unknown else {}
         moving: dict[ExecutionId, Held] = {}
         for execution_id, arrivals in list(inbox.items()):
+            if execution_id in self._poisoned:
+                continue
             try:
                 held = await self._hold(execution_id, positions, arrivals[0].batch)
                 await self._advance(held, [arrival.batch for arrival in arrivals])
             except Poisoned as failure:
                 self._poison(execution_id, failure)
-                for delivery, _ in inbox.pop(execution_id):
-                    await self._bury(delivery, str(failure), "poisoned")
-                    del open_deliveries[delivery]
+                # One letter tells of it; the ledger has the rest.
+                first, *inbox[execution_id] = arrivals
+                await self._bury(first.delivery, str(failure), "poisoned")
+                del open_deliveries[first.delivery]
             except Moved:
                 self._forget([execution_id])
                 _count(len(inbox.pop(execution_id)), "moved")
@@ -310,14 +317,6 @@ class Projector:
     def _forget(self, execution_ids: Iterable[ExecutionId]) -> None:
         for execution_id in execution_ids:
             self._states.drop(execution_id)
-
-    async def _acknowledge(
-        self, arrivals: Iterable[Arrival], open_deliveries: dict[Delivery, None]
-    ) -> None:
-        for delivery, _ in arrivals:
-            await delivery.ack()
-            del open_deliveries[delivery]
-            _count(1, "projected")
 
     async def _bury(self, delivery: Delivery, reason: str, outcome: str) -> None:
         await self._stores.letters.bury(

@@ -1,22 +1,13 @@
 """Credentials by name: opened here, remembered for a moment, never passed on."""
 
-import binascii
-from base64 import b64decode
 from typing import Any, Protocol
 
-import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
+from noetl_chassis.sealing import SealBroken, Sealer
 from noetl_contracts import codec
-from noetl_contracts.credentials import (
-    SealedCredential,
-    associated_data,
-    object_prefix,
-)
-from noetl_contracts.errors import Permanent
+from noetl_contracts.credentials import SealedCredential, object_prefix
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_worker.domain.failures import failure
 from noetl_worker.domain.masking import Mask
@@ -24,11 +15,6 @@ from noetl_worker.tools.call import Site, ToolFailure
 
 REMEMBERED_S = 30.0
 _REMEMBERED_MAX = 1024
-_KEY_BYTES = 32
-
-
-class KeyUnusable(Permanent):
-    """The key for sealed credentials is not 32 bytes in base64."""
 
 
 class Credential(Struct, frozen=True, kw_only=True):
@@ -57,9 +43,9 @@ class NamedObjects(Protocol):
 class Vault:
     """Opens sealed credentials with the deployment's key."""
 
-    def __init__(self, *, objects: NamedObjects, key: str, mask: Mask, clock: Clock) -> None:
+    def __init__(self, *, objects: NamedObjects, sealer: Sealer, mask: Mask, clock: Clock) -> None:
         self._objects = objects
-        self._cipher = _cipher(key)
+        self._sealer = sealer
         self._mask = mask
         self._clock = clock
         self._remembered: dict[tuple[str, str, str], tuple[float, Credential]] = {}
@@ -111,20 +97,12 @@ class Vault:
         return self._open(codec.decode_as(data, SealedCredential), site)
 
     def _open(self, sealed: SealedCredential, site: Site) -> Credential:
-        bound = associated_data(site.tenant_id, site.organization_id, sealed.name, sealed.version)
         try:
-            data = self._cipher.decrypt(
-                b64decode(sealed.nonce), b64decode(sealed.ciphertext), bound
+            fields = self._sealer.open(
+                sealed, tenant_id=site.tenant_id, organization_id=site.organization_id
             )
-            fields = codec.decode_as(data, dict[str, Any])
-        except (InvalidTag, binascii.Error, ValueError, msgspec.DecodeError) as problem:
-            raise ToolFailure(
-                failure(
-                    "config",
-                    f"credential '{sealed.name}' does not open with this worker's key "
-                    f"(sealed with '{sealed.key_id}'): put it again",
-                )
-            ) from problem
+        except SealBroken as problem:
+            raise ToolFailure(failure("config", str(problem))) from problem
         self._mask.learn({key: fields[key] for key in fields if key not in _OPEN_FIELDS})
         return Credential(name=sealed.name, kind=sealed.kind, version=sealed.version, fields=fields)
 
@@ -136,15 +114,3 @@ _OPEN_FIELDS = frozenset(
         *("db_host", "db_port", "db_user", "db_name", "token_url", "client_id", "url"),
     }
 )
-
-
-def _cipher(key: str) -> AESGCM:
-    try:
-        raw = b64decode(key, validate=True)
-    except binascii.Error as problem:
-        raise KeyUnusable(
-            "the secret key is not base64: it must be 32 bytes in base64"
-        ) from problem
-    if len(raw) != _KEY_BYTES:
-        raise KeyUnusable(f"the secret key has {len(raw)} bytes: it must be 32 bytes in base64")
-    return AESGCM(raw)

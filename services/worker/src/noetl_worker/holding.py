@@ -1,6 +1,7 @@
 """A worker's right to a command: kept by beats that the server confirms, else given up."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from noetl_chassis.clock import Clock
@@ -9,37 +10,66 @@ from noetl_messaging.ports import Delivery
 from noetl_worker.domain import heartbeat
 from noetl_worker.domain.heartbeat import Lease
 
+LASTING_S = 0.2
 _RETRY_S = 0.5
 
 
-class LeaseLost(Exception):  # noqa: N818 - it tells the work to stop, nothing is reported
-    """No beat was confirmed for as long as the lease lasts."""
+class Interruption(Exception):  # noqa: N818 - it tells the work to stop, which is no error
+    """The work of a command must end now."""
+
+
+class LeaseLost(Interruption):
+    """No beat was confirmed for as long as the lease lasts: nothing may be reported."""
+
+
+class Stopped(Interruption):
+    """The planner wants the command stopped."""
+
+
+class Released(Interruption):
+    """This worker is leaving and gives the command back."""
 
 
 class Hold:
-    """Extends the latest delivery of a command until the lease is lost."""
+    """Extends the latest delivery of a command until it ends, one way or another."""
 
     def __init__(self, delivery: Delivery, *, lease: Lease, clock: Clock) -> None:
         self._delivery = delivery
         self._lease = lease
         self._clock = clock
         self._confirmed_at = clock.monotonic()
+        self._interruption: Interruption | None = None
+        self._interrupted = asyncio.Event()
 
     def adopt(self, delivery: Delivery) -> None:
         """Go on under a newer delivery of the same command."""
         self._delivery = delivery
         self._confirmed_at = self._clock.monotonic()
 
-    async def keep(self, on_beat: Callable[[], None]) -> None:
-        """Beat for ever; raises `LeaseLost`."""
+    def interrupt(self, interruption: Interruption) -> None:
+        """End the work from outside."""
+        self._interruption = interruption
+        self._interrupted.set()
+
+    async def keep(self, *, on_lasting: Callable[[], None], on_beat: Callable[[], None]) -> None:
+        """Beat for ever; raises an `Interruption`. `on_lasting` is called once, early."""
+        await self._pause(min(LASTING_S, self._lease.heartbeat_s))
+        on_lasting()
         pause_s = self._lease.heartbeat_s
         while True:
-            await asyncio.sleep(max(0.0, min(pause_s, self._remaining_s())))
-            if self._remaining_s() <= 0:
-                raise LeaseLost
+            await self._pause(pause_s)
             on_beat()
             is_confirmed = await self._beat()
             pause_s = self._lease.heartbeat_s if is_confirmed else _RETRY_S
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(seconds, self._remaining_s()))):
+                await self._interrupted.wait()
+        if self._interruption is not None:
+            raise self._interruption
+        if self._remaining_s() <= 0:
+            raise LeaseLost
 
     async def _beat(self) -> bool:
         asked_at = self._clock.monotonic()

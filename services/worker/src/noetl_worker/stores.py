@@ -1,15 +1,27 @@
 """Payloads of one tenant: stored before they are reported, remembered while they are read."""
 
+import asyncio
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from noetl_chassis.clock import Clock
+from noetl_chassis import backoff, identity
 from noetl_contracts import codec
+from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
+from noetl_storage.errors import PayloadMissing
 from noetl_storage.ports import Payloads
+from noetl_worker.domain.failures import failure
+from noetl_worker.tools.call import ToolFailure
+
+T = TypeVar("T")
+
+_TRIES_MAX = 8
+_RETRY_BASE_S = 0.1
+_RETRY_MAX_S = 5.0
 
 
 class Remembered:
@@ -47,22 +59,19 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class TenantPayloads:
-    """The payload store as one command sees it."""
+    """The payload store as one command sees it; every method raises `ToolFailure`."""
 
-    def __init__(
-        self, payloads: Payloads, *, place: Place, remembered: Remembered, clock: Clock
-    ) -> None:
+    def __init__(self, payloads: Payloads, *, place: Place, remembered: Remembered) -> None:
         self._payloads = payloads
         self._place = place
         self._remembered = remembered
-        self._clock = clock
 
     async def load(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
         found = self._remembered.find(ref.sha256)
         if found is not None:
             return found
-        data = await self._payloads.read(ref)
+        data = await _patiently(lambda: self._payloads.read(ref))
         value = codec.decode(data)
         self._remembered.keep(ref.sha256, value, size_bytes=len(data))
         return value
@@ -71,25 +80,53 @@ class TenantPayloads:
         self, data: bytes, *, media_type: str, row_count: int | None = None
     ) -> PayloadRef:
         """Store content; it is durable when this returns."""
-        return await self._payloads.put(
-            data,
-            tenant_id=self._place.tenant_id,
-            organization_id=self._place.organization_id,
-            media_type=media_type,
-            row_count=row_count,
+        return await _patiently(
+            lambda: self._payloads.put(
+                data,
+                tenant_id=self._place.tenant_id,
+                organization_id=self._place.organization_id,
+                media_type=media_type,
+                row_count=row_count,
+            )
         )
 
     async def put_named(self, name: str, data: bytes) -> bytes | None:
         """Write an object unless the name is taken; return the bytes that were there before."""
-        return await self._payloads.put_named(
-            name,
-            data,
-            tenant_id=self._place.tenant_id,
-            organization_id=self._place.organization_id,
+        return await _patiently(
+            lambda: self._payloads.put_named(
+                name,
+                data,
+                tenant_id=self._place.tenant_id,
+                organization_id=self._place.organization_id,
+            )
         )
 
     async def find_named(self, name: str) -> bytes | None:
         """Return an object by name, or None."""
-        return await self._payloads.find_named(
-            name, tenant_id=self._place.tenant_id, organization_id=self._place.organization_id
+        return await _patiently(
+            lambda: self._payloads.find_named(
+                name,
+                tenant_id=self._place.tenant_id,
+                organization_id=self._place.organization_id,
+            )
+        )
+
+
+async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Call the store, again while that may help; raises `ToolFailure`."""
+    tries = 0
+    while True:
+        try:
+            return await call()
+        except Permanent as problem:
+            raise ToolFailure(failure("storage_quota", str(problem), source="store")) from problem
+        except Retryable as problem:
+            tries += 1
+            if tries == _TRIES_MAX:
+                is_missing = isinstance(problem, PayloadMissing)
+                kind = "reference_not_available" if is_missing else "storage_access"
+                raise ToolFailure(failure(kind, str(problem), source="store")) from problem
+        noise = identity.noise()
+        await asyncio.sleep(
+            backoff.delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
         )

@@ -19,6 +19,8 @@ _SHARD_LOST = "NT001"
 _VERSION_CONFLICT = "NT002"
 _NODES_EXHAUSTED = "NT003"
 _KEY_IN_DETAIL = re.compile(r"\(execution_id, idempotency_key\)=\(\d+, (.*)\)[^)]*$", re.DOTALL)
+# The driver has one class for a closed connection and for calls that can never work.
+_CLOSED = re.compile(r"\bclos(?:ed|ing)\b|\breleased\b")
 
 # Connection lost, server stopping or starting, no room, deadlock, statement cancelled.
 _PASSING = (
@@ -52,9 +54,9 @@ def translated() -> Iterator[None]:
         raise StorageUnavailable(f"PostgreSQL did not answer: {_sentence(failure)}") from failure
     except _REFUSED as failure:
         raise StorageMisconfigured(f"PostgreSQL refused: {_sentence(failure)}") from failure
-    except asyncpg.DataError:
-        raise
     except asyncpg.InterfaceError as failure:
+        if not _CLOSED.search(str(failure)):
+            raise
         raise StorageUnavailable(f"the connection is gone: {_sentence(failure)}") from failure
     except asyncpg.PostgresError as failure:
         raise _named(failure) from failure

@@ -4,6 +4,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import delete, get, post
+from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
@@ -48,7 +49,7 @@ class CredentialList(Struct, frozen=True, kw_only=True):
 
 
 @post("/credentials", status_code=HTTP_200_OK, tags=["credentials"])
-async def put(services: Services, data: PutBody) -> CredentialView:
+async def put(services: Services, data: JSONBody[PutBody]) -> CredentialView:
     """Keep a new version of a credential; workers use it within half a minute."""
     if data.type == DELETED:
         raise problems.refused(f"type {DELETED!r} is reserved", hint="DELETE the credential")
@@ -68,13 +69,13 @@ async def list_credentials(services: Services) -> CredentialList:
 
 
 @get("/credentials/{name:str}", tags=["credentials"])
-async def show(services: Services, name: str) -> CredentialView:
+async def show(services: Services, name: FromPath[str]) -> CredentialView:
     """Show a credential's type, version and field names."""
     return _view(services, await _get(services, name))
 
 
 @delete("/credentials/{name:str}", status_code=HTTP_200_OK, tags=["credentials"])
-async def remove(services: Services, name: str) -> CredentialView:
+async def remove(services: Services, name: FromPath[str]) -> CredentialView:
     """End a credential: its latest version from now on opens to nothing."""
     await _get(services, name)
     ended = await _keep(services, name=name, kind=DELETED, fields={})

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from litestar import get, post
-from litestar.params import Body, Parameter
+from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
@@ -18,10 +18,10 @@ PAGE_MAX = 1000
 FRAMES_MAX = 1000
 
 IdempotencyKey = Annotated[
-    str | None, Parameter(header="Idempotency-Key", min_length=1, max_length=200)
+    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
 ]
-Limit = Annotated[int, Parameter(ge=1, le=PAGE_MAX)]
-From = Annotated[int, Parameter(ge=0)]
+Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX)]
+From = Annotated[int, QueryParameter(ge=0)]
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ class FrameList(Struct, frozen=True, kw_only=True):
 
 @post(["/execute", "/executions"], status_code=HTTP_202_ACCEPTED, tags=["executions"])
 async def execute(
-    services: Services, data: ExecuteBody, idempotency_key: IdempotencyKey = None
+    services: Services, data: JSONBody[ExecuteBody], idempotency_key: IdempotencyKey = None
 ) -> views.Accepted:
     """Run a playbook: the answer is durable and comes before the first step."""
     return await submission.execute(services, data, idempotency_key)
@@ -94,9 +94,9 @@ async def execute(
 @get("/executions", tags=["executions"])
 async def list_executions(
     services: Services,
-    status: ExecutionStatus | None = None,
-    path: str | None = None,
-    before: str | None = None,
+    status: FromQuery[ExecutionStatus | None] = None,
+    path: FromQuery[str | None] = None,
+    before: FromQuery[str | None] = None,
     limit: Limit = 50,
 ) -> ExecutionList:
     """List executions, newest first."""
@@ -118,8 +118,8 @@ async def list_executions(
 @get("/executions/{execution_id:str}", tags=["executions"])
 async def show_execution(
     services: Services,
-    execution_id: str,
-    page: Annotated[int, Parameter(ge=1)] = 1,
+    execution_id: FromPath[str],
+    page: Annotated[int, QueryParameter(ge=1)] = 1,
     page_size: Limit = 100,
 ) -> ExecutionPage:
     """Show an execution and a page of its events."""
@@ -147,7 +147,7 @@ async def show_execution(
 
 
 @get("/executions/{execution_id:str}/status", tags=["executions"])
-async def show_status(services: Services, execution_id: str) -> StatusView:
+async def show_status(services: Services, execution_id: FromPath[str]) -> StatusView:
     """Show how an execution stands."""
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
@@ -161,7 +161,7 @@ async def show_status(services: Services, execution_id: str) -> StatusView:
 
 @get("/executions/{execution_id:str}/events", tags=["executions"])
 async def list_events(
-    services: Services, execution_id: str, after: From = 0, limit: Limit = 200
+    services: Services, execution_id: FromPath[str], after: From = 0, limit: Limit = 200
 ) -> EventPage:
     """List events after a version, in order."""
     row = await finding.get_row(services, execution_id)
@@ -178,7 +178,7 @@ async def list_events(
 
 
 @get("/executions/{execution_id:str}/stages", tags=["executions"])
-async def list_stages(services: Services, execution_id: str) -> StageList:
+async def list_stages(services: Services, execution_id: FromPath[str]) -> StageList:
     """List the stages of an execution."""
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
@@ -189,11 +189,11 @@ async def list_stages(services: Services, execution_id: str) -> StageList:
 @get("/executions/{execution_id:str}/frames", tags=["executions"])
 async def list_frames(
     services: Services,
-    execution_id: str,
-    stage_id: str | None = None,
-    status: str | None = None,
+    execution_id: FromPath[str],
+    stage_id: FromQuery[str | None] = None,
+    status: FromQuery[str | None] = None,
     offset: From = 0,
-    limit: Annotated[int, Parameter(ge=1, le=FRAMES_MAX)] = 200,
+    limit: Annotated[int, QueryParameter(ge=1, le=FRAMES_MAX)] = 200,
 ) -> FrameList:
     """List a window of an execution's frames."""
     row = await finding.get_row(services, execution_id)
@@ -206,8 +206,8 @@ async def list_frames(
 @post("/executions/{execution_id:str}/cancel", status_code=HTTP_202_ACCEPTED, tags=["executions"])
 async def cancel(
     services: Services,
-    execution_id: str,
-    data: Annotated[CancelBody | None, Body()] = None,
+    execution_id: FromPath[str],
+    data: JSONBody[CancelBody | None] = None,
 ) -> views.CancelAnswer:
     """Stop an execution; what already ended stays as it is."""
     return await submission.cancel(services, execution_id, None if data is None else data.reason)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get
-from litestar.params import Parameter
+from litestar.params import FromQuery, QueryParameter
 from msgspec import Struct
 
 from noetl_contracts import codec, locators
@@ -34,9 +34,9 @@ class Resolved(Struct, frozen=True, kw_only=True):
 @get("/result/resolve", tags=["results"])
 async def resolve(
     services: Services,
-    ref: str,
-    offset: Annotated[int, Parameter(ge=0)] = 0,
-    limit: Annotated[int, Parameter(ge=1, le=WINDOW_MAX)] = 1000,
+    ref: FromQuery[str],
+    offset: Annotated[int, QueryParameter(ge=0)] = 0,
+    limit: Annotated[int, QueryParameter(ge=1, le=WINDOW_MAX)] = 1000,
 ) -> Resolved:
     """Read the JSON payload behind a reference, lists by windows."""
     reference = _reference(services, ref)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, get, post
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Struct
 
@@ -77,7 +77,7 @@ class PlaybookView(Struct, frozen=True, kw_only=True):
 
 @post("/catalog/register", status_code=HTTP_200_OK, tags=["catalog"])
 async def register(
-    services: Services, request: Request[Any, Any, Any], level: Level = Level.TOLERANT
+    services: Services, request: Request[Any, Any, Any], level: FromQuery[Level] = Level.TOLERANT
 ) -> Registered:
     """Register a playbook: YAML as the body, or JSON with `content`."""
     source, path = _source(await request.body(), request.headers.get("content-type", ""))
@@ -95,7 +95,8 @@ async def register(
 
 @get("/catalog", tags=["catalog"])
 async def list_playbooks(
-    services: Services, limit: Annotated[int, Parameter(ge=1, le=PLAYBOOKS_MAX)] = PLAYBOOKS_MAX
+    services: Services,
+    limit: Annotated[int, QueryParameter(ge=1, le=PLAYBOOKS_MAX)] = PLAYBOOKS_MAX,
 ) -> PlaybookList:
     """List the latest version of every playbook."""
     entries = await services.catalog.list_paths(entries_max=limit, **services.place)
@@ -104,7 +105,9 @@ async def list_playbooks(
 
 @get("/catalog/{path:path}", tags=["catalog"])
 async def show_playbook(
-    services: Services, path: str, version: Annotated[int | None, Parameter(ge=1)] = None
+    services: Services,
+    path: FromPath[str],
+    version: Annotated[int | None, QueryParameter(ge=1)] = None,
 ) -> PlaybookView:
     """Show one version of a playbook, the latest when none is named."""
     entry = await submission.find_playbook(services, path, version)

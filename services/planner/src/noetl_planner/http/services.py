@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypedDict
+from typing import TypedDict
 
-from litestar.params import Dependency
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
@@ -57,4 +58,4 @@ class ApiServices(Struct, frozen=True, kw_only=True):
 
 
 # Ports are protocols, which request validation could not look into.
-Services = Annotated[ApiServices, Dependency(skip_validation=True)]
+Services = NamedDependency[SkipValidation[ApiServices]]

@@ -5,7 +5,8 @@ from http import HTTPStatus
 from typing import Annotated
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from noetl_chassis.loop import rest
@@ -109,10 +110,10 @@ class Seats:
 @get("/executions/{execution_id:str}/stream", tags=["executions"])
 async def follow(
     services: Services,
-    seats: Seats,
-    execution_id: str,
-    after: Annotated[int | None, Parameter(ge=0)] = None,
-    last_event_id: Annotated[int | None, Parameter(header="Last-Event-ID", ge=0)] = None,
+    seats: NamedDependency[SkipValidation[Seats]],
+    execution_id: FromPath[str],
+    after: Annotated[int | None, QueryParameter(ge=0)] = None,
+    last_event_id: Annotated[int | None, HeaderParameter(name="Last-Event-ID", ge=0)] = None,
 ) -> ServerSentEvent:
     """Follow an execution from a version on, until it ends."""
     row = await finding.get_row(services, execution_id)

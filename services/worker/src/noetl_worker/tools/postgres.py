@@ -14,6 +14,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import failure, of_sqlstate
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.tools.call import Call, Outcome, Site, ToolFailure
+from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
 from noetl_worker.tools.postgres_types import UnfitValue
 
@@ -25,10 +26,10 @@ PoolKey = tuple[str, str, str]
 class PostgresTool:
     """Runs SQL with the pool of the task's credential."""
 
-    def __init__(self, *, vault: Vault, connections_max: int, group: asyncio.TaskGroup) -> None:
+    def __init__(self, *, vault: Vault, connections_max: int) -> None:
         self._vault = vault
         self._connections_max = connections_max
-        self._group = group
+        self._leftovers = Leftovers()
         self._pool_by_key: dict[PoolKey, Pool] = {}
 
     async def run(self, call: Call) -> Outcome:
@@ -74,11 +75,11 @@ class PostgresTool:
         if pool is not None and pool.version == credential.version:
             return pool
         if pool is not None:
-            self._group.create_task(pool.close())
+            self._leftovers.add(pool.close())
         while len(self._pool_by_key) >= _POOLS_MAX:
             oldest = next(iter(self._pool_by_key))
-            self._group.create_task(self._pool_by_key.pop(oldest).close())
-        fresh = Pool(credential, connections_max=self._connections_max, group=self._group)
+            self._leftovers.add(self._pool_by_key.pop(oldest).close())
+        fresh = Pool(credential, connections_max=self._connections_max, leftovers=self._leftovers)
         self._pool_by_key[key] = fresh
         return fresh
 
@@ -86,6 +87,7 @@ class PostgresTool:
         """Close every idle connection."""
         for pool in self._pool_by_key.values():
             await pool.close()
+        await self._leftovers.finish()
 
 
 async def _attempt(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
@@ -207,9 +209,8 @@ def _broken(problem: Exception) -> ErrorObject:
 @asynccontextmanager
 async def open_postgres(*, vault: Vault, connections_max: int) -> AsyncIterator[PostgresTool]:
     """Hold the pools while the block runs."""
-    async with asyncio.TaskGroup() as group:
-        tool = PostgresTool(vault=vault, connections_max=connections_max, group=group)
-        try:
-            yield tool
-        finally:
-            await tool.close()
+    tool = PostgresTool(vault=vault, connections_max=connections_max)
+    try:
+        yield tool
+    finally:
+        await tool.close()

@@ -12,6 +12,7 @@ from asyncpg.prepared_stmt import PreparedStatement
 from msgspec import Struct
 
 from noetl_worker.credentials import Credential
+from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
 
 _PLANS_MAX = 64
@@ -27,7 +28,7 @@ _STALE = (
 class Plan(Struct, frozen=True, kw_only=True):
     """A prepared statement and how its values are bound and read."""
 
-    prepared: PreparedStatement[Any]
+    prepared: "PreparedStatement[Any]"
     binders: tuple[Convert, ...]
     parameter_types: tuple[str, ...]
     columns: tuple[str, ...]
@@ -101,11 +102,11 @@ class Pool:
     """At most `connections_max` connections of one credential; the latest used goes out first."""
 
     def __init__(
-        self, credential: Credential, *, connections_max: int, group: asyncio.TaskGroup
+        self, credential: Credential, *, connections_max: int, leftovers: Leftovers
     ) -> None:
         self.version = credential.version
         self._credential = credential
-        self._group = group
+        self._leftovers = leftovers
         self._free = asyncio.Semaphore(connections_max)
         self._idle: list[Session] = []
         self._is_closed = False
@@ -131,7 +132,7 @@ class Pool:
         if is_sound and not self._is_closed:
             self._idle.append(session)
         else:
-            self._group.create_task(_discard(session))
+            self._leftovers.add(_discard(session))
 
     async def close(self) -> None:
         """Close what is idle; what is in use closes when it comes back."""

@@ -20,6 +20,7 @@ from noetl_worker.domain.failures import failure, of_exception
 from noetl_worker.domain.masking import Mask
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, ToolFailure
+from noetl_worker.tools.leftovers import Leftovers
 
 _LENGTH = struct.Struct(">I")
 _CALLS_PER_PROCESS = 10_000
@@ -80,13 +81,11 @@ class Child:
 class PythonTool:
     """Runs code in at most `processes_max` children at once."""
 
-    def __init__(
-        self, *, limits: Limits, mask: Mask, directory: Path, group: asyncio.TaskGroup
-    ) -> None:
+    def __init__(self, *, limits: Limits, mask: Mask, directory: Path) -> None:
         self._limits = limits
         self._mask = mask
         self._directory = directory
-        self._group = group
+        self._leftovers = Leftovers()
         self._free = asyncio.Semaphore(limits.processes_max)
         self._idle: list[Child] = []
         self._count = 0
@@ -163,7 +162,7 @@ class PythonTool:
     def _dismiss(self, child: Child) -> None:
         self._count -= 1
         child.kill()
-        self._group.create_task(child.ended())
+        self._leftovers.add(child.ended())
 
     def _outcome(self, answer: Answer, call: Call) -> Outcome:
         if answer.log:
@@ -184,10 +183,11 @@ class PythonTool:
             )
         )
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End every idle process."""
         while self._idle:
             self._dismiss(self._idle.pop())
+        await self._leftovers.finish()
 
 
 def _ask(call: Call) -> Ask:
@@ -225,12 +225,9 @@ def _libs(libs: Any) -> tuple[dict[str, Any], list[str]]:
 async def open_python(*, limits: Limits, mask: Mask) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs."""
     directory = Path(tempfile.mkdtemp(prefix="noetl-python-"))
+    tool = PythonTool(limits=limits, mask=mask, directory=directory)
     try:
-        async with asyncio.TaskGroup() as group:
-            tool = PythonTool(limits=limits, mask=mask, directory=directory, group=group)
-            try:
-                yield tool
-            finally:
-                tool.close()
+        yield tool
     finally:
+        await tool.close()
         shutil.rmtree(directory, ignore_errors=True)

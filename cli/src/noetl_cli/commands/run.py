@@ -1,0 +1,135 @@
+"""`noetl run`: run a playbook and watch it."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import client, inputs, render, watching
+from noetl_cli.client import Client
+from noetl_cli.commands import cancel, register
+from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.follow import Following
+from noetl_cli.watching import Watch
+
+CANCEL_REASON = "cancelled at the terminal"
+
+
+class Runtime(StrEnum):
+    """Where the playbook runs."""
+
+    SERVER = "server"
+    LOCAL = "local"
+
+
+def run(  # noqa: PLR0913 - one parameter for each option of the command line
+    playbook: Annotated[
+        str | None, typer.Argument(metavar="FILE|PATH", help="A file, or a registered path.")
+    ] = None,
+    *,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="An input as name=value; repeat it.")
+    ] = None,
+    sets_json: Annotated[
+        list[str] | None, typer.Option("--set-json", help="An input as name=JSON; repeat it.")
+    ] = None,
+    payload: Annotated[
+        Path | None, typer.Option("--payload", help="Inputs as JSON or YAML; - is stdin.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--detach", help="Watch until the end, or leave at once.")
+    ] = True,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, help="Seconds to watch.")
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--idempotency-key", help="The same key never runs twice.")
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Of a registered path.")
+    ] = None,
+    attach: Annotated[
+        str | None, typer.Option("--attach", metavar="ID", help="Watch an execution again.")
+    ] = None,
+    runtime: Annotated[
+        Runtime, typer.Option("--runtime", "-r", help="On the server, or in this process.")
+    ] = Runtime.SERVER,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a playbook and watch it; Ctrl-C leaves it running, twice cancels it.
+
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 cancelled, 4 completed with failed rows or
+    items, 124 not over in time.
+    """
+    if (playbook is None) == (attach is None):
+        raise CliError(
+            "Name a playbook, or an execution to attach to.",
+            way_out="noetl run FILE, or noetl run --attach ID",
+            exit_code=ExitCode.USAGE,
+        )
+    given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
+    file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
+    # What is wrong with a file shows before any server is asked.
+    text = None if file is None else register.checked(file)
+    show = partial(_watch, timeout_s=timeout_s, as_json=as_json)
+    with client.open_client(server) as planner:
+        if attach is not None:
+            raise typer.Exit(show(planner, attach))
+        path = str(playbook)
+        if file is not None and text is not None:
+            registered = register.put(planner, text, file=file)
+            path, version = registered["path"], registered["version"]
+        begun = _begin(planner, path, given, key=idempotency_key, version=version)
+        if follow:
+            _announce(begun)
+            raise typer.Exit(show(planner, begun["execution_id"]))
+    if as_json:
+        render.json_line(begun)
+    else:
+        render.line(begun["execution_id"])
+        render.note(f"Watch it: noetl run --attach {begun['execution_id']}")
+
+
+def _begin(
+    planner: Client,
+    path: str,
+    given: dict[str, Any],
+    *,
+    key: str | None,
+    version: int | None,
+) -> dict[str, Any]:
+    """Ask for an execution; it is durable when this returns."""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    body: dict[str, Any] = {"path": path, "workload": given}
+    if version is not None:
+        body["version"] = version
+    begun: dict[str, Any] = planner.post("/api/execute", body, headers=headers)
+    return begun
+
+
+def _announce(begun: dict[str, Any]) -> None:
+    again = ", which this key began before" if begun["deduplicated"] else ""
+    render.note(
+        f"execution {begun['execution_id']} of {begun['path']} version {begun['version']}{again}"
+    )
+
+
+def _watch(
+    planner: Client, execution_id: str, *, timeout_s: float | None, as_json: bool
+) -> ExitCode:
+    stop: Callable[[], Any] = partial(cancel.ask, planner, execution_id, reason=CANCEL_REASON)
+    return watching.watch(
+        Watch(
+            execution_id=execution_id,
+            events=Following(planner, execution_id).events,
+            cancel=stop,
+            timeout_s=timeout_s,
+            as_json=as_json,
+            attach=f"noetl run --attach {execution_id}",
+        )
+    )

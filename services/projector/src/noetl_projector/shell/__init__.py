@@ -1,0 +1,1 @@
+"""What a turn of the projector is made of."""

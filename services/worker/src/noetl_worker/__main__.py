@@ -1,0 +1,63 @@
+"""Composition root: the only lines of the worker that name a concrete adapter."""
+
+from contextlib import AsyncExitStack
+
+from noetl_chassis import lifecycle
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.lifecycle import open_process
+from noetl_chassis.loop import Pulse
+from noetl_contracts.commands import IO_LANE
+from noetl_messaging import topology
+from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.jetstream.hints import NatsHints
+from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_storage.payloads.open import open_payloads
+from noetl_worker import assembly, settings
+from noetl_worker.assembly import Adapters
+from noetl_worker.opening import open_tools
+from noetl_worker.settings import Settings
+
+
+async def serve(config: Settings) -> None:
+    """Wire, run, drain."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        process = await stack.enter_async_context(open_process(config, service="worker"))
+        nats = await stack.enter_async_context(
+            open_connection(config.nats_url, name=process.instance)
+        )
+        payloads = await stack.enter_async_context(
+            open_payloads(
+                config.payload_url,
+                access_key=config.payload_access_key or None,
+                secret_key=config.payload_secret_key or None,
+            )
+        )
+        tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))
+        name = topology.worker_consumer(config.pool, IO_LANE)
+        adapters = Adapters(
+            consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
+            publisher=JetStreamPublisher(nats),
+            hints=NatsHints(nats),
+            dead_letters=JetStreamDeadLetters(nats),
+            payloads=payloads,
+            tools=tools,
+            mask=mask,
+            clock=clock,
+        )
+        pulse = Pulse("commands", stale_s=30.0)
+        process.health.add("nats", nats.check)
+        process.health.add("commands", pulse.check)
+        worker = assembly.build(adapters, config, instance=process.instance)
+        await worker.run(stop=process.stop, pulse=pulse, drain_s=config.drain_s)
+
+
+def main() -> None:
+    """Run until told to stop."""
+    lifecycle.run(serve, load=settings.load, prefix=settings.PREFIX)
+
+
+if __name__ == "__main__":
+    main()

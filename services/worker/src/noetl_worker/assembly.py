@@ -1,0 +1,82 @@
+"""From opened adapters and settings to a worker that can run."""
+
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_contracts import locators
+from noetl_contracts.commands import IO_LANE
+from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
+from noetl_messaging import topology
+from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
+from noetl_storage.ports import Payloads
+from noetl_worker.domain import egress
+from noetl_worker.domain.masking import Mask
+from noetl_worker.lanes.io import IoLane, Lane
+from noetl_worker.reporting import Desk
+from noetl_worker.service import Worker
+from noetl_worker.settings import Settings
+from noetl_worker.stores import Remembered
+from noetl_worker.tools import Tools, http, python
+
+
+class Adapters(Struct, frozen=True, kw_only=True):
+    """What a worker reaches the world through."""
+
+    consumer: Consumer
+    publisher: Publisher
+    hints: Hints
+    dead_letters: DeadLetters
+    payloads: Payloads
+    tools: Tools
+    mask: Mask
+    clock: Clock
+
+
+def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
+    """Put a worker together."""
+    worker_id = WorkerId(instance)
+    tenant_id, organization_id = TenantId(config.tenant_id), OrganizationId(config.organization_id)
+    desk = Desk(
+        publisher=adapters.publisher,
+        worker_id=worker_id,
+        shard_count=config.shard_count,
+        mask=adapters.mask,
+        clock=adapters.clock,
+        locator=locators.worker(tenant_id, organization_id, {}, worker_id),
+    )
+    lane = IoLane(
+        Lane(
+            tools=adapters.tools,
+            payloads=adapters.payloads,
+            remembered=Remembered(bytes_max=config.payload_memory_bytes),
+            desk=desk,
+            mask=adapters.mask,
+            hints=adapters.hints,
+            dead_letters=adapters.dead_letters,
+            consumer=topology.worker_consumer(config.pool, IO_LANE),
+            lease_s=config.lease_s,
+        )
+    )
+    return Worker(
+        consumer=adapters.consumer,
+        lane=lane,
+        commands_max=config.commands_max,
+        messages_max=config.fetch_messages_max,
+        wait_s=config.fetch_wait_s,
+    )
+
+
+def http_limits(config: Settings) -> http.Limits:
+    """Read what the http tool may use."""
+    return http.Limits(
+        allowances=tuple(egress.parse(entry) for entry in config.http_allow),
+        connections_max=config.http_connections_max,
+        response_bytes_max=config.http_response_bytes_max,
+    )
+
+
+def python_limits(config: Settings) -> python.Limits:
+    """Read what user code may use."""
+    return python.Limits(
+        processes_max=config.python_processes_max, memory_bytes=config.python_memory_bytes
+    )

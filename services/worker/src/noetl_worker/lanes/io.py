@@ -1,0 +1,250 @@
+"""The io lane: hosts commands in the worker's own event loop, one hold each."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import instruments, names
+from noetl_contracts import commands, subjects
+from noetl_contracts.commands import Command
+from noetl_contracts.errors import MalformedMessage, Retryable
+from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped, Fact
+from noetl_messaging.ports import DeadLetters, Delivery, Hints
+from noetl_storage.ports import Payloads
+from noetl_worker.domain import heartbeat
+from noetl_worker.domain.failures import failure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.holding import Hold, Interruption, LeaseLost, Released, Stopped
+from noetl_worker.keeping import Keeper
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.work import execute, failed
+from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
+from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.tools import Tools
+
+STREAM = "NOETL_COMMANDS"
+
+log = structlog.get_logger(__name__)
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """What the io lane is made of."""
+
+    tools: Tools
+    payloads: Payloads
+    remembered: Remembered
+    desk: Desk
+    mask: Mask
+    hints: Hints
+    dead_letters: DeadLetters
+    consumer: str
+    lease_s: float
+
+
+class IoLane:
+    """Attends to deliveries of commands until each is settled or lost."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._hold_by_fence: dict[tuple[str, int], Hold] = {}
+        self._draining = asyncio.Event()
+
+    @property
+    def running(self) -> int:
+        """Return how many commands run."""
+        return len(self._hold_by_fence)
+
+    def drain(self) -> None:
+        """Let slots end after the frame that they are at."""
+        self._draining.set()
+
+    def release(self) -> None:
+        """Give back everything that still runs."""
+        for hold in self._hold_by_fence.values():
+            hold.interrupt(Released())
+
+    async def attend(self, delivery: Delivery) -> None:
+        """Run the command of a delivery, or refuse it by its fence."""
+        try:
+            command = commands.decode(delivery.data)
+        except MalformedMessage as problem:
+            await self._lane.dead_letters.bury(
+                delivery, stream=STREAM, consumer=self._lane.consumer, reason=str(problem)
+            )
+            return
+        fence = (command.command_id, command.attempt)
+        running = self._hold_by_fence.get(fence)
+        if running is not None:
+            running.adopt(delivery)
+            return
+        if delivery.delivered > 1:
+            # Whoever had it may still be at work: only a new attempt may run it.
+            await self._report_alone(command, _lost(command, "redelivered"), key="lost")
+            await delivery.ack()
+            return
+        await self._hold(command, delivery, fence)
+
+    async def _hold(self, command: Command, delivery: Delivery, fence: tuple[str, int]) -> None:
+        lane = self._lane
+        lease = heartbeat.lease(
+            lease_s=command.lease_s, heartbeat_s=command.heartbeat_s, ack_wait_s=lane.lease_s
+        )
+        hold = Hold(delivery, lease=lease, clock=lane.desk.clock)
+        self._hold_by_fence[fence] = hold
+        instruments.count(names.COMMANDS_TAKEN, labels={names.LANE: command.lane})
+        instruments.show(names.COMMANDS_RUNNING, self.running)
+        try:
+            with _about(command):
+                await self._run(command, hold, lease.heartbeat_s)
+        finally:
+            del self._hold_by_fence[fence]
+            instruments.show(names.COMMANDS_RUNNING, self.running)
+
+    async def _run(self, command: Command, hold: Hold, heartbeat_s: float) -> None:
+        """Work until the end or an interruption, and settle accordingly."""
+        reporter = Reporter(desk=self._lane.desk, command=command)
+        interruptions: list[Interruption] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._work(command, hold, reporter, group, heartbeat_s)
+        except* Interruption as several:
+            interruptions = [one for one in several.exceptions if isinstance(one, Interruption)]
+        await self._settle(command, hold, interruptions[0] if interruptions else None)
+
+    async def _work(
+        self,
+        command: Command,
+        hold: Hold,
+        reporter: Reporter,
+        group: asyncio.TaskGroup,
+        heartbeat_s: float,
+    ) -> None:
+        attendants: list[asyncio.Task[None]] = []
+        clock = self._lane.desk.clock
+
+        def on_lasting() -> None:
+            attendants.append(group.create_task(reporter.run()))
+            attendants.append(group.create_task(self._listen(command, hold)))
+            reporter.started()
+
+        def on_beat() -> None:
+            if clock.monotonic() - reporter.last_report_at >= heartbeat_s:
+                reporter.report(_beat(command, self._lane.desk))
+
+        attendants.append(group.create_task(hold.keep(on_lasting=on_lasting, on_beat=on_beat)))
+        hands = self._hands(command)
+        work = execute(command, hands=hands, reporter=reporter, draining=self._draining)
+        # A defect in one command's work is that command's failure, not the worker's.
+        (outcome,) = await asyncio.gather(work, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            log.error("work ended in a defect", exc_info=outcome)
+            text = f"the worker could not run step '{command.step}': {type(outcome).__name__}"
+            reporter.report(failed(command, hands, failure("internal", text)))
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        elif not outcome:
+            reporter.report(_lost(command, "released", is_release=True))
+        await self._flush(command, hands, reporter)
+        for attendant in attendants:
+            attendant.cancel()
+
+    async def _flush(self, command: Command, hands: Hands, reporter: Reporter) -> None:
+        try:
+            await reporter.flush()
+        except ReportTooLarge as problem:
+            reporter.report(failed(command, hands, failure("payload_too_large", str(problem))))
+            await reporter.flush()
+
+    async def _settle(
+        self, command: Command, hold: Hold, interruption: Interruption | None
+    ) -> None:
+        """Report an interruption where there is something to report, then ack."""
+        outcome = "ended" if interruption is None else type(interruption).__name__.lower()
+        instruments.count(names.COMMANDS_ENDED, labels={names.OUTCOME: outcome})
+        match interruption:
+            case LeaseLost():
+                instruments.count(names.LEASES_LOST)
+                log.warning("lease lost, work stopped", step=command.step)
+                return
+            case Stopped():
+                await self._report_alone(command, _stopped(command, self._lane.desk), key="stopped")
+            case Released():
+                lost = _lost(command, "released", is_release=True)
+                await self._report_alone(command, lost, key="released")
+            case _:
+                pass
+        try:
+            await hold.ack()
+        except Retryable as problem:
+            # The facts are stored: a redelivery finds the command terminal.
+            log.warning("command not acknowledged", reason=str(problem))
+
+    async def _listen(self, command: Command, hold: Hold) -> None:
+        """Stop the command when the planner says so; a lost hint costs only time."""
+        subject = subjects.poke(f"stop-{command.command_id}")
+        try:
+            async for _ in self._lane.hints.listen(subject):
+                hold.interrupt(Stopped())
+        except Retryable as problem:
+            log.info("not listening for a stop", reason=str(problem))
+
+    async def _report_alone(self, command: Command, fact: Fact, *, key: str) -> None:
+        """Publish one fact outside a reporter; raises `TimeoutError` after a lease's time."""
+        async with asyncio.timeout(self._lane.lease_s):
+            await self._lane.desk.publish(
+                command, [fact], key=f"{command.command_id}/{command.attempt}/{key}"
+            )
+
+    def _hands(self, command: Command) -> Hands:
+        lane = self._lane
+        place = Place(tenant_id=command.tenant_id, organization_id=command.organization_id)
+        payloads = TenantPayloads(lane.payloads, place=place, remembered=lane.remembered)
+        return Hands(
+            tools=lane.tools,
+            payloads=payloads,
+            keeper=Keeper(payloads=payloads, mask=lane.mask),
+            mask=lane.mask,
+            clock=lane.desk.clock,
+            worker_id=lane.desk.worker_id,
+        )
+
+
+@contextmanager
+def _about(command: Command) -> Iterator[None]:
+    """Name the command in every log line of its work."""
+    bound = structlog.contextvars.bind_contextvars(
+        **{
+            names.FIELD_EXECUTION: command.execution_id,
+            names.FIELD_COMMAND: command.command_id,
+            names.FIELD_STEP: command.step,
+            names.FIELD_TENANT: command.tenant_id,
+        }
+    )
+    try:
+        yield
+    finally:
+        structlog.contextvars.reset_contextvars(**bound)
+
+
+def _lost(command: Command, reason: str, *, is_release: bool = False) -> CommandLost:
+    return CommandLost(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        reason=reason,
+        is_release=is_release,
+    )
+
+
+def _stopped(command: Command, desk: Desk) -> CommandStopped:
+    return CommandStopped(
+        command_id=command.command_id, attempt=command.attempt, worker_id=desk.worker_id
+    )
+
+
+def _beat(command: Command, desk: Desk) -> CommandHeartbeat:
+    return CommandHeartbeat(
+        command_id=command.command_id, attempt=command.attempt, worker_id=desk.worker_id
+    )

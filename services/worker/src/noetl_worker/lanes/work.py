@@ -1,0 +1,142 @@
+"""The work of one command: a step, an item, or a slot; and the facts that end it."""
+
+import asyncio
+from typing import Any, assert_never
+
+import msgspec
+
+from noetl_contracts.commands import Command, ItemWork, SlotWork, StepWork
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_playbook.expressions import TemplateError
+from noetl_worker.domain.failures import failure
+from noetl_worker.domain.result import SelectionTooLarge
+from noetl_worker.lanes.block import Block, compile_block
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
+from noetl_worker.lanes.scratch import Unit
+from noetl_worker.lanes.slot import Slot
+from noetl_worker.lanes.unit import Surrounding, item_names, template_failure
+from noetl_worker.reporting import Reporter
+from noetl_worker.tools.call import ToolFailure
+
+
+async def execute(
+    command: Command, *, hands: Hands, reporter: Reporter, draining: asyncio.Event
+) -> bool:
+    """Do a command's work and queue its facts; False when it is given back unfinished."""
+    try:
+        return await _execute(command, hands, reporter, draining)
+    except ToolFailure as problem:
+        reporter.report(failed(command, hands, problem.error))
+    except TemplateError as problem:
+        reporter.report(failed(command, hands, template_failure(problem, step=command.step)))
+    except (msgspec.ValidationError, msgspec.DecodeError) as problem:
+        text = f"the definition of step '{command.step}' does not fit the model: {problem}"
+        reporter.report(failed(command, hands, failure("validation", text)))
+    return True
+
+
+def failed(
+    command: Command, hands: Hands, error: ErrorObject, end: PipelineEnd | None = None
+) -> CommandFailed:
+    """Say that a command failed."""
+    placed = msgspec.structs.replace(error, step=error.step or command.step)
+    return CommandFailed(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=hands.worker_id,
+        error=placed,
+        patch={} if end is None else end.patch,
+    )
+
+
+async def _execute(
+    command: Command, hands: Hands, reporter: Reporter, draining: asyncio.Event
+) -> bool:
+    block = compile_block(await _definition(command, hands), command.defaults)
+    surrounding = await _surrounding(command, block, hands)
+    match command.work:
+        case SlotWork() as work:
+            slot = Slot(
+                command=command,
+                work=work,
+                block=block,
+                surrounding=surrounding,
+                hands=hands,
+                reporter=reporter,
+                draining=draining,
+            )
+            return await slot.run()
+        case StepWork():
+            unit = Unit(
+                site=surrounding.site(unit="step"),
+                fixed={"iter": {}},
+                iterators={},
+                ctx=surrounding.ctx,
+            )
+        case ItemWork() as work:
+            unit = await _item(work, surrounding, hands)
+        case _:
+            assert_never(command.work)
+    pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
+    await _end(command, await pipeline.run(), hands, reporter)
+    return True
+
+
+async def _definition(command: Command, hands: Hands) -> dict[str, Any]:
+    if command.definition is not None:
+        return command.definition
+    if command.definition_ref is None:
+        raise ToolFailure(failure("internal", "the command carries no definition"))
+    definition: dict[str, Any] = await hands.payloads.load(command.definition_ref)
+    return definition
+
+
+async def _surrounding(command: Command, block: Block, hands: Hands) -> Surrounding:
+    workload = command.slice.workload
+    if command.slice.workload_ref is not None:
+        workload = await hands.payloads.load(command.slice.workload_ref)
+    loop = block.step.loop
+    return Surrounding(
+        command,
+        workload=workload,
+        iterator=None if loop is None else loop.iterator,
+        clock=hands.clock,
+    )
+
+
+async def _item(work: ItemWork, surrounding: Surrounding, hands: Hands) -> Unit:
+    item = work.item
+    if work.collection_ref is not None:
+        item = (await hands.payloads.load(work.collection_ref))[work.index]
+    fixed, iterators = item_names(surrounding, item=item, index=work.index, total=work.total)
+    return Unit(
+        site=surrounding.site(unit=f"item-{work.index}"),
+        fixed=fixed,
+        iterators=iterators,
+        ctx=surrounding.ctx,
+    )
+
+
+async def _end(command: Command, end: PipelineEnd, hands: Hands, reporter: Reporter) -> None:
+    """Keep a pipeline's result, then queue the fact that names it."""
+    status = "ok" if end.error is None else "error"
+    try:
+        envelope = await hands.keeper.keep(end.result, status=status)
+    except SelectionTooLarge as problem:
+        reporter.report(failed(command, hands, failure("payload_too_large", str(problem)), end))
+        return
+    if end.error is not None:
+        fact = failed(command, hands, end.error, end)
+        reporter.report(msgspec.structs.replace(fact, result=envelope))
+        return
+    reporter.report(
+        CommandCompleted(
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=hands.worker_id,
+            result=envelope,
+            patch=end.patch,
+        )
+    )

@@ -1,0 +1,32 @@
+"""The tools, opened together with the vault that they share."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from noetl_chassis.clock import Clock
+from noetl_chassis.sealing import Sealer
+from noetl_storage.ports import Payloads
+from noetl_worker import assembly
+from noetl_worker.credentials import Vault
+from noetl_worker.domain.masking import Mask
+from noetl_worker.settings import Settings
+from noetl_worker.tools import Tools
+from noetl_worker.tools.http import open_http
+from noetl_worker.tools.postgres import open_postgres
+from noetl_worker.tools.python import open_python
+
+
+@asynccontextmanager
+async def open_tools(
+    config: Settings, payloads: Payloads, clock: Clock
+) -> AsyncIterator[tuple[Tools, Mask]]:
+    """Hold every tool open while the block runs."""
+    mask = Mask()
+    sealer = Sealer(config.secret_key)
+    vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
+    async with (
+        open_http(limits=assembly.http_limits(config), vault=vault, clock=clock) as http,
+        open_postgres(vault=vault, connections_max=config.postgres_connections_max) as postgres,
+        open_python(limits=assembly.python_limits(config), mask=mask) as python,
+    ):
+        yield Tools(http=http, postgres=postgres, python=python), mask

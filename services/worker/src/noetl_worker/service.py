@@ -1,0 +1,87 @@
+"""Fetch commands, attend to each, give back what is left when it is time to go."""
+
+import asyncio
+
+import structlog
+
+from noetl_chassis.loop import Pulse, pump
+from noetl_messaging.ports import Consumer, Delivery
+from noetl_worker.lanes.io import IoLane
+
+log = structlog.get_logger(__name__)
+
+_RELEASE_S = 10.0
+
+
+class Worker:
+    """Runs the commands of one pool's lane with bounded concurrency."""
+
+    def __init__(
+        self,
+        *,
+        consumer: Consumer,
+        lane: IoLane,
+        commands_max: int,
+        messages_max: int,
+        wait_s: float,
+    ) -> None:
+        self._consumer = consumer
+        self._lane = lane
+        self._commands_max = commands_max
+        self._messages_max = messages_max
+        self._wait_s = wait_s
+        self._attended: set[asyncio.Task[None]] = set()
+        self._has_room = asyncio.Event()
+
+    async def run(self, *, stop: asyncio.Event, pulse: Pulse, drain_s: float) -> None:
+        """Take turns until `stop`, then let work finish, then give the rest back."""
+        async with asyncio.TaskGroup() as group:
+            await pump(
+                lambda: self.turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
+            )
+            self._lane.drain()
+            if not await self._finished(drain_s):
+                log.info("giving back unfinished commands", commands=self._lane.running)
+                self._lane.release()
+                await self._finished(_RELEASE_S)
+            for task in self._attended:
+                task.cancel()
+
+    async def turn(self, group: asyncio.TaskGroup) -> int:
+        """Fetch as many commands as there is room for and start them; return how many."""
+        free = self._commands_max - len(self._attended)
+        if free <= 0:
+            await self._wait_for_room()
+            return 0
+        deliveries = await self._consumer.fetch(
+            messages_max=min(free, self._messages_max), wait_s=self._wait_s
+        )
+        for delivery in deliveries:
+            task = group.create_task(self._attend(delivery))
+            self._attended.add(task)
+            task.add_done_callback(self._forget)
+        return len(deliveries)
+
+    async def _attend(self, delivery: Delivery) -> None:
+        # One delivery's misfortune must not end the others; unsettled, it comes again.
+        (outcome,) = await asyncio.gather(self._lane.attend(delivery), return_exceptions=True)
+        if isinstance(outcome, Exception):
+            log.error("delivery not settled", subject=delivery.subject, exc_info=outcome)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._attended.discard(task)
+        self._has_room.set()
+
+    async def _wait_for_room(self) -> None:
+        self._has_room.clear()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._has_room.wait()
+        except TimeoutError:
+            return
+
+    async def _finished(self, wait_s: float) -> bool:
+        if not self._attended:
+            return True
+        _, left = await asyncio.wait(self._attended, timeout=wait_s)
+        return not left

@@ -1,0 +1,51 @@
+"""Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
+
+import os
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl_chassis import settings
+from noetl_contracts.commands import DEFAULT_POOL
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+
+PREFIX = "NOETL_WORKER_"
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field without a default must be set."""
+
+    payload_url: str
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    # Opens sealed credentials: 32 bytes in base64.
+    secret_key: str
+    pool: str = DEFAULT_POOL
+    shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    # The ack wait of the pool's consumer: how long a dead worker goes unnoticed.
+    lease_s: Seconds = 30.0
+    # Commands at once; a slot is one command, whatever the rows that it runs.
+    commands_max: Count = 64
+    # One fetch takes few, so that a pool's workers share what is waiting.
+    fetch_messages_max: Count = 8
+    fetch_wait_s: Seconds = 2.0
+    # Frames may finish for so long after SIGTERM; then they are given back.
+    drain_s: Seconds = 20.0
+    # Addresses beyond the public ones that the http tool may reach: hosts, networks, each :port.
+    http_allow: tuple[str, ...] = ()
+    http_connections_max: Count = 512
+    http_response_bytes_max: Annotated[int, Meta(ge=1024)] = 64 * 1024 * 1024
+    # Connections per credential of a target database.
+    postgres_connections_max: Annotated[int, Meta(ge=1, le=1000)] = 16
+    python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 2
+    python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
+    # Decoded payloads kept in memory between uses.
+    payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
+
+
+def load() -> Settings:
+    """Read the process environment, once."""
+    return settings.load(Settings, prefix=PREFIX, environ=os.environ)

@@ -1,0 +1,388 @@
+"""What each database role may do, written down once more and compared with the database."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from tests.support.servers import PostgresServer
+from tests.support.storage import (
+    ORGANIZATION,
+    TENANT,
+    Stores,
+    a_fence,
+    a_request,
+    a_run,
+    a_stream,
+    an_append,
+    an_execution,
+    emptied,
+    migrated,
+    postgres_stores,
+)
+
+from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.ids import CatalogId
+from noetl_contracts.ledger import CatalogEntry, Snapshot
+from noetl_storage.errors import StorageMisconfigured
+from noetl_storage.postgres import migrate
+from noetl_storage.postgres.database import Database, open_database
+
+ROLES = ("noetl_planner", "noetl_projector", "noetl_outbox", "noetl_reaper", "noetl_reader")
+PROJECTIONS = ("business_object", "command", "execution", "frame", "loop", "stage")
+PROJECTED = {
+    *PROJECTIONS,
+    "projection_checkpoint",
+    "projection_position",
+    "projection_snapshot",
+}
+LEFT_BY_COMPACTION = ("checkpoint", "manifest", "manifest_part", "result_ref")
+
+READS = {
+    "noetl_planner": {
+        *PROJECTIONS,
+        *LEFT_BY_COMPACTION,
+        "catalog",
+        "credential",
+        "event",
+        "execution_head",
+        "execution_shard",
+        "projection_checkpoint",
+        "projection_position",
+        "projection_snapshot",
+        "request",
+        "runtime",
+        "schedule",
+    },
+    "noetl_projector": {
+        *PROJECTIONS,
+        "catalog",
+        "event",
+        "execution_head",
+        "projection_checkpoint",
+        "projection_position",
+        "projection_snapshot",
+        "runtime",
+    },
+    "noetl_outbox": {"outbox", "runtime"},
+    "noetl_reaper": {
+        *PROJECTIONS,
+        *LEFT_BY_COMPACTION,
+        "event",
+        "execution_head",
+        "execution_shard",
+        "outbox",
+        "projection_checkpoint",
+        "projection_position",
+        "request",
+        "role_lease",
+        "runtime",
+    },
+    "noetl_reader": {*PROJECTIONS, "event"},
+}
+WRITES = {
+    "noetl_planner": {
+        "insert": {"credential", "projection_snapshot"},
+        "update": {"projection_snapshot"},
+        "delete": {"credential"},
+    },
+    "noetl_projector": {
+        "insert": PROJECTED,
+        "update": PROJECTED,
+        "delete": PROJECTED,
+    },
+}
+CALLS = {
+    "noetl_planner": {
+        "append",
+        "claim_shards",
+        "lead_role",
+        "register_instance",
+        "register_playbook",
+        "release_outbox",
+        "settle_outbox",
+        "shard_of",
+        "submit_request",
+    },
+    "noetl_projector": {"lead_role", "register_instance", "shard_of"},
+    "noetl_outbox": {
+        "claim_outbox",
+        "lead_role",
+        "register_instance",
+        "release_outbox",
+        "settle_outbox",
+    },
+    "noetl_reaper": {
+        "ensure_partitions",
+        "lead_role",
+        "redrive_requests",
+        "register_instance",
+        "shard_of",
+        "submit_request",
+    },
+    "noetl_reader": set[str](),
+}
+
+
+@pytest.fixture(scope="module")
+def schema(postgres: PostgresServer) -> str:
+    async def make() -> str:
+        dsn = await postgres.create_database("grants")
+        async with migrated(dsn):
+            return dsn
+
+    return asyncio.run(make())
+
+
+@pytest.fixture
+async def owner(schema: str) -> AsyncIterator[Database]:
+    async with emptied(schema) as database:
+        yield database
+
+
+async def tables_with(owner: Database, *, role: str, privilege: str) -> set[str]:
+    found = await owner.fetch(
+        """
+        select relname from pg_class
+        where relnamespace = 'noetl'::regnamespace and relkind in ('r', 'p')
+            and has_table_privilege($1, oid, $2)
+        """,
+        role,
+        privilege,
+    )
+    return {record["relname"] for record in found}
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_reads_what_it_needs_and_nothing_else(owner: Database, role: str) -> None:
+    found = await tables_with(owner, role=role, privilege="select")
+    assert found == READS[role] | {"schema_migration"}
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("privilege", ["insert", "update", "delete", "truncate", "trigger"])
+async def test_a_role_writes_what_it_needs_and_nothing_else(
+    owner: Database, role: str, privilege: str
+) -> None:
+    expected = WRITES.get(role, {}).get(privilege, set())
+    assert await tables_with(owner, role=role, privilege=privilege) == expected
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_calls_what_it_needs_and_nothing_else(owner: Database, role: str) -> None:
+    found = await owner.fetch(
+        """
+        select proname from pg_proc
+        where pronamespace = 'noetl'::regnamespace and has_function_privilege($1, oid, 'execute')
+        """,
+        role,
+    )
+    assert {record["proname"] for record in found} == CALLS[role]
+
+
+async def test_no_role_creates_anything_or_may_become_another(owner: Database) -> None:
+    found = await owner.fetch(
+        """
+        select rolname from pg_roles
+        where rolname = any($1::text[])
+            and (
+                rolsuper or rolcreaterole or rolcreatedb or rolbypassrls
+                or has_schema_privilege(rolname, 'noetl', 'create')
+                or exists (select from pg_auth_members where member = pg_roles.oid)
+            )
+        """,
+        list(ROLES),
+    )
+    assert found == []
+
+
+async def test_every_definer_function_has_a_safe_search_path(owner: Database) -> None:
+    found = await owner.fetch(
+        """
+        select proname from pg_proc
+        where pronamespace = 'noetl'::regnamespace
+            and prosecdef
+            and not coalesce(
+                'search_path=pg_catalog, pg_temp' = any(proconfig), false
+            )
+        """
+    )
+    assert found == []
+
+
+def as_role(schema: str, role: str) -> str:
+    """Every session of this address acts as the role."""
+    return f"{schema}?role={role}"
+
+
+async def acting(schema: str, role: str) -> AsyncIterator[Stores]:
+    async with open_database(as_role(schema, role), must_be_durable=False) as database:
+        await migrate.verify(database)
+        yield postgres_stores(database)
+
+
+@pytest.fixture
+async def planner(owner: Database, schema: str) -> AsyncIterator[Stores]:
+    async for stores in acting(schema, "noetl_planner"):
+        yield stores
+
+
+async def test_the_planner_can_do_its_work(planner: Stores) -> None:
+    execution = an_execution()
+    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    fence = await a_fence(planner)
+    request = a_request(execution_id=execution)
+    await planner.requests.submit(request)
+    ids = await planner.ledger.append(
+        an_append(
+            fence,
+            a_stream(execution, [a_run()]),
+            messages=1,
+            settled_requests=[request.request_id],
+            publish_lease_s=5,
+        )
+    )
+    await planner.outbox.release(ids)
+    await planner.outbox.settle(ids)
+    await planner.outbox.backlog()
+    await planner.shards.extend(owner=fence.owner, lease_s=60)
+    await planner.shards.release(owner=fence.owner, shards=[fence.shard])
+    await planner.shards.list_owners()
+    assert len(await planner.ledger_reader.read(execution)) == 1
+    assert await planner.ledger_reader.find_head(execution) is not None
+    assert await planner.instances.register(instance="p", kind="planner", lease_s=5) >= 0
+    assert await planner.instances.list_live("planner") == ["p"]
+    assert await planner.instances.lead(role="r", owner="p", lease_s=5)
+    await planner.snapshots.put(
+        Snapshot(
+            execution_id=execution,
+            version=1,
+            fold_version=1,
+            upcaster_digest="u",
+            checksum="c",
+            state=b"s",
+        )
+    )
+    entry = CatalogEntry(
+        catalog_id=CatalogId("7"),
+        **place,
+        path="a",
+        version=0,
+        digest="d",
+        source="s",
+        model={},
+        diagnostics=[],
+    )
+    assert (await planner.catalog.register(entry)).version == 1
+    sealed = SealedCredential(name="n", version=1, kind="k", key_id="k", nonce="n", ciphertext="c")
+    await planner.credentials.put(sealed, **place)
+    assert await planner.projections.list_rows("execution", execution) == []
+    assert await planner.projections.list_overdue(grace_s=1, commands_max=1) == []
+
+
+async def test_the_projector_can_do_its_work(planner: Stores, schema: str) -> None:
+    execution = an_execution()
+    await planner.ledger.append(
+        an_append(await a_fence(planner), a_stream(execution, [a_run(), a_run()]))
+    )
+    async for projector in acting(schema, "noetl_projector"):
+        assert len(await projector.ledger_reader.read(execution)) == 2
+        row = {
+            "execution_id": execution,
+            "tenant_id": TENANT,
+            "organization_id": ORGANIZATION,
+            "path": "p",
+            "status": "RUNNING",
+            "version": 1,
+            "envelope_checksum": "",
+        }
+        for version in (1, 2):
+            left_out = await projector.projections.apply(
+                shard=0, rows={"execution": [row]}, positions={execution: (version - 1, version)}
+            )
+            assert left_out == []
+        assert await projector.projections.list_positions([execution]) == {execution: 2}
+        behind = {"shard": 0, "shard_count": 1, "older_than_s": 0.0, "executions_max": 9}
+        assert await projector.projections.list_behind(**behind) == []
+        await projector.projections.clear(execution)
+        assert await projector.snapshots.find(execution) is None
+        await projector.instances.register(instance="j", kind="projector", lease_s=5)
+
+
+async def test_the_outbox_can_do_its_work(planner: Stores, schema: str) -> None:
+    await planner.requests.submit(a_request())
+    async for outbox in acting(schema, "noetl_outbox"):
+        (row,) = await outbox.outbox.claim(owner="o", lease_s=5, rows_max=9)
+        await outbox.outbox.release([row.outbox_id])
+        await outbox.outbox.settle([row.outbox_id])
+        assert await outbox.outbox.backlog() == (0, 0.0)
+        await outbox.instances.register(instance="o", kind="outbox", lease_s=5)
+
+
+async def test_the_reaper_can_do_its_work(planner: Stores, schema: str) -> None:
+    async for reaper in acting(schema, "noetl_reaper"):
+        assert await reaper.instances.lead(role="reaper", owner="r", lease_s=5)
+        await reaper.requests.submit(a_request())
+        assert await reaper.requests.redrive(older_than_s=0, requests_max=9) == 0
+        assert await reaper.outbox.backlog() != (0, 0.0)
+        assert await reaper.projections.list_overdue(grace_s=1, commands_max=9) == []
+        assert await reaper.projections.list_stalled(older_than_s=1, executions_max=9) == []
+        behind = {"shard": 0, "shard_count": 1, "older_than_s": 0.0, "executions_max": 9}
+        assert await reaper.projections.list_behind(**behind) == []
+        assert await reaper.shards.list_owners() == {}
+        assert await reaper.ledger_reader.read(an_execution()) == []
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "noetl_planner"])
+async def test_nobody_else_appends(owner: Database, schema: str, role: str) -> None:
+    fence = await a_fence(postgres_stores(owner))
+    async with open_database(as_role(schema, role), must_be_durable=False) as database:
+        with pytest.raises(StorageMisconfigured, match="append"):
+            await postgres_stores(database).ledger.append(
+                an_append(fence, a_stream(an_execution(), [a_run()]))
+            )
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update noetl.event set producer = 'x'",
+        "delete from noetl.event",
+        "truncate noetl.event",
+        "insert into noetl.outbox (execution_id, subject, message_id) values (1, 's', 'm')",
+        "select * from noetl.event_default",
+        "create table noetl.mine (n integer)",
+        "alter table noetl.event disable row level security",
+    ],
+)
+async def test_no_role_changes_history(
+    owner: Database, schema: str, role: str, statement: str
+) -> None:
+    connection = await asyncpg.connect(as_role(schema, role))
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def test_a_reader_sees_one_tenant_and_without_one_nothing(
+    planner: Stores, schema: str
+) -> None:
+    fence = await a_fence(planner)
+    for tenant in ("acme", "other"):
+        stream = a_stream(an_execution(), [a_run()], tenant_id=tenant)
+        await planner.ledger.append(an_append(fence, stream))
+    connection = await asyncpg.connect(as_role(schema, "noetl_reader"))
+    try:
+        count = "select count(*) from noetl.event"
+        assert await connection.fetchval(count) == 0
+        async with connection.transaction():
+            await connection.execute("set local app.tenant = 'acme'")
+            assert await connection.fetchval(count) == 1
+            tenants = await connection.fetch("select tenant_id from noetl.event")
+            assert {record["tenant_id"] for record in tenants} == {"acme"}
+        assert await connection.fetchval(count) == 0
+    finally:
+        await connection.close()

@@ -1,0 +1,63 @@
+"""Every query of a hot path names the index that it must use."""
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from noetl_storage.postgres import migrate, queries
+from noetl_storage.postgres.database import Database, open_database
+
+HOT = [
+    ("ledger", "read", "_pkey"),
+    ("ledger", "list_heads", "execution_head_pkey"),
+    ("ledger", "list_item_results", "_execution_id_node_id_idx"),
+    ("projections", "list_positions", "projection_position_pkey"),
+    ("projections", "list_execution", "execution_pkey"),
+    ("projections", "list_frame", "frame_pkey"),
+    ("projections", "list_executions", "execution_newest"),
+    ("projections", "list_overdue", "command_live"),
+    ("projections", "list_stalled", "execution_live"),
+    ("snapshots", "find", "projection_snapshot_pkey"),
+    ("catalog", "find", "catalog_tenant_id_organization_id_path_version_key"),
+    ("catalog", "get", "catalog_pkey"),
+    ("credentials", "find", "credential_pkey"),
+]
+
+
+@pytest.fixture
+async def opened(database: str) -> AsyncIterator[Database]:
+    # Empty tables are scanned whole whatever indexes they have.
+    dsn = f"{database}?enable_seqscan=off"
+    async with open_database(dsn, must_be_durable=False) as opened:
+        await migrate.migrate(opened)
+        yield opened
+
+
+async def plan_of(opened: Database, table: str, name: str) -> str:
+    """The plan that serves every value of the parameters."""
+    query = queries.load(table)[name]
+    parameters = len(set(re.findall(r"\$\d+", query)))
+    async with opened.transaction() as transaction:
+        await transaction.execute("set local plan_cache_mode = force_generic_plan")
+        await transaction.execute(f"prepare hot as {query}")
+        # A history lies in one partition: the others are left out by the first value.
+        first = "'1'" if "from noetl.event\n" in query else "null"
+        values = ", ".join([first, *["null"] * (parameters - 1)])
+        lines = await transaction.fetch(f"explain execute hot ({values})")
+        await transaction.execute("deallocate hot")
+    return "\n".join(record[0] for record in lines)
+
+
+@pytest.mark.parametrize(("table", "name", "index"), HOT)
+async def test_a_hot_query_uses_its_index(
+    opened: Database, table: str, name: str, index: str
+) -> None:
+    plan = await plan_of(opened, table, name)
+    assert index in plan, plan
+    assert "Seq Scan" not in plan, plan
+
+
+async def test_a_history_is_read_in_order_without_sorting(opened: Database) -> None:
+    plan = await plan_of(opened, "ledger", "read")
+    assert not re.search(r"\bSort +\(", plan), plan

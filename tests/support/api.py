@@ -1,0 +1,143 @@
+"""The planner's API over memory, and histories for it to show."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from tests.support import storage
+
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.identity import Snowflake
+from noetl_chassis.sealing import Sealer
+from noetl_contracts.events import Event
+from noetl_contracts.events.execution import PlaybookCompleted, PlaybookInitialized
+from noetl_contracts.events.step import StepEnter, StepExit
+from noetl_contracts.ids import CatalogId, ExecutionId, RunId
+from noetl_contracts.ledger import ShardFence
+from noetl_contracts.status import RunStatus
+from noetl_planner.http.services import ApiServices
+from noetl_replay import fold, rows, state
+from noetl_storage.memory.leases import MemoryShardLeases
+from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.outbox import MemoryRequests
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials
+from noetl_storage.memory.store import MemoryStore
+from noetl_storage.payloads.memory import MemoryPayloads
+
+SHARD_COUNT = 16
+SECRET_KEY = base64.b64encode(bytes(range(32))).decode()
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: demo/hello, description: says hello}
+workload: {who: world}
+workflow:
+  - step: start
+    tool: {kind: noop}
+"""
+
+
+class SilentHints:
+    """Hints that only remember what was poked."""
+
+    def __init__(self) -> None:
+        self.poked: list[str] = []
+
+    async def poke(self, subject: str) -> None:
+        self.poked.append(subject)
+
+    async def listen(self, subject: str) -> AsyncIterator[None]:
+        for _ in self.poked:
+            yield None
+
+
+@dataclass
+class ApiWorld:
+    """Everything behind one API; tests play the planner and the projector by hand."""
+
+    store: MemoryStore = field(default_factory=lambda: MemoryStore(clock=storage.WallClock()))
+    payloads: MemoryPayloads = field(default_factory=MemoryPayloads)
+    hints: SilentHints = field(default_factory=SilentHints)
+    problems: dict[str, str] = field(default_factory=dict)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.ledger = MemoryLedger(self.store)
+        self.projections = MemoryProjections(self.store)
+        self.catalog = MemoryCatalog(self.store)
+        self.requests = MemoryRequests(self.store)
+        self.fence: ShardFence | None = None
+
+    async def _list_problems(self) -> dict[str, str]:
+        return self.problems
+
+    def services(self, **changes: object) -> ApiServices:
+        clock = SystemClock()
+        values: dict[str, object] = {
+            "requests": self.requests,
+            "projections": self.projections,
+            "ledger": self.ledger,
+            "catalog": self.catalog,
+            "credentials": MemoryCredentials(self.store),
+            "payloads": self.payloads,
+            "hints": self.hints,
+            "clock": clock,
+            "mint": Snowflake(node=7, clock=clock).next_id,
+            "sealer": Sealer(SECRET_KEY),
+            "shard_count": SHARD_COUNT,
+            "tenant_id": storage.TENANT,
+            "organization_id": storage.ORGANIZATION,
+            "list_problems": self._list_problems,
+            "stop": self.stop,
+        }
+        return ApiServices(**{**values, **changes})  # type: ignore[arg-type]  # values of every field, by name
+
+    async def append(self, execution_id: ExecutionId, events: list[Event]) -> None:
+        """Play the planner."""
+        if self.fence is None:
+            held = await MemoryShardLeases(self.store).claim(
+                owner="test", lease_s=600, shards_max=1, shard_count=SHARD_COUNT
+            )
+            self.fence = ShardFence(shard=held[0].shard, owner="test", epoch=held[0].epoch)
+        head = await self.ledger.find_head(execution_id)
+        after, checksum = (0, "") if head is None else (head.version, head.checksum)
+        stream = storage.a_stream(execution_id, events, after=after, checksum=checksum)
+        await self.ledger.append(storage.an_append(self.fence, stream))
+
+    async def project(self, execution_id: ExecutionId) -> None:
+        """Play the projector, from the beginning."""
+        await self.projections.clear(execution_id)
+        history = await self.ledger.read(execution_id)
+        folded = state.empty(execution_id, storage.TENANT, storage.ORGANIZATION)
+        for envelope in history:
+            folded = fold.evolve(folded, envelope)
+        await self.projections.apply(
+            shard=0,
+            rows=rows.changed_rows(folded, state.take_changes(folded)),
+            positions={execution_id: (0, len(history))},
+        )
+
+
+def beginning(path: str = "demo/hello") -> list[Event]:
+    """The first events of a run."""
+    return [
+        PlaybookInitialized(
+            path=path,
+            catalog_id=CatalogId("1"),
+            catalog_version=1,
+            playbook_digest="d",
+            entry_step="start",
+            workload={"who": "world"},
+        ),
+        StepEnter(step="start", run_id=RunId("11"), activation=1),
+    ]
+
+
+def ending() -> list[Event]:
+    """The last events of a run that went well."""
+    return [
+        StepExit(step="start", run_id=RunId("11"), status=RunStatus.COMPLETED),
+        PlaybookCompleted(step="start"),
+    ]

@@ -1,0 +1,221 @@
+"""A worker in the test's own process: real tools, memory adapters, commands written as YAML."""
+
+import asyncio
+import itertools
+import os
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.sealing import Sealer
+from noetl_contracts import codec, credentials, facts, ids, subjects
+from noetl_contracts.commands import Command, ItemWork, Slice, SlotWork, StepResult, StepWork
+from noetl_contracts.facts import Fact
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId, WorkerId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.ports import Message
+from noetl_playbook import carried
+from noetl_playbook.handles import Handle
+from noetl_playbook.parse import parse
+from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_worker.domain.masking import Mask
+from noetl_worker.lanes.io import IoLane, Lane
+from noetl_worker.opening import open_tools
+from noetl_worker.reporting import Desk
+from noetl_worker.settings import Settings
+from noetl_worker.stores import Remembered
+from noetl_worker.tools import Tools
+
+EXECUTION = ExecutionId("264905529753600000")
+TENANT = TenantId("acme")
+ORGANIZATION = OrganizationId("west")
+WORKER = WorkerId("worker-1")
+RUN = ids.run_id(EXECUTION, 1)
+STAGE = ids.stage_id(RUN)
+KEY = b64encode(os.urandom(32)).decode()
+
+COPIES = itertools.count(1)
+
+HEAD = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: t}
+workflow:
+"""
+
+
+def step_of(text: str) -> dict[str, Any]:
+    """The canonical form of the first step of a workflow written as YAML."""
+    parsed = parse(HEAD + text)
+    assert parsed.playbook is not None, parsed.problems
+    step: dict[str, Any] = codec.builtins(parsed.playbook.workflow[0])
+    return step
+
+
+def command_of(
+    step: str | dict[str, Any],
+    *,
+    work: StepWork | ItemWork | SlotWork | None = None,
+    attempt: int = 1,
+    workload: dict[str, Any] | None = None,
+    ctx: dict[str, Any] | None = None,
+    steps: dict[str, StepResult] | None = None,
+    came_from: str | None = None,
+    unit: str | None = None,
+    lease_s: float = 30.0,
+    heartbeat_s: float = 10.0,
+    defaults: dict[str, Any] | None = None,
+) -> Command:
+    """A command for one step, as the planner would issue it."""
+    definition = step_of(step) if isinstance(step, str) else step
+    return Command(
+        command_id=ids.command_id(RUN, unit or f"unit-{next(COPIES)}"),
+        execution_id=EXECUTION,
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        run_id=RUN,
+        activation=1,
+        step=definition["step"],
+        attempt=attempt,
+        pool="default",
+        lane="io",
+        lease_s=lease_s,
+        heartbeat_s=heartbeat_s,
+        definition=definition,
+        work=work or StepWork(),
+        slice=Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
+        defaults=defaults or {},
+    )
+
+
+class Bench(Struct, frozen=True, kw_only=True):
+    """An io lane and everything that it touches."""
+
+    lane: IoLane
+    broker: MemoryBroker
+    payloads: MemoryPayloads
+    commands: MemoryConsumer
+    ingest: MemoryConsumer
+    tools: Tools
+    mask: Mask
+
+    async def send(self, command: Command, *, copy: int = 0) -> None:
+        """Put a command into the stream."""
+        await self.broker.publish(
+            Message(
+                subject=subjects.command(
+                    command.pool, command.lane, command.tenant_id, command.organization_id
+                ),
+                message_id=f"{command.command_id}/{command.attempt}/{copy or next(COPIES)}",
+                data=codec.encode(command),
+            )
+        )
+
+    async def run(self, command: Command) -> list[Fact]:
+        """Run one command to its end and return its facts."""
+        await self.send(command)
+        (delivery,) = await self.commands.fetch(messages_max=1, wait_s=5)
+        async with asyncio.timeout(60):
+            await self.lane.attend(delivery)
+        return await self.facts()
+
+    async def batches(self) -> list[facts.FactBatch]:
+        """Take every batch that waits for the planner."""
+        found = []
+        for delivery in await self.ingest.fetch(messages_max=1000, wait_s=0.01):
+            found.append(facts.decode_batch(delivery.data))
+            await delivery.ack()
+        return found
+
+    async def facts(self) -> list[Fact]:
+        """Take every fact that waits for the planner."""
+        return [fact for batch in await self.batches() for fact in batch.facts]
+
+    async def put_credential(
+        self, name: str, fields: dict[str, Any], *, kind: str = "postgres", version: int = 1
+    ) -> None:
+        """Register a credential as the API does."""
+        sealed = Sealer(KEY).seal(
+            fields,
+            name=name,
+            version=version,
+            kind=kind,
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+        )
+        await self.payloads.put_named(
+            credentials.object_name(name, version),
+            codec.encode(sealed),
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+        )
+
+    async def value(self, result: ResultEnvelope) -> Any:
+        """The plain form of a result, loaded if it is kept by reference."""
+        loaded = {}
+        if result.reference is not None:
+            loaded[result.reference.sha256] = codec.decode(
+                await self.payloads.read(result.reference)
+            )
+        view = carried.view(
+            result, execution_id=EXECUTION, step="s", run="1", find=carried.found_in(loaded)
+        )
+        return view.plain() if hasattr(view, "plain") else view
+
+
+def is_stored(view: Any) -> bool:
+    """Tell whether a view is of a stored payload."""
+    return isinstance(view, Handle)
+
+
+def settings_of(**fields: Any) -> Settings:
+    """Settings of a worker whose HTTP tool may reach this machine."""
+    known: dict[str, Any] = {
+        "nats_url": "nats://nowhere",
+        "payload_url": "memory://",
+        "secret_key": KEY,
+        "http_allow": ("127.0.0.1",),
+        "shard_count": 1,
+    }
+    return Settings(**{**known, **fields})
+
+
+@asynccontextmanager
+async def bench(**fields: Any) -> AsyncIterator[Bench]:
+    """A worker's lane with memory adapters and real tools."""
+    config, clock = settings_of(**fields), SystemClock()
+    broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
+    await broker.ensure()
+    payloads = MemoryPayloads()
+    async with open_tools(config, payloads, clock) as (tools, mask):
+        desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
+        lane = IoLane(
+            Lane(
+                tools=tools,
+                payloads=payloads,
+                remembered=Remembered(bytes_max=1024 * 1024),
+                desk=desk,
+                mask=mask,
+                hints=broker,
+                dead_letters=MemoryDeadLetters(broker),
+                consumer="worker-default-io",
+                lease_s=config.lease_s,
+            )
+        )
+        yield Bench(
+            lane=lane,
+            broker=broker,
+            payloads=payloads,
+            commands=MemoryConsumer(broker, stream=topology.COMMANDS, name="worker-default-io"),
+            ingest=MemoryConsumer(broker, stream=topology.INGEST, name="planner-0"),
+            tools=tools,
+            mask=mask,
+        )

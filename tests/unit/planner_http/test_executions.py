@@ -1,0 +1,208 @@
+"""Executions over HTTP."""
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from tests.support.api import PLAYBOOK, SHARD_COUNT, ApiWorld, beginning, ending
+from tests.support.storage import an_execution
+
+from noetl_contracts import facts, subjects
+from noetl_contracts.facts import CancelRequested, ExecutionRequested
+from noetl_contracts.ids import shard_of
+from noetl_planner.http.app import create_app
+
+Api = AsyncTestClient[Litestar]
+
+
+async def register(api: Api) -> None:
+    answer = await api.post(
+        "/api/catalog/register", content=PLAYBOOK, headers={"Content-Type": "text/yaml"}
+    )
+    assert answer.status_code == 200, answer.text
+
+
+async def execute(api: Api, **body: object) -> dict[str, object]:
+    answer = await api.post("/api/execute", json={"path": "demo/hello", **body})
+    assert answer.status_code == 202, answer.text
+    accepted: dict[str, object] = answer.json()
+    return accepted
+
+
+@pytest.mark.parametrize("name", ["workload", "payload", "input", "args"])
+async def test_an_accepted_execution_is_a_durable_request_with_its_message(
+    api: Api, world: ApiWorld, name: str
+) -> None:
+    await register(api)
+    accepted = await execute(api, **{name: {"who": "moon"}})
+    execution_id = str(accepted["execution_id"])
+    assert accepted["status"] == "PENDING"
+    (message,) = world.store.message_by_id.values()
+    batch = facts.decode_batch(message.row.data)
+    assert batch.facts == [
+        ExecutionRequested(
+            path="demo/hello", version=1, workload={"who": "moon"}, requested_by="api"
+        )
+    ]
+    assert batch.request_id == batch.key == f"execute-{execution_id}"
+    shard = subjects.parse_shard(message.row.subject).shard
+    assert shard == shard_of(batch.execution_id, SHARD_COUNT)
+    assert world.hints.poked == [subjects.poke("outbox")]
+
+
+async def test_an_accepted_execution_is_pending_before_any_planner_has_seen_it(api: Api) -> None:
+    await register(api)
+    execution_id = (await execute(api))["execution_id"]
+    for place in ("", "/status"):
+        answer = await api.get(f"/api/executions/{execution_id}{place}")
+        assert answer.json()["status"] == "PENDING"
+        assert answer.json()["path"] == "demo/hello"
+
+
+async def test_one_idempotency_key_is_one_execution(api: Api, world: ApiWorld) -> None:
+    await register(api)
+    headers = {"Idempotency-Key": "nightly-1"}
+    body = {"path": "demo/hello", "workload": {"who": "moon"}}
+    first = await api.post("/api/execute", json=body, headers=headers)
+    again = await api.post("/api/execute", json={**body, "idempotency_key": "nightly-1"})
+    assert first.json()["execution_id"] == again.json()["execution_id"]
+    assert (first.json()["deduplicated"], again.json()["deduplicated"]) == (False, True)
+    assert len(world.store.message_by_id) == 1
+
+
+async def test_a_key_with_other_inputs_is_a_conflict(api: Api) -> None:
+    await register(api)
+    await execute(api, idempotency_key="k", workload={"a": 1})
+    answer = await api.post(
+        "/api/execute", json={"path": "demo/hello", "workload": {"a": 2}, "idempotency_key": "k"}
+    )
+    assert answer.status_code == 409
+    assert answer.json()["code"] == "idempotency_key_reused"
+
+
+async def test_an_unknown_path_names_the_near_one(api: Api) -> None:
+    await register(api)
+    answer = await api.post("/api/execute", json={"path": "demo/helo"})
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["hint"] == "did you mean 'demo/hello'?"
+
+
+async def test_an_unknown_version_names_those_that_exist(api: Api) -> None:
+    await register(api)
+    answer = await api.post("/api/execute", json={"path": "demo/hello", "version": 7})
+    assert answer.status_code == 404
+    assert answer.json()["hint"] == "its versions are 1 to 1"
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"path": "demo/hello", "workload": {}, "input": {}}, "2 times"),
+        ({"path": "demo/hello", "version": "newest"}, "newest"),
+        ({"path": 7}, "path"),
+        ({"paht": "demo/hello"}, "paht"),
+        ({"path": "demo/hello", "parent_execution_id": "mother"}, "mother"),
+    ],
+)
+async def test_a_wrong_body_is_named(api: Api, body: dict[str, object], word: str) -> None:
+    await register(api)
+    answer = await api.post("/api/execute", json=body)
+    assert answer.status_code in {400, 404}
+    assert word in answer.text
+    assert "Traceback" not in answer.text
+
+
+async def test_a_body_that_is_not_json_is_refused_in_words(api: Api) -> None:
+    answer = await api.post(
+        "/api/execute", content=b"{path", headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400
+    assert answer.json()["title"] == "Bad Request"
+
+
+async def test_too_large_a_body_is_refused(api: Api) -> None:
+    await register(api)
+    half = await api.post(
+        "/api/execute", json={"path": "demo/hello", "workload": {"x": "y" * 600_000}}
+    )
+    assert half.status_code == 413
+    assert half.json()["code"] == "payload_too_large"
+    whole = await api.post(
+        "/api/execute", json={"path": "demo/hello", "workload": {"x": "y" * 5_000_000}}
+    )
+    assert whole.status_code == 413
+
+
+async def test_a_running_execution_shows_its_status_and_events(api: Api, world: ApiWorld) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, beginning())
+    await world.project(execution_id)
+    status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+    assert status["status"] == "RUNNING"
+    assert (status["completed"], status["failed"]) == (False, False)
+    assert status["current_step"] == "start"
+    await world.append(execution_id, ending())
+    await world.project(execution_id)
+    status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+    assert (status["status"], status["completed"]) == ("COMPLETED", True)
+    assert status["completed_steps"] == ["start"]
+    page = (await api.get(f"/api/executions/{execution_id}?page=2&page_size=3")).json()
+    assert page["pagination"] == {"page": 2, "page_size": 3, "total": 4, "has_next": False}
+    assert [event["event_type"] for event in page["events"]] == ["playbook.completed"]
+    listed = (await api.get("/api/executions?status=COMPLETED")).json()
+    assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
+    assert (await api.get("/api/executions?status=FAILED")).json()["executions"] == []
+
+
+async def test_events_are_read_in_pages_after_a_version(api: Api, world: ApiWorld) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, beginning() + ending())
+    await world.project(execution_id)
+    page = (await api.get(f"/api/executions/{execution_id}/events?after=1&limit=2")).json()
+    assert [event["version"] for event in page["events"]] == [2, 3]
+    assert (page["next_after"], page["has_more"]) == (3, True)
+    entered = page["events"][0]
+    assert (entered["node_name"], entered["node_id"]) == ("start", "11")
+    assert isinstance(entered["event_id"], str)
+
+
+@pytest.mark.parametrize("wrong", ["12", "hello", "99999999999999999999", "-1"])
+async def test_an_unknown_execution_is_a_404_in_words(api: Api, wrong: str) -> None:
+    for place in ("", "/status", "/events", "/stages", "/frames", "/stream"):
+        answer = await api.get(f"/api/executions/{wrong}{place}")
+        assert answer.status_code == 404
+        assert wrong in answer.json()["detail"]
+
+
+async def test_cancelling_is_a_durable_request(api: Api, world: ApiWorld) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, beginning())
+    await world.project(execution_id)
+    answer = await api.post(f"/api/executions/{execution_id}/cancel", json={"reason": "enough"})
+    assert answer.status_code == 202
+    assert answer.json() == {"execution_id": execution_id, "status": "RUNNING", "accepted": True}
+    messages = [message.row for message in world.store.message_by_id.values()]
+    assert facts.decode_batch(messages[-1].data).facts == [
+        CancelRequested(reason="enough", requested_by="api")
+    ]
+
+
+async def test_cancelling_what_has_ended_changes_nothing(api: Api, world: ApiWorld) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, beginning() + ending())
+    await world.project(execution_id)
+    before = len(world.store.message_by_id)
+    answer = await api.post(f"/api/executions/{execution_id}/cancel")
+    assert answer.json()["accepted"] is False
+    assert answer.json()["status"] == "COMPLETED"
+    assert len(world.store.message_by_id) == before
+
+
+async def test_another_tenants_execution_is_not_there(world: ApiWorld) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, beginning())
+    await world.project(execution_id)
+    stranger = create_app(world.services(tenant_id="other"))
+    async with AsyncTestClient(stranger) as client:
+        answer = await client.get(f"/api/executions/{execution_id}/status")
+    assert answer.status_code == 404

@@ -1,0 +1,122 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from noetl_contracts import facts, ids
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import OverdueCommand
+from noetl_reaper import domain
+from noetl_reaper.domain import Policy, QueueState, Stalled
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+POLICY = Policy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=16)
+X = ExecutionId("264905529753600000")
+
+
+def a_command(*, status: str = "RUNNING", attempt: int = 1) -> OverdueCommand:
+    return OverdueCommand(
+        execution_id=X,
+        tenant_id=TenantId("acme"),
+        organization_id=OrganizationId("west"),
+        command_id="77",
+        attempt=attempt,
+        status=status,
+        pool="default",
+        lane="io",
+    )
+
+
+def a_queue(
+    *, pending: int = 0, unsettled: int = 0, age_s: float = 3600, read_s: float | None = None
+) -> QueueState:
+    return QueueState(
+        pending=pending,
+        unsettled=unsettled,
+        stream_created_at=NOON - timedelta(seconds=age_s),
+        last_delivered_at=None if read_s is None else NOON - timedelta(seconds=read_s),
+    )
+
+
+def is_suspect(
+    command: OverdueCommand,
+    commands: QueueState | None,
+    *,
+    facts: QueueState | None = None,
+) -> bool:
+    heard = facts or a_queue()
+    return domain.is_suspect(command, facts=heard, commands=commands, policy=POLICY, now=NOON)
+
+
+def test_a_running_command_past_its_lease_is_suspect() -> None:
+    assert is_suspect(a_command(), a_queue(pending=5))
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        (a_queue(), True),
+        (a_queue(pending=1), False),
+        (a_queue(unsettled=1), False),
+        (a_queue(pending=1, age_s=10), True),
+        (None, False),
+    ],
+    ids=["nothing waits", "behind others", "in somebody's hands", "stream made again", "no pool"],
+)
+def test_a_command_that_nobody_began_is_lost_only_when_it_cannot_be_waiting(
+    queue: QueueState | None, *, expected: bool
+) -> None:
+    assert is_suspect(a_command(status="ISSUED"), queue) is expected
+
+
+@pytest.mark.parametrize(
+    ("facts_queue", "expected"),
+    [
+        (a_queue(pending=3, read_s=20), False),
+        (a_queue(pending=3), False),
+        (a_queue(pending=3, read_s=1), True),
+    ],
+    ids=["planner is silent", "planner never read", "planner is busy"],
+)
+def test_nobody_is_suspect_while_signs_of_life_may_wait_unread(
+    facts_queue: QueueState, *, expected: bool
+) -> None:
+    assert is_suspect(a_command(), a_queue(), facts=facts_queue) is expected
+
+
+def test_a_suspect_is_lost_once_the_projection_has_caught_up_with_the_suspicion() -> None:
+    command = a_command()
+    suspected_at = {domain.key_of(command): 40}
+    behind = domain.confirm([command], suspected_at=suspected_at, position_by_execution={X: 39})
+    current = domain.confirm([command], suspected_at=suspected_at, position_by_execution={X: 40})
+    assert (behind, current) == ([], [command])
+
+
+def test_a_command_seen_for_the_first_time_is_not_yet_lost() -> None:
+    known = {domain.key_of(a_command(attempt=1)): 1}
+    fresh = domain.confirm(
+        [a_command(attempt=2)], suspected_at=known, position_by_execution={X: 99}
+    )
+    assert fresh == []
+
+
+def test_a_report_is_one_request_per_attempt() -> None:
+    one, two = (domain.report_lost(a_command(attempt=n), POLICY) for n in (1, 2))
+    assert one.idempotency_key == "lost/77/1"
+    assert two.idempotency_key != one.idempotency_key
+    assert one.subject == f"noetl.ingest.{ids.shard_of(X, 16)}.acme.west"
+    batch = facts.decode_batch(one.data)
+    assert batch.request_id == one.request_id
+    assert batch.facts == [
+        facts.CommandLost(command_id=ids.CommandId("77"), attempt=1, reason="lease_expired")
+    ]
+
+
+def test_a_stalled_execution_is_nudged_once_per_period() -> None:
+    stalled = Stalled(
+        execution_id=X, tenant_id=TenantId("acme"), organization_id=OrganizationId("west")
+    )
+    keys = {
+        domain.nudge(stalled, POLICY, NOON + timedelta(seconds=s)).idempotency_key
+        for s in (0, 30, 59, 60)
+    }
+    assert len(keys) == 2

@@ -1,0 +1,284 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.support.storage import a_request
+
+from noetl_chassis.clock import ManualClock
+from noetl_contracts import facts, ids, subjects
+from noetl_contracts.facts import CommandLost, Fact, TimerDue
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import Head
+from noetl_messaging import topology
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.ports import Message
+from noetl_reaper.domain import Bounds, Policy
+from noetl_reaper.service import Reaper, Tables
+from noetl_storage.memory.leases import MemoryInstances
+from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.outbox import MemoryRequests
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.store import MemoryStore
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+X = ExecutionId("264905529753600000")
+ACME, OPS = TenantId("acme"), OrganizationId("ops")
+POLICY = Policy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=1)
+BOUNDS = Bounds(
+    leader_lease_s=8,
+    commands_max=10,
+    request_age_s=5,
+    requests_max=10,
+    executions_max=10,
+    letters_max=10,
+    partition_months=2,
+)
+
+
+class NoPartitions:
+    """A ledger that needs no partitions."""
+
+    async def ensure(self, months: int) -> int:
+        assert months == BOUNDS.partition_months
+        return 0
+
+
+class World:
+    """Reapers over one memory store and one broker."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(NOON)
+        self.store = MemoryStore(clock=self.clock)
+        self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
+        self.projections = MemoryProjections(self.store)
+        self.requests = MemoryRequests(self.store)
+
+    def reaper(self, owner: str = "reaper-1") -> Reaper:
+        return Reaper(
+            tables=Tables(
+                instances=MemoryInstances(self.store),
+                requests=self.requests,
+                projections=self.projections,
+                ledger=MemoryLedger(self.store),
+                partitions=NoPartitions(),
+            ),
+            streams=self.broker,
+            letters=MemoryDeadLetters(self.broker),
+            hints=self.broker,
+            clock=self.clock,
+            owner=owner,
+            policy=POLICY,
+            bounds=BOUNDS,
+        )
+
+    async def project(
+        self, version: int, *, head: int | None = None, status: str = "RUNNING", attempt: int = 1
+    ) -> None:
+        """Show one command, heard just now, at a version; the ledger is there or ahead."""
+        known = (await self.projections.list_positions([X])).get(X, 0)
+        self.store.head_by_execution[X] = Head(execution_id=X, version=head or version, checksum="")
+        place: dict[str, Any] = {"execution_id": X, "tenant_id": ACME, "organization_id": OPS}
+        now = self.clock.now()
+        execution = {**place, "status": "RUNNING", "updated_at": now, "ended_at": None}
+        command = {
+            **place,
+            "command_id": "77",
+            "attempts": attempt,
+            "status": status,
+            "pool": "default",
+            "lane": "io",
+            "heard_at": now,
+        }
+        await self.projections.apply(
+            shard=0,
+            rows={"execution": [execution], "command": [command]},
+            positions={X: (known, version)},
+        )
+
+    def reported(self) -> list[Fact]:
+        return [
+            fact
+            for message in self.store.message_by_id.values()
+            for fact in facts.decode_batch(message.row.data).facts
+        ]
+
+
+LOST = CommandLost(command_id=ids.CommandId("77"), attempt=1, reason="lease_expired")
+
+
+async def test_a_running_command_past_its_lease_is_reported_at_the_second_look_and_once() -> None:
+    world = World()
+    await world.project(5)
+    reaper = world.reaper()
+    world.clock.advance(32.1)
+    assert await reaper.sweep()
+    assert world.reported() == []
+    world.clock.advance(2)
+    for _ in range(3):
+        assert await reaper.sweep()
+    assert world.reported() == [LOST]
+
+
+async def test_another_reaper_does_not_report_the_same_loss_again() -> None:
+    world = World()
+    await world.project(5)
+    world.clock.advance(33)
+    first, second = world.reaper("one"), world.reaper("two")
+    for reaper in (first, first):
+        await reaper.sweep()
+    world.clock.advance(9)
+    for reaper in (second, second):
+        await reaper.sweep()
+    assert world.reported() == [LOST]
+
+
+async def test_a_command_within_its_lease_is_left_alone() -> None:
+    world = World()
+    await world.project(5)
+    reaper = world.reaper()
+    for _ in range(15):
+        world.clock.advance(2)
+        await reaper.sweep()
+    assert world.reported() == []
+
+
+async def test_a_projection_that_lags_costs_nobody_their_work() -> None:
+    world = World()
+    await world.project(5, head=9)
+    reaper = world.reaper()
+    world.clock.advance(33)
+    for _ in range(5):
+        await reaper.sweep()
+    assert world.reported() == []
+    await world.project(9)
+    for _ in range(3):
+        await reaper.sweep()
+    assert world.reported() == []
+
+
+async def test_the_next_attempt_has_a_lease_of_its_own() -> None:
+    world = World()
+    await world.project(5)
+    reaper = world.reaper()
+    world.clock.advance(33)
+    for _ in range(2):
+        await reaper.sweep()
+    await world.project(6, attempt=2)
+    world.clock.advance(33)
+    for _ in range(2):
+        await reaper.sweep()
+    lost = [fact for fact in world.reported() if isinstance(fact, CommandLost)]
+    assert [fact.attempt for fact in lost] == [1, 2]
+
+
+async def test_an_issued_command_behind_others_is_not_lost_until_its_queue_is_empty() -> None:
+    world = World()
+    await world.broker.ensure()
+    await world.project(5, status="ISSUED")
+    subject = subjects.command("default", "io", ACME, OPS)
+    await world.broker.publish(Message(subject=subject, message_id="1", data=b"other"))
+    reaper = world.reaper()
+    world.clock.advance(40)
+    for _ in range(3):
+        await reaper.sweep()
+    assert CommandLost not in map(type, world.reported())
+    pool = MemoryConsumer(world.broker, stream=topology.COMMANDS, name="worker-default-io")
+    await (await pool.fetch(messages_max=1, wait_s=0))[0].ack()
+    for _ in range(2):
+        await reaper.sweep()
+    assert LOST in world.reported()
+
+
+async def test_an_issued_command_of_a_wiped_stream_is_lost_although_others_wait() -> None:
+    world = World()
+    await world.broker.ensure()
+    await world.project(5, status="ISSUED")
+    world.clock.advance(20)
+    world.broker.wipe()
+    reaper = world.reaper()
+    await reaper.sweep()
+    subject = subjects.command("default", "io", ACME, OPS)
+    await world.broker.publish(Message(subject=subject, message_id="1", data=b"other"))
+    world.clock.advance(13)
+    for _ in range(2):
+        await reaper.sweep()
+    assert LOST in world.reported()
+
+
+async def test_wiped_streams_are_made_again() -> None:
+    world = World()
+    reaper = world.reaper()
+    await reaper.sweep()
+    world.broker.wipe()
+    await reaper.sweep()
+    assert await world.broker.verify() == []
+
+
+async def test_a_request_that_no_planner_settled_is_sent_again() -> None:
+    world = World()
+    await world.requests.submit(a_request(data=b'{"nobody":"reads"}'))
+    (first,) = list(world.store.message_by_id)
+    del world.store.message_by_id[first]
+    reaper = world.reaper()
+    world.clock.advance(6)
+    await reaper.sweep()
+    assert len(world.store.message_by_id) == 1
+
+
+async def test_a_silent_execution_is_nudged_once_per_period() -> None:
+    world = World()
+    await world.project(5, status="COMPLETED")
+    reaper = world.reaper()
+    world.clock.advance(61)
+    for _ in range(3):
+        await reaper.sweep()
+    assert world.reported() == [TimerDue(reason="stalled")]
+
+
+async def test_only_one_of_two_reapers_leads_and_the_other_takes_over() -> None:
+    world = World()
+    one, two = world.reaper("one"), world.reaper("two")
+    assert (await one.sweep(), await two.sweep()) == (True, False)
+    world.clock.advance(9)
+    assert (await two.sweep(), await one.sweep()) == (True, False)
+
+
+async def test_one_duty_that_fails_does_not_keep_the_others_from_being_done() -> None:
+    class Unreachable(MemoryBroker):
+        async def ensure(self) -> list[str]:
+            raise MessagingUnavailable("no NATS")
+
+    world = World()
+    await world.broker.ensure()
+    await world.project(5, status="COMPLETED")
+    broken = Unreachable(topology.declare(shard_count=1), world.clock)
+    world.broker = broken
+    world.clock.advance(61)
+    with pytest.raises(MessagingUnavailable, match="no NATS"):
+        await world.reaper().sweep()
+    assert world.reported() == [TimerDue(reason="stalled")]
+
+
+async def test_messages_out_of_deliveries_become_letters() -> None:
+    world = World()
+    world.broker = MemoryBroker(
+        topology.Topology(
+            streams=topology.STREAMS,
+            consumers=(
+                topology.ConsumerSpec(stream=topology.INGEST, name="planner-0", deliveries_max=1),
+            ),
+        ),
+        world.clock,
+    )
+    await world.broker.ensure()
+    subject = subjects.ingest(0, ACME, OPS)
+    await world.broker.publish(Message(subject=subject, message_id="1", data=b"poison"))
+    planner = MemoryConsumer(world.broker, stream=topology.INGEST, name="planner-0")
+    await planner.fetch(messages_max=1, wait_s=0)
+    world.clock.advance(6)
+    await world.reaper().sweep()
+    (letter,) = await MemoryDeadLetters(world.broker).list_letters(letters_max=9)
+    assert letter.data == b"poison"
