@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -84,7 +85,6 @@ WRITES = {
     "noetl_planner": {
         "insert": {"credential", "projection_snapshot"},
         "update": {"projection_snapshot"},
-        "delete": {"credential"},
     },
     "noetl_projector": {
         "insert": PROJECTED,
@@ -229,7 +229,7 @@ async def planner(owner: Database, schema: str) -> AsyncIterator[Stores]:
 
 async def test_the_planner_can_do_its_work(planner: Stores) -> None:
     execution = an_execution()
-    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
     fence = await a_fence(planner)
     request = a_request(execution_id=execution)
     await planner.requests.submit(request)
@@ -302,7 +302,12 @@ async def test_the_projector_can_do_its_work(planner: Stores, schema: str) -> No
             )
             assert left_out == []
         assert await projector.projections.list_positions([execution]) == {execution: 2}
-        behind = {"shard": 0, "shard_count": 1, "older_than_s": 0.0, "executions_max": 9}
+        behind: dict[str, Any] = {
+            "shard": 0,
+            "shard_count": 1,
+            "older_than_s": 0.0,
+            "executions_max": 9,
+        }
         assert await projector.projections.list_behind(**behind) == []
         await projector.projections.clear(execution)
         assert await projector.snapshots.find(execution) is None
@@ -327,7 +332,12 @@ async def test_the_reaper_can_do_its_work(planner: Stores, schema: str) -> None:
         assert await reaper.outbox.backlog() != (0, 0.0)
         assert await reaper.projections.list_overdue(grace_s=1, commands_max=9) == []
         assert await reaper.projections.list_stalled(older_than_s=1, executions_max=9) == []
-        behind = {"shard": 0, "shard_count": 1, "older_than_s": 0.0, "executions_max": 9}
+        behind: dict[str, Any] = {
+            "shard": 0,
+            "shard_count": 1,
+            "older_than_s": 0.0,
+            "executions_max": 9,
+        }
         assert await reaper.projections.list_behind(**behind) == []
         assert await reaper.shards.list_owners() == {}
         assert await reaper.ledger_reader.read(an_execution()) == []

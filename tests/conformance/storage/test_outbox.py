@@ -11,6 +11,8 @@ from tests.support.storage import (
     eventually,
 )
 
+from noetl_contracts.ids import ExecutionId
+
 LONG_S = 60.0
 SHORT_S = 0.2
 
@@ -98,9 +100,9 @@ async def test_order_holds_while_many_claim_settle_and_append(stores: Stores) ->
     fence = await a_fence(stores)
     published: dict[str, list[int]] = {execution: [] for execution in executions}
 
-    async def write(execution: str) -> None:
+    async def write(execution: ExecutionId) -> None:
         for version in range(15):
-            stream = a_stream(executions[executions.index(execution)], [a_run()], after=version)
+            stream = a_stream(execution, [a_run()], after=version)
             await stores.ledger.append(an_append(fence, stream, messages=1))
 
     async def drain(owner: str) -> None:
@@ -155,6 +157,13 @@ async def test_the_same_key_answers_with_the_first_execution(stores: Stores) -> 
     keyless = [a_request(), a_request()]
     for one in keyless:
         assert await stores.requests.submit(one) == one.execution_id
+
+
+async def test_a_request_is_found_as_it_was_made(stores: Stores) -> None:
+    request = a_request(data=b"\x00\xff", idempotency_key="k")
+    await stores.requests.submit(request)
+    assert await stores.requests.find(request.request_id) == request
+    assert await stores.requests.find("unknown") is None
 
 
 async def test_the_same_key_at_once_makes_one_execution(stores: Stores) -> None:

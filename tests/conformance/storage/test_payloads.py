@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -193,7 +194,7 @@ async def test_a_tenant_has_its_own_copy(case: Case) -> None:
 
 
 async def test_a_name_is_taken_once(case: Case) -> None:
-    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
     name = f"frames/1/{codec.digest(repr(case).encode())[:8]}/0"
 
     assert await case.store.find_named(name, **place) is None
@@ -204,7 +205,7 @@ async def test_a_name_is_taken_once(case: Case) -> None:
 
 
 async def test_one_of_many_writers_of_a_name_wins(case: Case) -> None:
-    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
     name = f"race/{codec.digest(repr(case).encode())[:8]}"
 
     answers = await asyncio.gather(
@@ -217,7 +218,7 @@ async def test_one_of_many_writers_of_a_name_wins(case: Case) -> None:
 
 
 async def test_names_are_listed_by_prefix_in_order(case: Case) -> None:
-    place = {"tenant_id": TenantId("lister"), "organization_id": ORGANIZATION}
+    place: dict[str, Any] = {"tenant_id": TenantId("lister"), "organization_id": ORGANIZATION}
     for name in ("credentials/b/0000000002", "credentials/b/0000000010", "credentials/bb/1", "x"):
         await case.store.put_named(name, b"-", **place)
     assert await case.store.list_names("credentials/b/", **place) == [
@@ -238,7 +239,7 @@ async def test_names_are_listed_by_prefix_in_order(case: Case) -> None:
      "a" * 600, "new\nline", "é"],
 )  # fmt: skip
 async def test_hostile_names_are_refused(case: Case, name: str) -> None:
-    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    place: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
     with pytest.raises(NameRefused):
         await case.store.put_named(name, b"x", **place)
     with pytest.raises(NameRefused):
@@ -311,6 +312,15 @@ async def test_an_address_that_is_not_understood_is_refused(url: str) -> None:
     with pytest.raises(StorageMisconfigured):
         async with open_payloads(url):
             pytest.fail("opened")
+
+
+async def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    async with open_payloads(f"file://{tmp_path}/file/store") as store:
+        with pytest.raises(StorageUnavailable, match="file/store"):
+            await store.put(
+                b"x", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="text/plain"
+            )
 
 
 async def test_an_s3_that_is_not_there_is_unavailable() -> None:

@@ -161,7 +161,7 @@ def object_row(execution: str) -> Row:
     }
 
 
-def every_surface(execution: str) -> dict[str, list[Row]]:
+def every_surface(execution: str) -> dict[str, Any]:
     return {
         "execution": [execution_row(execution)],
         "stage": [stage_row(execution)],

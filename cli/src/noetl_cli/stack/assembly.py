@@ -14,6 +14,9 @@ from noetl_cli.stack.specs import ProcessSpec
 from noetl_cli.stack.wiring import Wires
 
 
+READER_OPTIONS = "?options=-c%20app.tenant%3Ddefault"
+
+
 class Job(Struct, frozen=True, kw_only=True):
     """A command that must end with 0 before the services start."""
 
@@ -195,7 +198,8 @@ def _urls(
 ) -> dict[str, str]:
     urls = {
         "postgres": wires.dsn("noetl_owner"),
-        "postgres_reader": wires.dsn("noetl_reader"),
+        # People's tools read one tenant at a time; this address chooses it.
+        "postgres_reader": wires.dsn("noetl_reader") + READER_OPTIONS,
         "target": wires.dsn(roles.TARGET_ROLE, database=roles.TARGET_DATABASE),
         "nats": wires.nats_url_by_user["admin"],
         "payloads": wires.payload_url,

@@ -125,6 +125,9 @@ def _path(name: str, keys: list[syntax.Key]) -> Run:
     if name in GLOBALS:
         return _members(_name(name), keys)
     find = lookup.member
+    whole = _spelled(name, keys)
+    # One key may occur twice in a path; the hint then speaks of the first.
+    missing = {key: _spelled(name, keys[: i + 1]) for i, key in reversed([*enumerate(keys)])}
 
     def run(scope: Scope) -> Any:
         try:
@@ -139,18 +142,11 @@ def _path(name: str, keys: list[syntax.Key]) -> Run:
             if found is MISSING:
                 if isinstance(value, Undefined) and value.path:
                     return value
-                return _absent(value, name, keys, key)
+                return Undefined(name=whole, owner=value, missing=missing[key])
             value = found
         return value
 
     return run
-
-
-def _absent(owner: Any, name: str, keys: list[syntax.Key], key: syntax.Key) -> Undefined:
-    """Remember the whole path, and which part of it is the first that is not there."""
-    position = next(i for i, each in enumerate(keys) if each is key)
-    missing = _spelled(name, keys[: position + 1])
-    return Undefined(name=_spelled(name, keys), owner=owner, missing=missing)
 
 
 def _members(base: Run, keys: list[syntax.Key]) -> Run:

@@ -1,13 +1,11 @@
 """Checks every template of a document: its syntax, its filters, and the names that it reads."""
 
-from typing import Any
 
 import msgspec
 
-from noetl_playbook import names, spelling, syntax
+from noetl_playbook import names, spelling, syntax, visibility
 from noetl_playbook.coercion import is_template
 from noetl_playbook.model import Playbook, Step
-from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, Site
 from noetl_playbook.sandbox import GLOBALS
 from noetl_playbook.syntax import SyntaxProblemError
@@ -53,23 +51,12 @@ def _known(reading: Reading, playbook: Playbook) -> _Known:
     for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
         steps[index] = step
         by_step[index] = _names_of(step)
-        written |= _written(step)
+        written |= visibility.written(step, "ctx")
     names_of_steps = (step.step for step in playbook.workflow)
     shared = frozenset(
         {*_EVERYWHERE, *playbook.workload, *playbook.vars, *names_of_steps, *written}
     )
     return _Known(shared=shared, by_step=by_step, steps=steps)
-
-
-def _written(step: Step) -> set[str]:
-    """List the `ctx` keys that a step may set."""
-    blocks: list[dict[str, Any]] = [step.set]
-    blocks += [arc.set for arc in (step.next.arcs if step.next else ())]
-    for task in step.tool:
-        blocks.append(task.set)
-        blocks += [rule.then.set for rule in task.rules]
-    targets = (names.split_target(key) for block in blocks for key in block)
-    return {found[1].split(".")[0] for found in targets if found and found[0] == "ctx"}
 
 
 def _names_of(step: Step) -> frozenset[str]:
@@ -107,17 +94,6 @@ def _check_names(reading: Reading, site: Site, tree: syntax.Tree, known: _Known)
             hint=spelling.hint(name, everything),
         )
     if step is not None:
-        _check_scope(reading, site.path, step, rest, syntax.paths(tree, read))
-
-
-def _check_scope(
-    reading: Reading, path: Path, step: Step, rest: list[Any], read: frozenset[str]
-) -> None:
-    """Report names that exist, but not at this place."""
-    is_inside = rest[:1] == ["tool"]
-    if is_inside and step.reduce is None and any(each.split(".")[0] == "fanin" for each in read):
-        reading.report("E304", path, "'fanin' exists in arcs and in the step's set only")
-    is_looping = step.loop is not None or step.reduce is not None
-    for name in ("loop_index", "loop", "frame"):
-        if is_inside and not is_looping and any(each.split(".")[0] == name for each in read):
-            reading.report("E304", path, f"'{name}' exists inside a loop only")
+        section = rest[0] if rest and isinstance(rest[0], str) else ""
+        paths = syntax.paths(tree, read)
+        visibility.check_place(reading, site.path, step, section=section, read=paths)

@@ -35,7 +35,11 @@ class Undefined(jinja2.Undefined):
         owner: Any = None,
         missing: str | None = None,
     ) -> None:
-        super().__init__(hint=hint, obj=obj, name=name, exc=exc)
+        # Jinja's own initialiser, without its call: absence is common and must be cheap.
+        self._undefined_hint = hint
+        self._undefined_obj = obj
+        self._undefined_name = name
+        self._undefined_exception = exc
         self._owner = owner
         self._first_missing = missing or name or ""
 

@@ -7,6 +7,7 @@ from noetl_playbook.model import Playbook, Step
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.sites import check_sites
+from noetl_playbook.visibility import check_hidden
 
 _ATTEMPTS_MAX = 1_000
 _DELAY_S_MAX = 3_600
@@ -24,6 +25,7 @@ def validate(reading: Reading, playbook: Playbook | None) -> None:
             _check_rule_limits(reading, step, path)
         _check_streams(reading, playbook)
         _check_reachability(reading, playbook)
+        check_hidden(reading, playbook)
     check_sites(reading, playbook)
 
 

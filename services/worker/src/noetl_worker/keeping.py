@@ -20,7 +20,8 @@ class Keeper:
 
     async def keep(self, result: PipelineResult, *, status: str) -> ResultEnvelope:
         """Keep a pipeline's result; raises `SelectionTooLarge`."""
-        data = self._mask.data(codec.canonical(result))
+        # Not canonical: the order of the tasks is part of the result.
+        data = self._mask.data(codec.encode(result))
         if len(data) <= RESULT_INLINE_BYTES_MAX:
             kept = codec.decode_as(data, PipelineResult)
             return ResultEnvelope(status=status, context=carried.inline(kept))

@@ -39,6 +39,7 @@ class _Stream:
     def __init__(self, spec: StreamSpec, *, first: int, created_at: datetime) -> None:
         self.spec = spec
         self.created_at = created_at
+        self.first = first
         self.next_sequence = first
         self.messages: OrderedDict[int, Stored] = OrderedDict()
         self.seen_at: OrderedDict[str, float] = OrderedDict()
@@ -73,7 +74,18 @@ class _Durable:
         self.given_up: set[int] = set()
         self.last_delivered_at: datetime | None = None
 
-    def accepts(self, subject: str) -> bool:
+    def list_fresh(self, source: _Stream) -> Iterator[int]:
+        """Yield what was never handed over; what the filter refuses is looked at once."""
+        is_skipping = True
+        for sequence in range(max(self.cursor + 1, source.first), source.next_sequence):
+            message = source.messages.get(sequence)
+            if message is not None and self._accepts(message.subject):
+                is_skipping = False
+                yield sequence
+            elif is_skipping:
+                self.cursor = sequence
+
+    def _accepts(self, subject: str) -> bool:
         return not self.spec.filters or any(
             matches(pattern, subject) for pattern in self.spec.filters
         )
@@ -204,13 +216,16 @@ class MemoryBroker:
         now_s = self._clock.monotonic()
         taken: list[tuple[Stored, int]] = []
         for sequence in self._due(durable, source, now_s):
-            if len(taken) == messages_max:
+            is_fresh = sequence not in durable.delivered
+            if is_fresh and len(durable.due_at) >= durable.spec.ack_pending_max:
                 break
             durable.delivered[sequence] = durable.delivered.get(sequence, 0) + 1
             durable.due_at[sequence] = now_s + durable.spec.ack_wait_s
             durable.cursor = max(durable.cursor, sequence)
             durable.last_delivered_at = self._clock.now()
             taken.append((source.messages[sequence], durable.delivered[sequence]))
+            if len(taken) == messages_max:
+                break
         return taken
 
     def settle(self, stream: str, name: str, sequence: int) -> None:
@@ -258,8 +273,8 @@ class MemoryBroker:
         """Return the server's seconds."""
         return self._clock.monotonic()
 
-    def _due(self, durable: _Durable, source: _Stream, now_s: float) -> list[int]:
-        again = []
+    def _due(self, durable: _Durable, source: _Stream, now_s: float) -> Iterator[int]:
+        """Yield what may be handed over: redeliveries that are due, then what is new."""
         for sequence, due_s in sorted(durable.due_at.items()):
             if due_s > now_s:
                 continue
@@ -267,22 +282,11 @@ class MemoryBroker:
                 del durable.due_at[sequence]
                 durable.given_up.add(sequence)
             elif sequence in source.messages:
-                again.append(sequence)
-        room = durable.spec.ack_pending_max - len(durable.due_at)
-        fresh = [
-            sequence
-            for sequence, message in source.messages.items()
-            if sequence > durable.cursor and durable.accepts(message.subject)
-        ]
-        return again + fresh[: max(room, 0)]
+                yield sequence
+        yield from durable.list_fresh(source)
 
     def _count_pending(self, durable: _Durable) -> int:
-        messages = self._streams[durable.spec.stream].messages.items()
-        return sum(
-            1
-            for sequence, message in messages
-            if sequence > durable.cursor and durable.accepts(message.subject)
-        )
+        return sum(1 for _ in durable.list_fresh(self._streams[durable.spec.stream]))
 
     def _try_put(self, message: Message) -> bool:
         if len(message.data) > MESSAGE_BYTES_MAX:

@@ -22,6 +22,7 @@ from noetl_worker.tools.call import Site, ToolFailure
 
 T = TypeVar("T")
 
+_NOTHING: Mapping[str, Any] = {}
 # Each load makes one more name readable, so a render ends after as many as it names.
 _LOADS_MAX = 1_000
 
@@ -60,18 +61,18 @@ class Surrounding:
         fixed: Mapping[str, Any],
         *,
         ctx: Mapping[str, Any],
-        variables: Mapping[str, Any] | None = None,
-        tasks: Mapping[str, Any] | None = None,
-        iterators: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] = _NOTHING,
+        tasks: Mapping[str, Any] = _NOTHING,
+        iterators: Mapping[str, Any] = _NOTHING,
         steps: Mapping[str, Any] | None = None,
     ) -> Scope:
         """Build the names of one place; what is handed in may change in place."""
         names = Scope(
             self._fixed,
             Parts(
-                variables=variables or {},
-                tasks=tasks or {},
-                iterators=iterators or {},
+                variables=variables,
+                tasks=tasks,
+                iterators=iterators,
                 steps=self.steps if steps is None else steps,
                 ctx=ctx,
                 workload=self.workload,

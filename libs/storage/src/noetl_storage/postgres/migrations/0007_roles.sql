@@ -46,7 +46,7 @@ to noetl_planner;
 grant select (outbox_id, execution_id, leased_until, created_at) on noetl.outbox to noetl_planner;
 grant update (owner_instance, leased_until, updated_at) on noetl.execution_shard to noetl_planner;
 grant select, insert, update on noetl.projection_snapshot to noetl_planner;
-grant insert, delete on noetl.credential to noetl_planner;
+grant insert on noetl.credential to noetl_planner;
 do $$
 begin
     execute format('grant execute on function %s to noetl_planner', 'noetl.append'::regproc::oid::regprocedure);

@@ -1,13 +1,14 @@
 """The outbox as a process, with its own role and user, and servers that fail."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from msgspec import Struct
 from tests.support.polling import eventually
-from tests.support.servers import NatsServer, PostgresServer, nats_server
+from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
 from tests.support.services import Service, service
 from tests.support.storage import a_request, migrated
 
@@ -38,11 +39,20 @@ class World(Struct):
         return (await self.outbox.backlog())[0] == 0
 
 
+@pytest.fixture(scope="module")
+def durable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server as services demand it: with fsync on."""
+    with postgres_server(tmp_path_factory.mktemp("durable"), is_durable=True) as server:
+        yield server
+
+
 @pytest.fixture
-async def world(postgres: PostgresServer, database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]:
+    name = f"test_{secrets.token_hex(6)}"
+    database = await durable.create_database(name)
     async with migrated(database) as opened:
-        await postgres.execute_async("alter role noetl_outbox login password 'pw'")
-        dsn = postgres.dsn(user="noetl_outbox", password="pw", database=name)  # noqa: S106 - made for this test
+        await durable.execute_async("alter role noetl_outbox login password 'pw'")
+        dsn = durable.dsn(user="noetl_outbox", password="pw", database=name)  # noqa: S106 - made for this test
         with nats_server(tmp_path) as server:
             yield World(
                 requests=PostgresRequests(opened),

@@ -1,0 +1,60 @@
+"""The canonical document of a playbook: what normalising it again leaves unchanged."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_playbook.model import Playbook
+
+_TASK_SHARED = ("name", "kind", "input", "auth", "timeout", "set", "output", "stream", "assert")
+
+
+def document_of(playbook: Playbook) -> dict[str, Any]:
+    """Write a playbook as its canonical document, in values of JSON types."""
+    found: dict[str, Any] = msgspec.to_builtins(playbook, builtin_types=())
+    metadata = found["metadata"]
+    document: dict[str, Any] = {
+        "apiVersion": playbook.api_version,
+        "kind": playbook.kind,
+        "metadata": {**metadata.pop("extra", {}), **metadata},
+    }
+    for key in ("executor", "workload", "vars"):
+        if key in found:
+            document[key] = found[key]
+    if "keychain" in found:
+        document["keychain"] = [_keychain(entry) for entry in found["keychain"]]
+    if "workbook" in found:
+        document["workbook"] = [
+            {**entry, "tool": _task(entry["tool"])} for entry in found["workbook"]
+        ]
+    document["workflow"] = [_step(step) for step in found["workflow"]]
+    return document
+
+
+def _keychain(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry.pop("fields", {}), **entry}
+
+
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    step["tool"] = [_task(task) for task in step["tool"]]
+    # Every task already holds the step's input.
+    step.pop("input", None)
+    admit = step.get("spec", {}).get("policy", {}).get("admit")
+    if admit is not None:
+        admit["rules"] = [_rule(rule) for rule in admit["rules"]]
+    return step
+
+
+def _task(task: dict[str, Any]) -> dict[str, Any]:
+    written: dict[str, Any] = {key: task[key] for key in _TASK_SHARED if key in task}
+    written.update(task.get("fields", {}))
+    policy: dict[str, Any] = {}
+    if "rules" in task:
+        policy["rules"] = [_rule(rule) for rule in task["rules"]]
+    if "on_unmatched" in task:
+        policy["on_unmatched"] = task["on_unmatched"]
+    return {**written, "spec": {"policy": policy}} if policy else written
+
+
+def _rule(rule: dict[str, Any]) -> dict[str, Any]:
+    return rule if "when" in rule else {"else": {"then": rule["then"]}}

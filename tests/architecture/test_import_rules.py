@@ -1,0 +1,86 @@
+"""What may import what: the linter's contracts, and what it cannot see."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# Members whose code a member may use must stand in its own manifest.
+MEMBER_BY_PACKAGE = {
+    path.name: path.parents[1]
+    for top in ("libs", "services", "workloads")
+    for path in sorted((ROOT / top).glob("*/src/*"))
+    if path.is_dir() and path.name.startswith("noetl_")
+} | {"noetl_cli": ROOT / "cli"}
+SDK_HOME = "libs/chassis/src/noetl_chassis/telemetry.py"
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
+
+
+def test_the_import_contracts_are_kept() -> None:
+    script = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(  # noqa: S603 - our own tool on our own tree
+        [script, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    _, _, contracts = done.stdout.partition("Broken contracts")
+    assert done.returncode == 0, contracts or done.stdout + done.stderr
+
+
+def test_every_member_declares_the_members_it_imports() -> None:
+    undeclared = []
+    for package, member in MEMBER_BY_PACKAGE.items():
+        manifest = tomllib.loads((member / "pyproject.toml").read_text())
+        declared = {
+            name.split("[")[0].split(">")[0].strip().replace("-", "_")
+            for name in manifest["project"]["dependencies"]
+        }
+        for path in sorted((member / "src" / package).rglob("*.py")):
+            for line, name in imported(path):
+                root = name.split(".")[0]
+                if root in MEMBER_BY_PACKAGE and root not in declared | {package}:
+                    undeclared.append(f"{path.relative_to(ROOT)}:{line} {root}")
+    assert not undeclared, f"add it to the member's pyproject.toml, or do not use it: {undeclared}"
+
+
+def test_the_telemetry_sdk_has_one_home() -> None:
+    strays = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for member in MEMBER_BY_PACKAGE.values()
+        for path in sorted((member / "src").rglob("*.py"))
+        for line, name in imported(path)
+        if name.startswith("opentelemetry.sdk") and str(path.relative_to(ROOT)) != SDK_HOME
+    ]
+    assert not strays, f"libraries use the OpenTelemetry API; the process configures it: {strays}"
+
+
+def test_nothing_is_pickled() -> None:
+    strays = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for member in MEMBER_BY_PACKAGE.values()
+        for path in sorted((member / "src").rglob("*.py"))
+        for line, name in imported(path)
+        if name.split(".")[0] in {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve"}
+    ]
+    assert not strays, f"JSON, msgpack or Arrow: {strays}"
+
+
+def test_imports_stand_at_the_top() -> None:
+    inner = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for member in MEMBER_BY_PACKAGE.values()
+        for path in sorted((member / "src").rglob("*.py"))
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert not inner, f"an import inside a function hides what the module needs: {inner}"

@@ -1,0 +1,144 @@
+"""The reaper as a process, with its own role and user; and the dead letters it keeps."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Struct
+from tests.support.polling import eventually
+from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
+from tests.support.services import service
+from tests.support.storage import a_request, migrated
+from typer.testing import CliRunner
+
+from noetl_cli.__main__ import app
+from noetl_contracts import subjects
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging import topology
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.ports import Message
+from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.requests import PostgresRequests
+
+ACME, OPS = TenantId("acme"), OrganizationId("ops")
+WAITS = Waits(connect_s=10, request_s=2)
+FACT = Message(subject=subjects.ingest(0, ACME, OPS), message_id="f", data=b'{"poison":1}')
+
+
+class World(Struct):
+    """A migrated database, a server of its own, and the environment of a reaper."""
+
+    requests: PostgresRequests
+    outbox: PostgresOutbox
+    nats: NatsServer
+    environ: dict[str, str]
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def durable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server as services demand it: with fsync on."""
+    with postgres_server(tmp_path_factory.mktemp("durable"), is_durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]:
+    name = f"test_{secrets.token_hex(6)}"
+    database = await durable.create_database(name)
+    async with migrated(database) as opened:
+        await durable.execute_async("alter role noetl_reaper login password 'pw'")
+        dsn = durable.dsn(user="noetl_reaper", password="pw", database=name)  # noqa: S106 - made for this test
+        with nats_server(tmp_path) as server:
+            yield World(
+                requests=PostgresRequests(opened),
+                outbox=PostgresOutbox(opened),
+                nats=server,
+                environ={
+                    "POSTGRES_DSN": dsn,
+                    "NATS_URL": server.url_for("reaper"),
+                    "SWEEP_INTERVAL_S": "0.2",
+                    "LEADER_LEASE_S": "1",
+                    "REQUEST_AGE_S": "0.5",
+                    "SHARD_COUNT": "2",
+                },
+                log=tmp_path / "reaper.log",
+            )
+
+
+async def test_a_reaper_makes_the_streams_and_makes_them_again_after_a_wipe(world: World) -> None:
+    async def is_accepted() -> bool:
+        try:
+            async with open_connection(world.nats.url, name="test", waits=WAITS) as admin:
+                await JetStreamPublisher(admin).publish(FACT)
+        except MessagingUnavailable:
+            return False
+        return True
+
+    with service("reaper", world.environ, log=world.log) as reaper:
+        await asyncio.to_thread(reaper.wait_ready)
+        assert await eventually(is_accepted)
+        await asyncio.to_thread(world.nats.wipe)
+        assert await eventually(is_accepted, timeout_s=20)
+        assert await asyncio.to_thread(reaper.stop) == 0
+    assert "Traceback" not in world.log.read_text()
+
+
+async def test_another_reaper_takes_over_from_a_killed_one(world: World) -> None:
+    async def resent() -> bool:
+        rows = await world.outbox.claim(owner="test", lease_s=60, rows_max=10)
+        await world.outbox.settle([row.outbox_id for row in rows])
+        return bool(rows)
+
+    with (
+        service("reaper", world.environ, log=world.log) as one,
+        service("reaper", world.environ, log=world.log) as two,
+    ):
+        for each in (one, two):
+            await asyncio.to_thread(each.wait_ready)
+        await world.requests.submit(a_request())
+        assert await resent()
+        assert await eventually(resent)
+        one.kill()
+        assert await eventually(resent)
+
+
+async def test_a_given_up_message_can_be_seen_and_sent_again_from_the_command_line(
+    world: World,
+) -> None:
+    with service("reaper", world.environ, log=world.log) as reaper:
+        await asyncio.to_thread(reaper.wait_ready)
+        async with open_connection(world.nats.url, name="test", waits=WAITS) as admin:
+            planner = JetStreamConsumer(admin, stream=topology.INGEST, name="planner-0")
+            await JetStreamPublisher(admin).publish(FACT)
+            (delivery,) = await planner.fetch(messages_max=1, wait_s=5)
+            await JetStreamDeadLetters(admin).bury(
+                delivery, stream=topology.INGEST, consumer="planner-0", reason="not a fact batch"
+            )
+
+            listed = await noetl("ls", "--nats", world.nats.url)
+            assert "not a fact batch" in listed
+            (summary,) = msgspec.json.decode(await noetl("ls", "--json", "--nats", world.nats.url))
+            sequence = str(summary["sequence"])
+            shown = await noetl("show", sequence, "--nats", world.nats.url)
+            assert '"poison": 1' in shown
+            assert "noetl.ingest.0.acme.ops" in shown
+
+            assert "1 sent again" in await noetl("requeue", "--all", "--nats", world.nats.url)
+            (again,) = await planner.fetch(messages_max=1, wait_s=5)
+            assert again.data == FACT.data
+            assert "No dead letters" in await noetl("ls", "--nats", world.nats.url)
+
+
+async def noetl(*arguments: str) -> str:
+    """Run `noetl dlq …` and return all that it wrote."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["dlq", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
