@@ -31,6 +31,12 @@ from noetl_storage.postgres.database import Database, open_database
 
 ROLES = ("noetl_planner", "noetl_projector", "noetl_outbox", "noetl_reaper", "noetl_reader")
 PROJECTIONS = ("business_object", "command", "execution", "frame", "loop", "stage")
+EVERY_SHARD: dict[str, Any] = {
+    "shard": 0,
+    "shard_count": 1,
+    "older_than_s": 0.0,
+    "executions_max": 9,
+}
 PROJECTED = {
     *PROJECTIONS,
     "projection_checkpoint",
@@ -302,13 +308,7 @@ async def test_the_projector_can_do_its_work(planner: Stores, schema: str) -> No
             )
             assert left_out == []
         assert await projector.projections.list_positions([execution]) == {execution: 2}
-        behind: dict[str, Any] = {
-            "shard": 0,
-            "shard_count": 1,
-            "older_than_s": 0.0,
-            "executions_max": 9,
-        }
-        assert await projector.projections.list_behind(**behind) == []
+        assert await projector.projections.list_behind(**EVERY_SHARD) == []
         await projector.projections.clear(execution)
         assert await projector.snapshots.find(execution) is None
         await projector.instances.register(instance="j", kind="projector", lease_s=5)
@@ -332,13 +332,7 @@ async def test_the_reaper_can_do_its_work(planner: Stores, schema: str) -> None:
         assert await reaper.outbox.backlog() != (0, 0.0)
         assert await reaper.projections.list_overdue(grace_s=1, commands_max=9) == []
         assert await reaper.projections.list_stalled(older_than_s=1, executions_max=9) == []
-        behind: dict[str, Any] = {
-            "shard": 0,
-            "shard_count": 1,
-            "older_than_s": 0.0,
-            "executions_max": 9,
-        }
-        assert await reaper.projections.list_behind(**behind) == []
+        assert await reaper.projections.list_behind(**EVERY_SHARD) == []
         assert await reaper.shards.list_owners() == {}
         assert await reaper.ledger_reader.read(an_execution()) == []
 

@@ -84,7 +84,7 @@ def outcome(run: Any) -> tuple[str, Any]:
 
 
 @given(sources)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_the_fast_path_and_jinja_agree(source: str) -> None:
     tree = syntax.parse("{{ " + source + " }}")
     assert tree.value is not None

@@ -49,7 +49,7 @@ class SilentHints:
         self.poked.append(subject)
 
     async def listen(self, subject: str) -> AsyncIterator[None]:
-        for _ in self.poked:
+        if subject in self.poked:
             yield None
 
 

@@ -18,7 +18,7 @@ PAGE_EVENTS = 1000
 
 def assert_parity(stack: Stack, execution_id: str) -> None:
     """Wait until the projection has caught up, then compare every surface."""
-    found = asyncio.run(_compare(stack.url("postgres_reader"), ExecutionId(execution_id)))
+    found = asyncio.run(_compare(stack.url("postgres"), ExecutionId(execution_id)))
     assert not found, found[:5]
 
 

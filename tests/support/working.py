@@ -60,7 +60,7 @@ def step_of(text: str) -> dict[str, Any]:
     return step
 
 
-def command_of(
+def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     step: str | dict[str, Any],
     *,
     work: StepWork | ItemWork | SlotWork | None = None,

@@ -37,13 +37,12 @@ class Following:
         execution_id: str,
         *,
         after: int = 0,
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self._client = client
         self._execution_id = execution_id
         self._tell: Callable[[str], None] = _silence
         self._after = after
-        self._patience_s = patience_s
+        self._patience_s = PATIENCE_S
         self._lost_at: float | None = None
         self._rest_s = REST_FIRST_S
 

@@ -80,6 +80,17 @@ def read_fields(*, data: list[str], file: Path | None) -> dict[str, Any]:
     return fields
 
 
+def read_credentials(file: Path | None) -> dict[str, dict[str, Any]]:
+    """Read a file of credentials: names, each with its type and fields."""
+    found = {} if file is None else read_mapping(file)
+    for name, fields in found.items():
+        if not isinstance(fields, dict):
+            raise _unusable(
+                f"{file}: credential {name!r} is not a mapping.", "Write its fields below its name."
+            )
+    return found
+
+
 def _split(text: str, *, option: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():

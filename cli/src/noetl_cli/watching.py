@@ -40,7 +40,10 @@ def watch(asked: Watch) -> ExitCode:
     try:
         is_cancelled = _follow(asked, tracker, shown, deadline)
     except TimeIsUpError:
-        render.note(f"Not over after {asked.timeout_s:g} s; it goes on. Watch: {asked.attach}")
+        goes_on = (
+            f"it goes on. Watch it again: {asked.attach}" if asked.attach else "it is stopped."
+        )
+        render.note(f"Not over after {asked.timeout_s:g} s; {goes_on}")
         return ExitCode.TIMEOUT
     if not tracker.is_over:
         return ExitCode.CANCELLED if is_cancelled else _detached(asked)

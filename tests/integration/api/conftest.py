@@ -1,79 +1,13 @@
-"""A planner's API in a thread of its own, and the command line in this one."""
+"""A planner's API, and the command line pointed at it."""
 
-import asyncio
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from tests.support.api import ApiWorld
+from tests.support.door import Door, Noetl, Outcome
 
 from noetl_cli import __main__ as command_line
-from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import server
-from noetl_planner.http.app import create_app
-
-PATIENCE_S = 15.0
-
-
-@dataclass
-class Door:
-    """A running API; `call` plays planner and projector inside its event loop."""
-
-    world: ApiWorld
-    loop: asyncio.AbstractEventLoop | None = None
-    port: int = 0
-    started: threading.Event = field(default_factory=threading.Event)
-    failure: BaseException | None = None
-    thread: threading.Thread | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def call(self, work: Callable[..., Any], *args: Any) -> Any:
-        assert self.loop is not None
-        return asyncio.run_coroutine_threadsafe(work(*args), self.loop).result(PATIENCE_S)
-
-    def append(self, execution_id: ExecutionId, events: list[Any]) -> None:
-        self.call(self.world.append, execution_id, events)
-
-    def start(self, port: int = 0) -> None:
-        self.started.clear()
-        self.thread = threading.Thread(target=self._main, args=(port,))
-        self.thread.start()
-        assert self.started.wait(PATIENCE_S), self.failure
-
-    def stop(self) -> None:
-        assert self.loop is not None
-        assert self.thread is not None
-        self.loop.call_soon_threadsafe(self.world.stop.set)
-        self.thread.join(PATIENCE_S)
-        assert not self.thread.is_alive()
-
-    def _main(self, port: int) -> None:
-        try:
-            asyncio.run(self._serve(port))
-        except BaseException as failure:  # the test's thread shows it
-            self.failure = failure
-            raise
-
-    async def _serve(self, port: int) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.world.stop = asyncio.Event()
-        await server.serve(
-            create_app(self.world.services()),
-            host="127.0.0.1",
-            port=port,
-            stop=self.world.stop,
-            started=self._note,
-        )
-
-    def _note(self, port: int) -> None:
-        self.port = port
-        self.started.set()
 
 
 @pytest.fixture
@@ -85,20 +19,8 @@ def door() -> Iterator[Door]:
         opened.stop()
 
 
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-Noetl = Callable[..., Outcome]
-
-
 @pytest.fixture
-def noetl(
-    door: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Noetl:
+def noetl(door: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Noetl:
     """The command line, pointed at the API."""
     monkeypatch.setenv("NOETL_SERVER", door.url)
 

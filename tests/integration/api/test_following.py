@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from tests.integration.api.conftest import Door, Noetl
 from tests.support.api import PLAYBOOK, beginning, ending
+from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
 from noetl_cli import follow, watching

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.integration.api.conftest import Door, Noetl
 from tests.support.api import PLAYBOOK
+from tests.support.door import Door, Noetl
 
 
 def test_a_file_that_is_not_there_is_named(noetl: Noetl, tmp_path: Path) -> None:

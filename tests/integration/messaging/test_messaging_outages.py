@@ -133,11 +133,25 @@ async def test_a_wiped_server_is_filled_again_and_everyone_goes_on(
     made = await streams(connection).ensure()
     assert topology.INGEST in made
     await publisher.publish(a_fact(2))
+    assert await held.extend() is False
     # The old delivery's settlement must not hit the first message of the new stream.
     await held.ack()
     (fresh,) = await consumer.fetch(messages_max=1, wait_s=1)
     assert fresh.data == b"2"
     assert fresh.stream_sequence > held.stream_sequence
+
+
+async def test_a_restart_leaves_deliveries_with_those_who_hold_them(
+    server: NatsServer, connection: Connection
+) -> None:
+    await streams(connection).ensure()
+    await JetStreamPublisher(connection).publish(a_fact(1))
+    (held,) = await planner(connection).fetch(messages_max=1, wait_s=1)
+    await asyncio.to_thread(server.restart)
+    await reconnected(connection)
+    assert await eventually(held.extend)
+    await held.ack()
+    assert await fetched(planner(connection)) == []
 
 
 async def test_two_appliers_at_once_agree(server: NatsServer, connection: Connection) -> None:

@@ -315,3 +315,24 @@ def test_a_template_is_compiled_once() -> None:
 def test_a_template_that_cannot_be_compiled_says_why(source: str, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         compile_value(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "+".join(["1"] * 5000),
+        "(" * 5000 + ")" * 5000,
+        "a" + ".b" * 5000,
+        "not " * 5000 + "a",
+        "a" + " | string" * 5000,
+        "[" * 3000 + "]" * 3000,
+    ],
+)
+def test_a_template_that_is_nested_too_deeply_is_refused(source: str) -> None:
+    with pytest.raises(TemplateError, match="too deeply nested"):
+        compile_value("{{ " + source + " }}")
+
+
+def test_statements_keep_the_way_to_what_is_undefined() -> None:
+    with pytest.raises(TemplateError, match=r"'iter\.gone' is undefined in \{% if n"):
+        rendered("{% if n %}{{ iter.gone }}{% endif %}")

@@ -202,10 +202,21 @@ async def test_an_issued_command_of_a_wiped_stream_is_lost_although_others_wait(
     await reaper.sweep()
     subject = subjects.command("default", "io", ACME, OPS)
     await world.broker.publish(Message(subject=subject, message_id="1", data=b"other"))
-    world.clock.advance(13)
     for _ in range(2):
         await reaper.sweep()
     assert LOST in world.reported()
+
+
+async def test_a_running_command_keeps_its_lease_when_the_stream_is_wiped() -> None:
+    world = World()
+    await world.broker.ensure()
+    await world.project(5)
+    world.clock.advance(20)
+    world.broker.wipe()
+    reaper = world.reaper()
+    for _ in range(3):
+        await reaper.sweep()
+    assert world.reported() == []
 
 
 async def test_wiped_streams_are_made_again() -> None:

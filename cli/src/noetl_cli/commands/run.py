@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import client, inputs, render, watching
+from noetl_cli import client, inputs, render, settings, watching
 from noetl_cli.client import Client
 from noetl_cli.commands import cancel, register
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import Following
+from noetl_cli.local import runner
+from noetl_cli.local.runner import Asked
 from noetl_cli.watching import Watch
 
 CANCEL_REASON = "cancelled at the terminal"
@@ -58,6 +60,10 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     runtime: Annotated[
         Runtime, typer.Option("--runtime", "-r", help="On the server, or in this process.")
     ] = Runtime.SERVER,
+    credentials: Annotated[
+        Path | None,
+        typer.Option("--credentials", help="For -r local: a file of names, each with its fields."),
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,6 +82,15 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.checked(file)
+    if runtime is Runtime.LOCAL:
+        if text is None:
+            raise CliError(
+                "A run in this process needs a file.",
+                way_out="noetl run FILE -r local",
+                exit_code=ExitCode.USAGE,
+            )
+        asked = Asked(source=text, inputs=given, credentials=inputs.read_credentials(credentials))
+        raise typer.Exit(_run_here(asked, timeout_s=timeout_s, as_json=as_json))
     show = partial(_watch, timeout_s=timeout_s, as_json=as_json)
     with client.open_client(server) as planner:
         if attach is not None:
@@ -110,6 +125,20 @@ def _begin(
         body["version"] = version
     begun: dict[str, Any] = planner.post("/api/execute", body, headers=headers)
     return begun
+
+
+def _run_here(asked: Asked, *, timeout_s: float | None, as_json: bool) -> ExitCode:
+    """Run and watch in this process; leaving is cancelling."""
+    with runner.open_run(asked, settings.environment()) as (running, execution_id):
+        return watching.watch(
+            Watch(
+                execution_id=execution_id,
+                events=running.events,
+                cancel=running.cancel,
+                timeout_s=timeout_s,
+                as_json=as_json,
+            )
+        )
 
 
 def _announce(begun: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from noetl_playbook.lookup import Lookup, SafeCall
 from noetl_playbook.undefined import Undefined
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
-# A generator made by a filter is taken whole; it can be no longer than this.
+# A generator made by a filter is taken whole, up to this many items.
 _ITEMS_MAX = 10_000_000
 
 

@@ -1,6 +1,5 @@
 """Checks every template of a document: its syntax, its filters, and the names that it reads."""
 
-
 import msgspec
 
 from noetl_playbook import names, spelling, syntax, visibility

@@ -11,6 +11,8 @@ from jinja2.meta import TrackingCodeGenerator
 from noetl_playbook import sandbox, spelling
 
 SOURCE_CHARACTERS_MAX = 1024 * 1024
+# What follows walks the tree by recursion, several calls to a level.
+DEPTH_MAX = 100
 
 _LITERAL = re.compile(r"\{\{`(.*?)`\}\}", re.DOTALL)
 _FORBIDDEN = (
@@ -57,7 +59,7 @@ def parse(source: str) -> Tree:
     spelled = _LITERAL.sub(_as_string, source)
     root = _tree(spelled)
     value = None
-    stripped = _tree(spelled.strip())
+    stripped = root if spelled == spelled.strip() else _tree(spelled.strip())
     match stripped.body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(
             only, nodes.TemplateData
@@ -84,7 +86,17 @@ def _tree(source: str) -> nodes.Template:
         raise SyntaxProblemError("E301", "too deeply nested", line=1) from error
 
 
+def _check_depth(root: nodes.Template) -> None:
+    level: list[nodes.Node] = [root]
+    for _ in range(DEPTH_MAX):
+        level = [child for node in level for child in node.iter_child_nodes()]
+        if not level:
+            return
+    raise SyntaxProblemError("E301", "too deeply nested", line=1)
+
+
 def _check(root: nodes.Template) -> None:
+    _check_depth(root)
     environment = sandbox.environment("text")
     for node in root.find_all(nodes.Node):
         if isinstance(node, _FORBIDDEN) or (isinstance(node, nodes.For) and node.recursive):

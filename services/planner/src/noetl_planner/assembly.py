@@ -141,26 +141,6 @@ def api_services(
     )
 
 
-def _services(adapters: Adapters, config: Settings, process: Process) -> ApiServices:
-    return ApiServices(
-        requests=adapters.requests,
-        projections=adapters.projections,
-        ledger=adapters.ledger,
-        catalog=adapters.catalog,
-        credentials=adapters.credentials,
-        payloads=adapters.payloads,
-        hints=adapters.hints,
-        clock=adapters.clock,
-        mint=adapters.snowflake.next_id,
-        sealer=Sealer(config.secret_key),
-        shard_count=config.shard_count,
-        tenant_id=TenantId(config.tenant_id),
-        organization_id=OrganizationId(config.organization_id),
-        list_problems=process.health.list_problems,
-        stop=process.stop,
-    )
-
-
 async def run(adapters: Adapters, config: Settings, process: Process) -> None:
     """Run the planner and its HTTP doors until told to stop."""
     together = shared(adapters, config, producer=process.instance)

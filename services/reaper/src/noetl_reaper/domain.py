@@ -58,6 +58,29 @@ class Stalled(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
 
 
+def overdue_after_s(policy: Policy) -> float:
+    """Say after which silence the lease of a command has certainly passed."""
+    return policy.lease_s + policy.grace_s
+
+
+def stranded_after_s(
+    stream_created_at: datetime | None, policy: Policy, now: datetime
+) -> float | None:
+    """Say after which silence a command that nobody began went down with a wiped stream.
+
+    None unless the stream is so young that a lease of the stream before it could still last.
+    """
+    if stream_created_at is None:
+        return None
+    age_s = (now - stream_created_at).total_seconds()
+    return age_s + policy.grace_s if age_s < policy.lease_s else None
+
+
+def not_begun(commands: Iterable[OverdueCommand]) -> list[OverdueCommand]:
+    """Keep the commands that no worker has reported on."""
+    return [command for command in commands if command.status == CommandStatus.ISSUED]
+
+
 def is_heard(facts: QueueState | None, now: datetime) -> bool:
     """Tell whether a shard's planner keeps up: else signs of life may wait unread in its queue."""
     if facts is None:
@@ -89,7 +112,7 @@ def is_suspect(
     if commands is None:
         return False
     is_idle = commands.pending == 0 and commands.unsettled == 0
-    overdue_after = timedelta(seconds=policy.lease_s + policy.grace_s)
+    overdue_after = timedelta(seconds=overdue_after_s(policy))
     return is_idle or now - commands.stream_created_at < overdue_after
 
 

@@ -100,11 +100,7 @@ class Reaper:
 
     async def report_lost_commands(self) -> None:
         """Report commands whose lease passed in this turn's and the turn before's view alike."""
-        overdue = await self._tables.projections.list_overdue(
-            grace_s=self._policy.lease_s + self._policy.grace_s,
-            commands_max=self._bounds.commands_max,
-        )
-        suspects = await self._list_suspects(overdue)
+        suspects = await self._list_suspects()
         executions = sorted({command.execution_id for command in suspects})
         positions = await self._tables.projections.list_positions(executions)
         lost = domain.confirm(
@@ -162,9 +158,8 @@ class Reaper:
         if made:
             log.info("ledger partitions made", partitions=made)
 
-    async def _list_suspects(self, overdue: list[OverdueCommand]) -> list[OverdueCommand]:
-        if not overdue:
-            return []
+    async def _list_suspects(self) -> list[OverdueCommand]:
+        queues = await self._streams.list_queues()
         states = {
             queue.consumer: QueueState(
                 pending=queue.pending,
@@ -172,12 +167,17 @@ class Reaper:
                 stream_created_at=queue.stream_created_at,
                 last_delivered_at=queue.last_delivered_at,
             )
-            for queue in await self._streams.list_queues()
+            for queue in queues
         }
         now = self._clock.now()
+        created_at = [q.stream_created_at for q in queues if q.stream == topology.COMMANDS]
+        stranded_s = domain.stranded_after_s(max(created_at, default=None), self._policy, now)
+        overdue = await self._list_overdue(domain.overdue_after_s(self._policy))
+        if stranded_s is not None:
+            overdue += domain.not_begun(await self._list_overdue(stranded_s))
         return [
             command
-            for command in overdue
+            for command in {domain.key_of(each): each for each in overdue}.values()
             if domain.is_suspect(
                 command,
                 facts=states.get(topology.planner_consumer(self._shard_of(command))),
@@ -186,6 +186,11 @@ class Reaper:
                 now=now,
             )
         ]
+
+    async def _list_overdue(self, silent_s: float) -> list[OverdueCommand]:
+        return await self._tables.projections.list_overdue(
+            grace_s=silent_s, commands_max=self._bounds.commands_max
+        )
 
     def _shard_of(self, command: OverdueCommand) -> int:
         return ids.shard_of(command.execution_id, self._policy.shard_count)

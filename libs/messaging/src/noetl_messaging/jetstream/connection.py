@@ -37,6 +37,7 @@ class Connection:
         self.where = where
         self.waits = waits
         self.jetstream = client.jetstream(timeout=waits.request_s)
+        self._first_by_stream: dict[str, tuple[int, int]] = {}
 
     @property
     def reconnects(self) -> int:
@@ -46,6 +47,18 @@ class Connection:
     def check(self) -> str | None:
         """Say why the connection cannot be used, or None: a readiness check."""
         return None if self.client.is_connected else f"NATS at {self.where} is not connected"
+
+    async def first_sequence(self, stream: str) -> int:
+        """Return the sequence with which a stream began; asked again after every reconnection."""
+        asked_at = self.reconnects
+        known = self._first_by_stream.get(stream)
+        if known is not None and known[0] == asked_at:
+            return known[1]
+        with translated(f"asking about {stream}"):
+            info = await self.jetstream.stream_info(stream)
+        first = info.config.first_seq or 0
+        self._first_by_stream[stream] = (asked_at, first)
+        return first
 
     def require(self) -> None:
         """Raise `MessagingUnavailable` unless connected: nothing may wait in a buffer meanwhile."""

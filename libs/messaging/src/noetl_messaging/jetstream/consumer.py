@@ -37,11 +37,12 @@ class PullRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JetStreamDelivery:
     """One handing-over of a message."""
 
-    __slots__ = ("_connection", "_message", "_tokens")
+    __slots__ = ("_connection", "_message", "_reconnects", "_tokens")
 
     def __init__(self, message: Msg, connection: Connection) -> None:
         self._message = message
         self._connection = connection
+        self._reconnects = connection.reconnects
         # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.…
         tokens = message.reply.split(".")
         self._tokens = tokens[2:] if len(tokens) == _PLAIN_TOKENS else tokens[4:]
@@ -80,17 +81,29 @@ class JetStreamDelivery:
         await self._settle(b"+TERM")
 
     async def extend(self) -> bool:
-        """Ask for another ack wait; True only when the server confirmed it."""
+        """Ask for another ack wait; True only when the server confirmed it.
+
+        The server confirms whatever it is asked, also for a message that it never had: one that
+        came from a stream which has since been made again is therefore found out by its sequence.
+        """
         if self._connection.check() is not None:
             return False
         try:
             async with asyncio.timeout(EXTEND_TIMEOUT_S):
+                if not await self._is_of_this_stream():
+                    return False
                 await self._connection.client.request(
                     self._message.reply, b"+WPI", timeout=EXTEND_TIMEOUT_S
                 )
-        except (NatsError, TimeoutError, OSError):
+        except (NatsError, MessagingUnavailable, TimeoutError, OSError):
             return False
         return True
+
+    async def _is_of_this_stream(self) -> bool:
+        if self._connection.reconnects == self._reconnects:
+            return True
+        first = await self._connection.first_sequence(self._tokens[0])
+        return self.stream_sequence >= first
 
     async def _settle(self, word: bytes) -> None:
         with translated(f"settling a message of {self._message.subject}"):

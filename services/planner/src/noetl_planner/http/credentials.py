@@ -51,10 +51,7 @@ class CredentialList(Struct, frozen=True, kw_only=True):
 @post("/credentials", status_code=HTTP_200_OK, tags=["credentials"])
 async def put(services: Services, data: JSONBody[PutBody]) -> CredentialView:
     """Keep a new version of a credential; workers use it within half a minute."""
-    if data.type == DELETED:
-        raise problems.refused(f"type {DELETED!r} is reserved", hint="DELETE the credential")
-    sealed = await _keep(services, name=data.name, kind=data.type, fields=data.data)
-    return _view(services, sealed)
+    return await keep(services, data)
 
 
 @get("/credentials", tags=["credentials"])
@@ -80,6 +77,14 @@ async def remove(services: Services, name: FromPath[str]) -> CredentialView:
     await _get(services, name)
     ended = await _keep(services, name=name, kind=DELETED, fields={})
     return _view(services, ended)
+
+
+async def keep(services: ApiServices, data: PutBody) -> CredentialView:
+    """Seal a credential as the next version of its name."""
+    if data.type == DELETED:
+        raise problems.refused(f"type {DELETED!r} is reserved", hint="DELETE the credential")
+    sealed = await _keep(services, name=data.name, kind=data.type, fields=data.data)
+    return _view(services, sealed)
 
 
 async def _keep(

@@ -81,16 +81,7 @@ async def register(
 ) -> Registered:
     """Register a playbook: YAML as the body, or JSON with `content`."""
     source, path = _source(await request.body(), request.headers.get("content-type", ""))
-    # A large document takes seconds to read; the planner's loop must not wait for it.
-    parsed = await asyncio.to_thread(parse, source, level=level)
-    entry = await services.catalog.register(_entry(services, parsed, source=source, path=path))
-    return Registered(
-        path=entry.path,
-        version=entry.version,
-        catalog_id=entry.catalog_id,
-        digest=entry.digest,
-        diagnostics=codec.builtins(parsed.problems),
-    )
+    return await keep(services, source, level=level, path=path)
 
 
 @get("/catalog", tags=["catalog"])
@@ -125,6 +116,22 @@ async def show_playbook(
         model=entry.model,
         diagnostics=entry.diagnostics,
         created_at=entry.created_at,
+    )
+
+
+async def keep(
+    services: ApiServices, source: str, *, level: Level, path: str | None = None
+) -> Registered:
+    """Put a playbook into the catalog; raises `ApiError` with its diagnostics."""
+    # A large document takes seconds to read; the planner's loop must not wait for it.
+    parsed = await asyncio.to_thread(parse, source, level=level)
+    entry = await services.catalog.register(_entry(services, parsed, source=source, path=path))
+    return Registered(
+        path=entry.path,
+        version=entry.version,
+        catalog_id=entry.catalog_id,
+        digest=entry.digest,
+        diagnostics=codec.builtins(parsed.problems),
     )
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from ipaddress import ip_address
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
@@ -40,11 +39,14 @@ class CheckedResolver(AbstractResolver):
 
 def check_literal(host: str, port: int, allowances: tuple[egress.Allowance, ...]) -> None:
     """Refuse a URL whose host is a forbidden address; names are checked when they resolve."""
-    try:
-        ip_address(host)
-    except ValueError:
+    # The client takes such hosts for addresses and would never resolve them.
+    if ":" not in host and not host.replace(".", "").isdigit():
         return
-    if not egress.is_allowed(host, host=host, port=port, allowances=allowances):
+    try:
+        is_allowed = egress.is_allowed(host, host=host, port=port, allowances=allowances)
+    except ValueError:
+        is_allowed = False
+    if not is_allowed:
         raise denied(host, port)
 
 

@@ -1,11 +1,12 @@
 """The fields of an `http` task, turned into a request."""
 
 import re
+from base64 import b64encode
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
-from aiohttp import BasicAuth, ClientTimeout, FormData
+from aiohttp import ClientTimeout, FormData
 from msgspec import Struct
 from yarl import URL
 
@@ -50,8 +51,9 @@ def sign(request: Request, credential: Credential) -> Request:
         case "bearer" | "httpBearerAuth":
             name, value = "Authorization", f"Bearer {fields.get('token', '')}"
         case "basic":
-            user = str(fields.get("username", fields.get("user", "")))
-            name, value = "Authorization", BasicAuth(user, str(fields.get("password"))).encode()
+            user = fields.get("username", fields.get("user", ""))
+            pair = f"{user}:{fields.get('password', '')}".encode()
+            name, value = "Authorization", f"Basic {b64encode(pair).decode()}"
         case "api_key":
             name, value = str(fields.get("header", "X-API-Key")), str(fields.get("value", ""))
         case _:

@@ -1,0 +1,176 @@
+"""Runs one playbook on an event loop of its own while the terminal watches."""
+
+import asyncio
+import queue
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis import telemetry
+from noetl_chassis.settings import SettingsError
+from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.local import system
+from noetl_cli.local.system import Configs, System
+from noetl_contracts import codec
+from noetl_contracts.errors import NoetlError
+from noetl_contracts.ids import ExecutionId
+from noetl_planner.http import credentials, playbooks, submission
+from noetl_planner.http.credentials import PutBody
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.stream import END, Follower
+from noetl_planner.http.submission import ExecuteBody
+from noetl_playbook.problems import Level
+
+# The services wait when the terminal is slower than they are.
+EVENTS_WAITING_MAX = 1000
+LOOK_S = 0.2
+START_S = 30.0
+STOP_S = 30.0
+
+EventView = dict[str, Any]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What to run, with which inputs and credentials."""
+
+    source: str
+    inputs: dict[str, Any]
+    credentials: dict[str, dict[str, Any]]
+
+
+class LocalRun:
+    """One execution in a thread; `events` ends when the execution does."""
+
+    def __init__(self, asked: Asked, configs: Configs) -> None:
+        self._asked = asked
+        self._configs = configs
+        self._events: queue.Queue[EventView | None] = queue.Queue(EVENTS_WAITING_MAX)
+        self._begun: Future[ExecutionId] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._system: System | None = None
+        self._has_left = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="noetl-local")
+
+    def start(self) -> ExecutionId:
+        """Start the services and the execution; raises what keeps them from starting."""
+        self._thread.start()
+        return self._begun.result(START_S)
+
+    def events(self, tell: Callable[[str], None]) -> Iterator[EventView | None]:
+        """Yield events in order, and None whenever there is time to look at the clock."""
+        del tell
+        while True:
+            try:
+                view = self._events.get(timeout=LOOK_S)
+            except queue.Empty:
+                if not self._thread.is_alive():
+                    return
+                yield None
+                continue
+            if view is None:
+                return
+            yield view
+
+    def cancel(self) -> None:
+        """Ask the execution to stop."""
+        if self._loop is None or self._system is None or not self._thread.is_alive():
+            return
+        wish = submission.cancel(
+            self._system.services, self._begun.result(0), "cancelled at the terminal"
+        )
+        asyncio.run_coroutine_threadsafe(wish, self._loop).result(LOOK_S * 10)
+
+    def leave(self) -> None:
+        """Stop the services and wait for them."""
+        self._has_left.set()
+        if self._loop is not None and self._system is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._system.process.stop.set)
+        self._thread.join(STOP_S)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except (NoetlError, ApiError, ExceptionGroup) as error:
+            if not self._begun.done():
+                self._begun.set_exception(_first(error))
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with system.open_system(self._configs) as opened, asyncio.TaskGroup() as tasks:
+            self._system = opened
+            tasks.create_task(system.run(opened))
+            try:
+                await self._follow(await self._begin(opened), opened)
+            finally:
+                opened.process.stop.set()
+
+    async def _begin(self, opened: System) -> ExecutionId:
+        for name, fields in self._asked.credentials.items():
+            sealed = PutBody(
+                name=name,
+                type=str(fields.get("type", "generic")),
+                data={key: value for key, value in fields.items() if key != "type"},
+            )
+            await credentials.keep(opened.services, sealed)
+        kept = await playbooks.keep(opened.services, self._asked.source, level=Level.TOLERANT)
+        body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
+        accepted = await submission.execute(opened.services, body, None)
+        self._begun.set_result(accepted.execution_id)
+        return accepted.execution_id
+
+    async def _follow(self, execution_id: ExecutionId, opened: System) -> None:
+        follower = Follower(opened.services, execution_id, after=0, is_over=False)
+        async for message in follower.messages():
+            if message.event == END:
+                break
+            if isinstance(message.data, str):
+                await self._hand_over(codec.decode_as(message.data, EventView))
+        await self._hand_over(None)
+
+    async def _hand_over(self, view: EventView | None) -> None:
+        while not self._has_left.is_set():
+            try:
+                self._events.put_nowait(view)
+            except queue.Full:
+                await asyncio.sleep(LOOK_S)
+            else:
+                return
+
+
+@contextmanager
+def open_run(asked: Asked, environ: dict[str, str]) -> Iterator[tuple[LocalRun, ExecutionId]]:
+    """Run a playbook in this process; its payloads go away with it."""
+    telemetry.configure_logs(
+        service=system.NAME, instance=system.NAME, log_format="console", log_level="error"
+    )
+    with tempfile.TemporaryDirectory(prefix="noetl-local-") as folder:
+        try:
+            configs = system.load(environ, Path(folder))
+        except SettingsError as error:
+            raise CliError(str(error), exit_code=ExitCode.USAGE) from error
+        running = LocalRun(asked, configs)
+        try:
+            yield running, _started(running)
+        finally:
+            running.leave()
+
+
+def _started(running: LocalRun) -> ExecutionId:
+    try:
+        return running.start()
+    except ApiError as error:
+        raise CliError(error.detail, way_out=error.hint or "", exit_code=ExitCode.USAGE) from error
+    except (NoetlError, TimeoutError) as error:
+        raise CliError(f"The playbook could not be started: {error}") from error
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

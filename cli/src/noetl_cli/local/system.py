@@ -1,0 +1,241 @@
+"""Composition root of the one-process run: planner, worker, projector and outbox over memory."""
+
+import asyncio
+import secrets
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from noetl_chassis import loop, settings
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.health import Health
+from noetl_chassis.identity import Snowflake
+from noetl_chassis.lifecycle import Process
+from noetl_chassis.loop import Pulse
+from noetl_contracts.commands import IO_LANE
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_outbox.service import OutboxPublisher
+from noetl_planner import assembly as planning
+from noetl_planner import settings as planner_settings
+from noetl_planner.http.services import ApiServices
+from noetl_planner.shell import running
+from noetl_planner.shell.shards import ShardOwner
+from noetl_projector import settings as projector_settings
+from noetl_projector.service import Projector, Stores
+from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
+from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.store import MemoryStore
+from noetl_storage.payloads.open import open_payloads
+from noetl_worker import assembly as working
+from noetl_worker import settings as worker_settings
+from noetl_worker.opening import open_tools
+from noetl_worker.service import Worker
+
+NAME = "local"
+SECRET_KEY_BYTES = 32
+_ADDRESS = "memory://"
+# One execution needs one shard.
+_SHARDS = 1
+# Stopping waits for the fetches under way.
+_FETCH_WAIT_S = "0.2"
+_DRAIN_S = 5.0
+
+
+class Configs(Struct, frozen=True, kw_only=True):
+    """The services' own settings; the environment may change them as it would the services'."""
+
+    planner: planner_settings.Settings
+    worker: worker_settings.Settings
+    projector: projector_settings.Settings
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """All services of one process, ready to run."""
+
+    process: Process
+    configs: Configs
+    adapters: planning.Adapters
+    services: ApiServices
+    worker: Worker
+    projector: Projector
+    outbox: OutboxPublisher
+
+
+def load(environ: dict[str, str], payload_folder: Path) -> Configs:
+    """Read the settings, with what a run in one process needs in place of addresses."""
+    addresses = {
+        "NATS_URL": _ADDRESS,
+        "POSTGRES_DSN": _ADDRESS,
+        "PAYLOAD_URL": payload_folder.as_uri(),
+        "SECRET_KEY": b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode(),
+        "SHARD_COUNT": str(_SHARDS),
+        "FETCH_WAIT_S": _FETCH_WAIT_S,
+    }
+    planner = _environ(planner_settings.PREFIX, environ, addresses)
+    worker = _environ(
+        worker_settings.PREFIX,
+        # As with the embedded stack, a playbook under development may call this machine.
+        {f"{worker_settings.PREFIX}HTTP_ALLOW": "127.0.0.1,localhost", **environ},
+        {name: value for name, value in addresses.items() if name != "POSTGRES_DSN"},
+    )
+    without = {"PAYLOAD_URL", "SECRET_KEY"}
+    projector = _environ(
+        projector_settings.PREFIX,
+        environ,
+        {name: value for name, value in addresses.items() if name not in without}
+        | {"EXECUTION_SHARD_COUNT": str(_SHARDS)},
+    )
+    return Configs(
+        planner=settings.load(
+            planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
+        ),
+        worker=settings.load(
+            worker_settings.Settings, prefix=worker_settings.PREFIX, environ=worker
+        ),
+        projector=projector_settings.load(projector),
+    )
+
+
+@asynccontextmanager
+async def open_system(configs: Configs) -> AsyncIterator[System]:
+    """Put every service together over one store and one broker."""
+    clock = SystemClock()
+    store = MemoryStore(clock=clock)
+    broker = MemoryBroker(
+        topology.declare(shard_count=_SHARDS, lease_s=configs.worker.lease_s), clock
+    )
+    await broker.ensure()
+    process = Process(instance=NAME, stop=asyncio.Event(), health=Health(), health_port=0)
+    async with AsyncExitStack() as stack:
+        payloads = await stack.enter_async_context(open_payloads(configs.worker.payload_url))
+        tools, mask = await stack.enter_async_context(open_tools(configs.worker, payloads, clock))
+        adapters = planning.Adapters(
+            ledger=MemoryLedger(store),
+            requests=MemoryRequests(store),
+            outbox=MemoryOutbox(store),
+            shards=MemoryShardLeases(store),
+            instances=MemoryInstances(store),
+            projections=MemoryProjections(store),
+            snapshots=MemorySnapshots(store),
+            catalog=MemoryCatalog(store),
+            credentials=MemoryCredentials(store),
+            payloads=payloads,
+            publisher=broker,
+            consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
+            dead_letters=MemoryDeadLetters(broker),
+            hints=broker,
+            clock=clock,
+            snowflake=Snowflake(node=0, clock=clock),
+        )
+        commands = working.Adapters(
+            consumer=MemoryConsumer(
+                broker,
+                stream=topology.COMMANDS,
+                name=topology.worker_consumer(configs.worker.pool, IO_LANE),
+            ),
+            publisher=broker,
+            hints=broker,
+            dead_letters=adapters.dead_letters,
+            payloads=payloads,
+            tools=tools,
+            mask=mask,
+            clock=clock,
+        )
+        yield System(
+            process=process,
+            configs=configs,
+            adapters=adapters,
+            services=planning.api_services(adapters, configs.planner, process, process.stop),
+            worker=working.build(commands, configs.worker, instance=NAME),
+            projector=_projector(adapters, broker, configs),
+            outbox=_outbox(adapters, broker),
+        )
+
+
+async def run(system: System) -> None:
+    """Run every service until the process is told to stop."""
+    stop, rest_s = system.process.stop, system.configs.projector.catch_up_interval_s
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_plan(system))
+        tasks.create_task(
+            system.worker.run(stop=stop, pulse=Pulse("commands", stale_s=30), drain_s=_DRAIN_S)
+        )
+        tasks.create_task(
+            system.outbox.run(
+                stop=stop, pulse=Pulse("publish", stale_s=30), poll_s=0.2, measure_s=5.0
+            )
+        )
+        tasks.create_task(loop.pump(system.projector.project, idle_s=0, stop=stop, name="project"))
+        tasks.create_task(loop.every(rest_s, system.projector.catch_up, stop=stop, name="catch up"))
+
+
+async def _plan(system: System) -> None:
+    config, adapters = system.configs.planner, system.adapters
+    together = planning.shared(adapters, config, producer=NAME)
+    owner = ShardOwner(
+        leases=adapters.shards,
+        instances=adapters.instances,
+        owner=NAME,
+        lease_s=config.shard_lease_s,
+        shard_count=config.shard_count,
+        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, config).turn,
+    )
+    await running.run(
+        owner=owner,
+        publishing=together.publishing,
+        doors=_no_doors,
+        renewal_s=config.shard_renewal_s,
+        pulse=Pulse("shards", stale_s=30),
+        stop=system.process.stop,
+    )
+
+
+async def _no_doors(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def _projector(adapters: planning.Adapters, broker: MemoryBroker, configs: Configs) -> Projector:
+    name = topology.projector_consumer(index=0, count=1)
+    return Projector(
+        stores=Stores(
+            consumer=MemoryConsumer(broker, stream=topology.EVENTS, name=name),
+            letters=adapters.dead_letters,
+            ledger=adapters.ledger,
+            projections=adapters.projections,
+            snapshots=adapters.snapshots,
+        ),
+        clock=adapters.clock,
+        policy=projector_settings.policy(configs.projector),
+    )
+
+
+def _outbox(adapters: planning.Adapters, broker: MemoryBroker) -> OutboxPublisher:
+    return OutboxPublisher(
+        outbox=adapters.outbox,
+        publisher=broker,
+        hints=broker,
+        check=_is_well,
+        owner=NAME,
+        claim_lease_s=10.0,
+        rows_max=256,
+    )
+
+
+def _is_well() -> str | None:
+    return None
+
+
+def _environ(prefix: str, environ: dict[str, str], fixed: dict[str, str]) -> dict[str, str]:
+    """Let the environment change everything but the addresses."""
+    own = {name: value for name, value in environ.items() if name.startswith(prefix)}
+    return {**own, **{prefix + name: value for name, value in fixed.items()}}

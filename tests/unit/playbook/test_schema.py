@@ -1,0 +1,30 @@
+"""The JSON Schema for editors follows the model and the table of kinds."""
+
+from noetl_playbook import tools
+from noetl_playbook.schema import document_schema
+
+
+def test_the_schema_describes_tasks_as_documents_write_them() -> None:
+    definitions = document_schema()["$defs"]
+    task = definitions["Task"]
+    assert "fields" not in task["properties"]
+    assert task["properties"]["kind"]["enum"] == sorted(tools.KINDS)
+    assert {branch["if"]["properties"]["kind"]["const"] for branch in task["allOf"]} == set(
+        tools.KINDS
+    )
+    assert definitions["Playbook"]["required"] == ["apiVersion", "kind", "metadata", "workflow"]
+    assert {"in", "cursor", "iterator", "spec"} == set(definitions["Loop"]["properties"])
+
+
+def test_every_reference_has_its_definition() -> None:
+    schema = document_schema()
+
+    def references(value: object) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["$ref"]} if "$ref" in value else set()
+            return own.union(*(references(item) for item in value.values()))
+        if isinstance(value, list):
+            return set().union(*(references(item) for item in value))
+        return set()
+
+    assert {ref.removeprefix("#/$defs/") for ref in references(schema)} <= schema["$defs"].keys()

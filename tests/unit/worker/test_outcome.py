@@ -1,0 +1,59 @@
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from noetl_worker.domain.outcome import Choice, choose, wait_s
+
+
+class A(Struct, frozen=True):
+    is_else: bool = False
+    is_retry: bool = False
+
+
+WHEN, RETRY, ELSE, ELSE_RETRY = A(), A(is_retry=True), A(is_else=True), A(True, True)  # noqa: FBT003 - an else that retries
+
+
+@pytest.mark.parametrize(
+    ("rules", "true", "attempt", "expected"),
+    [
+        ([], [], 1, Choice(index=None)),
+        ([WHEN, WHEN], [1], 1, Choice(index=1)),
+        ([WHEN, ELSE], [], 1, Choice(index=1)),
+        ([ELSE, WHEN], [1], 1, Choice(index=0)),
+        ([RETRY, ELSE], [0], 2, Choice(index=0)),
+        ([RETRY, ELSE], [0], 3, Choice(index=None, is_exhausted=True)),
+        ([RETRY, WHEN, ELSE], [0, 1], 3, Choice(index=1, is_exhausted=True)),
+        ([RETRY, WHEN, ELSE], [0], 3, Choice(index=None, is_exhausted=True)),
+        ([ELSE_RETRY], [], 2, Choice(index=0)),
+        ([ELSE_RETRY], [], 3, Choice(index=None, is_exhausted=True)),
+    ],
+)
+def test_the_first_rule_that_matches_decides_and_an_exhausted_retry_skips_the_else(
+    rules: list[A], true: list[int], attempt: int, expected: Choice
+) -> None:
+    found = choose(rules, holds=lambda index: index in true, attempts=lambda _: 3, attempt=attempt)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({"backoff": None}, [0.0, 0.0, 0.0]),
+        ({"backoff": "none", "delay_s": 2.0}, [2.0, 2.0, 2.0]),
+        ({"backoff": "fixed"}, [1.0, 1.0, 1.0]),
+        ({"backoff": "linear", "delay_s": 2.0}, [2.0, 4.0, 6.0]),
+        ({"backoff": "exponential", "delay_s": 0.5}, [0.5, 1.0, 2.0]),
+        ({"backoff": "exponential", "delay_s": 0.5, "max_delay_s": 1.0}, [0.5, 1.0, 1.0]),
+        ({"backoff": "fixed", "retry_after_s": 7.0}, [7.0, 7.0, 7.0]),
+    ],
+)
+def test_waits_grow_as_the_backoff_says(how: dict[str, Any], expected: list[float]) -> None:
+    base = {"delay_s": None, "max_delay_s": 300.0, "retry_after_s": None}
+    found = [wait_s(**{**base, **how}, tries=tries) for tries in (1, 2, 3)]
+    assert found == expected
+
+
+def test_many_tries_do_not_overflow() -> None:
+    waited = wait_s("exponential", delay_s=1.0, tries=1_000, max_delay_s=300.0, retry_after_s=None)
+    assert waited == 300.0

@@ -1,0 +1,53 @@
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from noetl_worker.domain.plain import plain
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (math.nan, None),
+        (math.inf, None),
+        (1.5, 1.5),
+        (True, True),
+        (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00+00:00"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (timedelta(minutes=1), 60.0),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Decimal("1.5"), 1.5),
+        (Decimal(7), 7),
+        (Decimal("0.1"), 0.1),
+        (Decimal("1.00000000000000000001"), "1.00000000000000000001"),
+        (Decimal("NaN"), None),
+        (b"\x00\x01", "AAE="),
+        ((1, {2}), [1, [2]]),
+        ({1: {"a": (2,)}}, {"1": {"a": [2]}}),
+        (Colour.RED, "red"),
+        (iter([1, 2]), [1, 2]),
+    ],
+)
+def test_results_become_json(value: Any, expected: Any) -> None:
+    assert plain(value) == expected
+
+
+def test_a_result_that_contains_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="nested deeper"):
+        plain(endless)
+
+
+def test_a_result_that_json_cannot_hold_is_refused_by_its_type() -> None:
+    with pytest.raises(ValueError, match="of type object"):
+        plain({"a": object()})

@@ -1,0 +1,66 @@
+import pytest
+
+from noetl_playbook.model import Accumulate, Output, Selection
+from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_worker.domain.result import (
+    ABSENT,
+    Collection,
+    SelectionTooLarge,
+    at_path,
+    fields_beside,
+    selected,
+)
+
+
+def test_paths_lead_through_mappings_and_lists() -> None:
+    value = {"a": [{"b": 1}], "c.d": 2}
+    assert at_path(value, "a[0].b") == 1
+    assert at_path(value, "a[1].b") is ABSENT
+    assert at_path(value, "") is value
+
+
+def test_a_selection_looks_into_the_result_then_into_its_body() -> None:
+    raw = {"status_code": 200, "body": {"id": 7}}
+    wanted = (Selection(path="status_code", as_="code"), Selection(path="id", as_="id"))
+    assert selected(raw, raw["body"], wanted) == {"code": 200, "id": 7}
+
+
+def test_small_scalars_stay_readable_beside_a_reference() -> None:
+    raw = {"count": 5, "name": "x" * 300, "rows": [1], "ok": True}
+    kept = PipelineResult(
+        tasks={"t": TaskResult(kind="python", raw=raw, names={"first": 1})}, last="t"
+    )
+    assert fields_beside(kept) == {"count": 5, "ok": True, "first": 1}
+
+
+def test_a_selected_field_has_a_limit() -> None:
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", names={"big": "x" * 9000})})
+    with pytest.raises(SelectionTooLarge, match="'big' has 9002 bytes"):
+        fields_beside(kept)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "values", "expected"),
+    [
+        ("append", [[1], 2, [3, 4]], [1, 2, 3, 4]),
+        ("concat", ["a", "b"], "ab"),
+        ("merge", [{"a": {"b": 1}}, {"a": {"c": 2}}], {"a": {"b": 1, "c": 2}}),
+        ("replace", [1, 2], 2),
+    ],
+)
+def test_accumulation_follows_its_strategy(
+    strategy: str, values: list[object], expected: object
+) -> None:
+    collection = Collection()
+    output = Output(accumulate=Accumulate(strategy=strategy))  # type: ignore[arg-type]  # the table is typed by hand
+    for value in values:
+        collection.add(output, value)
+    collection.add(output, ABSENT)
+    assert collection.value == expected
+
+
+def test_an_accumulation_keeps_the_first_items() -> None:
+    collection = Collection()
+    for value in range(5):
+        collection.add(Output(accumulate=Accumulate(max_items=2)), value)
+    assert collection.value == [0, 1]
