@@ -1,6 +1,7 @@
 """The postgres tool against a real server."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -235,13 +236,8 @@ async def test_a_killed_connection_is_retryable_and_replaced(worker: Bench) -> N
     assert await rows(worker, "select 1 as one") == [{"one": 1}]
 
 
-async def test_a_wrong_password_is_not_retryable_and_not_shown(
-    worker: Bench, database: str
-) -> None:
-    wrong = database.replace(":", ":hunter22-not-the-password", 2).replace(
-        ":hunter22-not-the-password", ":", 1
-    )
-    await worker.put_credential("db", {"dsn": wrong}, version=2)
+async def test_a_wrong_password_is_not_retryable_and_not_shown(database: str) -> None:
+    wrong = re.sub(r"://([^:]+):[^@]+@", r"://\1:hunter22@", database)
     async with bench() as other:
         await other.put_credential("db", {"dsn": wrong})
         found = await run(other, "select 1")
@@ -250,7 +246,7 @@ async def test_a_wrong_password_is_not_retryable_and_not_shown(
     assert "hunter22" not in found.error.message
 
 
-async def test_an_unreachable_server_is_a_connection_error(worker: Bench) -> None:
+async def test_an_unreachable_server_is_a_connection_error() -> None:
     async with bench() as other:
         await other.put_credential("db", {"host": "127.0.0.1", "port": 9, "user": "u"})
         found = await run(other, "select 1")

@@ -168,7 +168,8 @@ class IoLane:
             case LeaseLost():
                 instruments.count(names.LEASES_LOST)
                 log.warning("lease lost, work stopped", step=command.step)
-                return
+                # The work has stopped and its fence is old news soon: say so at once.
+                await self._report_alone(command, _lost(command, "lease_lost"), key="lease-lost")
             case Stopped():
                 await self._report_alone(command, _stopped(command, self._lane.desk), key="stopped")
             case Released():

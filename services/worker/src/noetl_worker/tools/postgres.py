@@ -23,6 +23,14 @@ _POOLS_MAX = 64
 PoolKey = tuple[str, str, str]
 
 
+_BROKEN = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+
+
 class PostgresTool:
     """Runs SQL with the pool of the task's credential."""
 
@@ -45,7 +53,7 @@ class PostgresTool:
             return Outcome(error=failure("timeout", text, source="postgres"))
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="postgres"))
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as problem:
+        except _BROKEN as problem:
             return _refused(problem, None)
 
     async def _run(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
@@ -60,7 +68,8 @@ class PostgresTool:
                 statement.leaves_session_state for statement in statements
             ):
                 await session.reset()
-            is_sound = True
+            # A server that is going away answers once more before its end reaches the client.
+            is_sound = outcome.error is None or outcome.error.kind != "db_connection"
         finally:
             pool.release(session, is_sound=is_sound)
         return outcome

@@ -146,7 +146,13 @@ async def _discard(session: Session) -> None:
     """Close a connection; a cancelled statement is cancelled on the server first."""
     try:
         await session.connection.close(timeout=_CLOSE_S)
-    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except (
+        TimeoutError,
+        OSError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+    ):
         session.connection.terminate()
 
 

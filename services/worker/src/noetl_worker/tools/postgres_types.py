@@ -120,6 +120,8 @@ def reader(type_name: str) -> Convert | None:
     """Return how to read a column into a JSON value, or None when it is one already."""
     if type_name in _UNCHANGED:
         return None
+    if type_name.endswith("[]"):
+        return _array_reader(reader(type_name[:-2]))
     found: Convert = _READERS.get(type_name, _readable)
     return found
 
@@ -133,6 +135,18 @@ def _array(element: Convert) -> Convert:
         ]
 
     return convert
+
+
+def _array_reader(element: Convert | None) -> Convert | None:
+    if element is None:
+        return None
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            return [read(item) for item in value]
+        return None if value is None else element(value)
+
+    return read
 
 
 def _as_is(value: Any) -> Any:

@@ -1,0 +1,44 @@
+{{/* Selectors hold only what never changes. */}}
+{{- define "noetl.selectors" -}}
+app.kubernetes.io/name: noetl-{{ .Values.service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "noetl.labels" -}}
+{{ include "noetl.selectors" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: {{ .Values.service }}
+app.kubernetes.io/part-of: noetl
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "noetl.name" -}}
+{{ printf "%s-%s" .Release.Name .Values.service | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Settings are the fields of the service's settings.py; secrets name a key of an existing Secret. */}}
+{{- define "noetl.environment" -}}
+{{- $prefix := printf "NOETL_%s_" (upper .Values.service) -}}
+- name: {{ $prefix }}INSTANCE
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: {{ $prefix }}HEALTH_HOST
+  value: 0.0.0.0
+- name: {{ $prefix }}HEALTH_PORT
+  value: "9090"
+{{- if .Values.isSharded }}
+- name: {{ $prefix }}SHARD_INDEX
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
+- name: {{ $prefix }}SHARD_COUNT
+  value: {{ .Values.replicas | quote }}
+{{- end }}
+{{- range $field, $value := .Values.settings }}
+- name: {{ $prefix }}{{ $field | snakecase | upper }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- range $field, $key := .Values.secrets }}
+- name: {{ $prefix }}{{ $field | snakecase | upper }}
+  valueFrom:
+    secretKeyRef: {name: {{ $.Values.existingSecret | quote }}, key: {{ $key | quote }}}
+{{- end }}
+{{- end }}

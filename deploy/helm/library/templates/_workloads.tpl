@@ -1,0 +1,67 @@
+{{- define "noetl.deployment" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "noetl.name" . }}
+  labels:
+    {{- include "noetl.labels" . | nindent 4 }}
+spec:
+  {{- if not (and .Values.scaling .Values.scaling.enabled) }}
+  replicas: {{ .Values.replicas }}
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- include "noetl.selectors" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "noetl.labels" . | nindent 8 }}
+    spec:
+      {{- include "noetl.podSpec" . | nindent 6 }}
+{{- end }}
+
+{{- define "noetl.service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "noetl.name" . }}
+  labels:
+    {{- include "noetl.labels" . | nindent 4 }}
+spec:
+  selector:
+    {{- include "noetl.selectors" . | nindent 4 }}
+  ports:
+    - {name: health, port: 9090, targetPort: health}
+    {{- if .Values.httpPort }}
+    - {name: http, port: {{ .Values.httpPort }}, targetPort: http}
+    {{- end }}
+{{- end }}
+
+{{- define "noetl.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "noetl.name" . }}
+  labels:
+    {{- include "noetl.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "noetl.selectors" . | nindent 6 }}
+{{- end }}
+
+{{- define "noetl.podMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ include "noetl.name" . }}
+  labels:
+    {{- include "noetl.labels" . | nindent 4 }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "noetl.selectors" . | nindent 6 }}
+  podMetricsEndpoints:
+    - {port: health, path: /metrics, interval: 15s}
+{{- end }}

@@ -1,0 +1,129 @@
+"""What is deployed agrees with the code: names, settings, runbooks."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+import noetl_messaging.settings
+import noetl_outbox.settings
+import noetl_planner.settings
+import noetl_projector.settings
+import noetl_reaper.settings
+import noetl_worker.settings
+from noetl_chassis import names
+from noetl_messaging import topology
+
+ROOT = Path(__file__).parents[2]
+HELM = ROOT / "deploy/helm"
+COMPOSE = ROOT / "deploy/compose"
+SETTINGS: dict[str, type[msgspec.Struct]] = {
+    "planner": noetl_planner.settings.Settings,
+    "worker": noetl_worker.settings.Settings,
+    "projector": noetl_projector.settings.Settings,
+    "outbox": noetl_outbox.settings.Settings,
+    "reaper": noetl_reaper.settings.Settings,
+}
+VARIABLE = re.compile(r"NOETL_(?P<service>[A-Z]+)_(?P<field>[A-Z0-9_]+)")
+METRIC = re.compile(r"noetl_[a-z_]+")
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def fields(kind: type[msgspec.Struct]) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(kind)}
+
+
+def required(kind: type[msgspec.Struct]) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(kind) if field.required}
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_a_chart_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
+    values = read(HELM / service / "values.yaml")
+    given = {snake(name) for name in [*values["settings"], *values["secrets"]]}
+    assert given <= fields(SETTINGS[service])
+    assert required(SETTINGS[service]) <= given
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_compose_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
+    environment = read(COMPOSE / "services.yaml")["services"][service]["environment"]
+    prefix = f"NOETL_{service.upper()}_"
+    assert all(name.startswith(prefix) for name in environment)
+    given = {name.removeprefix(prefix).lower() for name in environment}
+    assert given <= fields(SETTINGS[service])
+    assert required(SETTINGS[service]) <= given
+
+
+def test_the_topology_job_is_told_what_it_knows() -> None:
+    given = {snake(name) for name in read(HELM / "platform/values.yaml")["topology"]}
+    assert given <= fields(noetl_messaging.settings.Settings)
+
+
+def test_the_scaler_watches_the_consumer_of_its_pool() -> None:
+    values = read(HELM / "worker/values.yaml")
+    pool = values["settings"]["pool"]
+    assert values["scaling"]["stream"] == topology.COMMANDS
+    assert values["scaling"]["consumer"] == topology.worker_consumer(pool, "io")
+
+
+def test_a_worker_may_drain_before_it_is_killed() -> None:
+    values = read(HELM / "worker/values.yaml")
+    assert values["terminationGracePeriodSeconds"] > values["settings"]["drainS"]
+
+
+def test_shards_are_counted_alike_everywhere() -> None:
+    counts = {
+        read(HELM / "planner/values.yaml")["settings"]["shardCount"],
+        read(HELM / "worker/values.yaml")["settings"]["shardCount"],
+        read(HELM / "projector/values.yaml")["settings"]["executionShardCount"],
+        read(HELM / "reaper/values.yaml")["settings"]["shardCount"],
+        read(HELM / "platform/values.yaml")["topology"]["shardCount"],
+    }
+    assert len(counts) == 1
+
+
+def test_every_compose_variable_has_an_example() -> None:
+    text = "".join(path.read_text() for path in COMPOSE.glob("*.yaml"))
+    wanted = set(re.findall(r"\$\{(NOETL_[A-Z0-9_]+)", text))
+    example = (ROOT / ".env.example").read_text()
+    given = {line.partition("=")[0] for line in example.splitlines() if not line.startswith("#")}
+    assert wanted == given - {""}
+
+
+def test_every_alert_watches_a_declared_metric_and_has_a_runbook() -> None:
+    declared = {metric.name for metric in names.METRICS}
+    for group in read(ROOT / "deploy/observability/alerts.yaml")["groups"]:
+        for rule in group["rules"]:
+            assert set(METRIC.findall(rule["expr"])) <= declared, rule["alert"]
+            runbook = ROOT / rule["annotations"]["runbook"]
+            assert runbook.stem == snake(rule["alert"]).replace("_", "-")
+            assert runbook.exists(), f"{rule['alert']} lacks {runbook}"
+            assert "Invariant at risk" in runbook.read_text(), runbook
+
+
+def test_every_image_has_its_locked_requirements() -> None:
+    for name in [*SETTINGS, "cli", "dev", "uv", "build"]:
+        text = (ROOT / f"requirements/{name}.txt").read_text()
+        pins = re.findall(r"^([a-z0-9._-]+(?:\[[a-z,]+\])?)==", text, re.MULTILINE)
+        assert pins, name
+        assert text.count("--hash=sha256:") >= len(pins), name
+        assert "://" not in text, f"{name}.txt names a download address"
+
+
+def test_images_hold_the_versions_that_are_tested() -> None:
+    pin = re.compile(r"^([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^ ]+)", re.MULTILINE)
+    tested = dict(pin.findall((ROOT / "requirements/dev.txt").read_text()))
+    for name in [*SETTINGS, "cli", "build"]:
+        for package, version in pin.findall((ROOT / f"requirements/{name}.txt").read_text()):
+            assert tested.get(package) == version, f"{name}: {package} {version}: run `make lock`"

@@ -1,0 +1,97 @@
+"""`noetl run -r local`: the same services in one process, without any server."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.door import Noetl
+
+HEAD = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: here, path: demo/here}
+workload: {count: 3, who: world}
+workflow:
+"""
+LOOP = (
+    HEAD
+    + """\
+  - step: start
+    tool: {kind: python, code: "result = {'items': list(range(context_count))}",
+           input: {context_count: "{{ count }}"}}
+    next: {arcs: [{step: square}]}
+  - step: square
+    loop: {in: "{{ start.data['items'] }}", iterator: n, spec: {mode: parallel, max_in_flight: 4}}
+    tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "result = n * n"}
+    next: {arcs: [{step: finish}]}
+  - step: finish
+    tool: {kind: noop}
+"""
+)
+
+
+@pytest.fixture
+def playbook(tmp_path: Path) -> Path:
+    return tmp_path / "here.yaml"
+
+
+def test_a_loop_runs_in_this_process(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(LOOP)
+    outcome = noetl("run", str(playbook), "-r", "local", "--set", "count=20")
+    assert outcome.code == 0, outcome
+    assert "square: 20 items" in outcome.out
+    assert "COMPLETED" in outcome.out
+
+
+def test_its_events_are_those_of_a_server(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(LOOP)
+    outcome = noetl("run", str(playbook), "-r", "local", "--json")
+    events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
+    assert [event["version"] for event in events] == list(range(1, len(events) + 1))
+    assert events[0]["event_type"] == "playbook.initialized"
+    assert events[-1]["event_type"] == "playbook.completed"
+    items = [event for event in events if event["event_type"] == "call.done"]
+    assert sum(event["context"]["item_index"] is not None for event in items) == 3
+
+
+def test_a_template_error_fails_the_run_and_names_the_field(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(
+        HEAD
+        + '  - step: start\n    tool: {kind: python, input: {x: "{{ nme }}"}, code: "result = 1"}\n'
+    )
+    outcome = noetl("run", str(playbook), "-r", "local")
+    assert outcome.code == 1
+    assert "nme" in outcome.err
+    assert "start" in outcome.err
+
+
+def test_a_missing_credential_is_named(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(
+        HEAD + '  - step: start\n    tool: {kind: postgres, auth: nobody, query: "select 1"}\n'
+    )
+    outcome = noetl("run", str(playbook), "-r", "local")
+    assert outcome.code == 1
+    assert "nobody" in outcome.err
+
+
+def test_time_that_is_up_stops_it(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(
+        HEAD + '  - step: start\n    tool: {kind: python, code: "import time; time.sleep(30)"}\n'
+    )
+    outcome = noetl("run", str(playbook), "-r", "local", "--timeout", "0.5")
+    assert outcome.code == 124
+    assert "it is stopped" in outcome.err
+
+
+def test_a_registered_path_needs_a_server(noetl: Noetl) -> None:
+    assert noetl("run", "demo/here", "-r", "local").code == 2
+
+
+def test_settings_of_the_services_apply(
+    noetl: Noetl, playbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_WORKER_LEASE_S", "soon")
+    playbook.write_text(LOOP)
+    outcome = noetl("run", str(playbook), "-r", "local")
+    assert outcome.code == 2
+    assert "NOETL_WORKER_LEASE_S" in outcome.err
