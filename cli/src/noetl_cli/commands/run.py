@@ -28,42 +28,49 @@ class Runtime(StrEnum):
     LOCAL = "local"
 
 
+Playbook = Annotated[
+    str | None, typer.Argument(metavar="FILE|PATH", help="A file, or a registered path.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="An input as name=value; repeat it.")]
+SetsJson = Annotated[
+    list[str] | None, typer.Option("--set-json", help="An input as name=JSON; repeat it.")
+]
+Payload = Annotated[
+    Path | None, typer.Option("--payload", help="Inputs as JSON or YAML; - is stdin.")
+]
+Follow = Annotated[
+    bool, typer.Option("--follow/--detach", help="Watch until the end, or leave at once.")
+]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds to watch.")]
+Key = Annotated[
+    str | None, typer.Option("--idempotency-key", help="The same key never runs twice.")
+]
+Version = Annotated[int | None, typer.Option("--version", min=1, help="Of a registered path.")]
+Attach = Annotated[
+    str | None, typer.Option("--attach", metavar="ID", help="Watch an execution again.")
+]
+Where = Annotated[
+    Runtime, typer.Option("--runtime", "-r", help="On the server, or in this process.")
+]
+Credentials = Annotated[
+    Path | None,
+    typer.Option("--credentials", help="For -r local: a file of names, each with its fields."),
+]
+
+
 def run(  # noqa: PLR0913 - one parameter for each option of the command line
-    playbook: Annotated[
-        str | None, typer.Argument(metavar="FILE|PATH", help="A file, or a registered path.")
-    ] = None,
+    playbook: Playbook = None,
     *,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="An input as name=value; repeat it.")
-    ] = None,
-    sets_json: Annotated[
-        list[str] | None, typer.Option("--set-json", help="An input as name=JSON; repeat it.")
-    ] = None,
-    payload: Annotated[
-        Path | None, typer.Option("--payload", help="Inputs as JSON or YAML; - is stdin.")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow/--detach", help="Watch until the end, or leave at once.")
-    ] = True,
-    timeout_s: Annotated[
-        float | None, typer.Option("--timeout", min=0.1, help="Seconds to watch.")
-    ] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", help="The same key never runs twice.")
-    ] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", min=1, help="Of a registered path.")
-    ] = None,
-    attach: Annotated[
-        str | None, typer.Option("--attach", metavar="ID", help="Watch an execution again.")
-    ] = None,
-    runtime: Annotated[
-        Runtime, typer.Option("--runtime", "-r", help="On the server, or in this process.")
-    ] = Runtime.SERVER,
-    credentials: Annotated[
-        Path | None,
-        typer.Option("--credentials", help="For -r local: a file of names, each with its fields."),
-    ] = None,
+    sets: Sets = None,
+    sets_json: SetsJson = None,
+    payload: Payload = None,
+    follow: Follow = True,
+    timeout_s: Timeout = None,
+    idempotency_key: Key = None,
+    version: Version = None,
+    attach: Attach = None,
+    runtime: Where = Runtime.SERVER,
+    credentials: Credentials = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,24 +79,15 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 cancelled, 4 completed with failed rows or
     items, 124 not over in time.
     """
-    if (playbook is None) == (attach is None):
-        raise CliError(
-            "Name a playbook, or an execution to attach to.",
-            way_out="noetl run FILE, or noetl run --attach ID",
-            exit_code=ExitCode.USAGE,
-        )
+    _check_usage(playbook, attach=attach, runtime=runtime)
     given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.checked(file)
     if runtime is Runtime.LOCAL:
-        if text is None:
-            raise CliError(
-                "A run in this process needs a file.",
-                way_out="noetl run FILE -r local",
-                exit_code=ExitCode.USAGE,
-            )
-        asked = Asked(source=text, inputs=given, credentials=inputs.read_credentials(credentials))
+        asked = Asked(
+            source=text or "", inputs=given, credentials=inputs.read_credentials(credentials)
+        )
         raise typer.Exit(_run_here(asked, timeout_s=timeout_s, as_json=as_json))
     show = partial(_watch, timeout_s=timeout_s, as_json=as_json)
     with client.open_client(server) as planner:
@@ -108,6 +106,22 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     else:
         render.line(begun["execution_id"])
         render.note(f"Watch it: noetl run --attach {begun['execution_id']}")
+
+
+def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) -> None:
+    """Refuse what cannot be meant."""
+    if (playbook is None) == (attach is None):
+        raise CliError(
+            "Name a playbook, or an execution to attach to.",
+            way_out="noetl run FILE, or noetl run --attach ID",
+            exit_code=ExitCode.USAGE,
+        )
+    if runtime is Runtime.LOCAL and not inputs.looks_like_file(playbook or ""):
+        raise CliError(
+            "A run in this process needs a file.",
+            way_out="noetl run FILE -r local",
+            exit_code=ExitCode.USAGE,
+        )
 
 
 def _begin(

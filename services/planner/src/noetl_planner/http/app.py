@@ -12,6 +12,7 @@ from noetl_planner.http import (
     credentials,
     executions,
     health,
+    origins,
     payloads,
     playbooks,
     problems,
@@ -52,6 +53,7 @@ def create_app(services: ApiServices) -> Litestar:
         openapi_config=OpenAPIConfig(
             title="NoETL", version=version("noetl-planner"), use_handler_docstrings=True
         ),
+        before_request=origins.refuse_strangers,
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,
     )

@@ -1,0 +1,322 @@
+# ruff: noqa: E501 - a playbook reads best with one task to a line
+"""How the lane holds commands: fences, leases, stops, releases, reports."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from tests.support.polling import eventually
+from tests.support.scripted import Script, hangs, says, script
+from tests.support.working import ORGANIZATION, TENANT, WORKER, Bench, bench, command_of
+
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.loop import Pulse
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands import Command, ItemWork
+from noetl_contracts.facts import (
+    CommandCompleted,
+    CommandFailed,
+    CommandHeartbeat,
+    CommandLost,
+    CommandStarted,
+    CommandStopped,
+    Fact,
+)
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.ports import Delivery, Message
+from noetl_worker.service import Worker
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[Bench]:
+    async with bench(lease_s=1.0) as found:
+        yield found
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Script]:
+    async with script() as found:
+        found.answers(hangs())
+        yield found
+
+
+class DeafDelivery:
+    """A delivery whose extensions nobody confirms."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self.subject = delivery.subject
+        self.data = delivery.data
+        self.delivered = delivery.delivered
+        self.stream_sequence = delivery.stream_sequence
+        self.was_acked = False
+
+    async def ack(self) -> None:
+        self.was_acked = True
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        await self._delivery.nak(delay_s)
+
+    async def term(self) -> None:
+        await self._delivery.term()
+
+    async def extend(self) -> bool:
+        return False
+
+
+class Redelivered(DeafDelivery):
+    """A delivery that is not the first of its message."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__(delivery)
+        self.delivered = 2
+
+
+def waiting(server: Script, *, lease_s: float = 1.0) -> Command:
+    """A command that waits for a server that does not answer."""
+    step = f"""
+  - step: wait
+    tool: {{kind: http, url: "{server.url}", timeout: 60}}
+"""
+    return command_of(step, lease_s=lease_s, heartbeat_s=0.1)
+
+
+async def taken(worker: Bench, command: Command) -> Delivery:
+    await worker.send(command)
+    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+    return delivery
+
+
+async def attended(
+    worker: Bench, delivery: Delivery, until: asyncio.Event, then: Callable[[], object]
+) -> list[Fact]:
+    """Attend to a delivery; once `until` is set, do `then`; return the facts."""
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(worker.lane.attend(delivery))
+        await until.wait()
+        done = then()
+        if asyncio.iscoroutine(done):
+            await done
+    return await worker.facts()
+
+
+async def unsettled(worker: Bench) -> int:
+    _, count = await worker.commands.pending()
+    return count
+
+
+async def test_short_work_is_reported_in_one_batch_and_acknowledged(worker: Bench) -> None:
+    command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
+    await worker.lane.attend(await taken(worker, command))
+    (batch,) = await worker.batches()
+    assert [type(fact) for fact in batch.facts] == [CommandStarted, CommandCompleted]
+    assert (batch.key, batch.producer) == (f"{command.command_id}/1/0", WORKER)
+    assert await unsettled(worker) == 0
+
+
+async def test_lasting_work_is_announced_and_beats(worker: Bench, server: Script) -> None:
+    facts: list[Fact] = []
+
+    async def has_beaten() -> bool:
+        facts.extend(await worker.facts())
+        return any(isinstance(fact, CommandHeartbeat) for fact in facts)
+
+    def stop() -> None:
+        server.answers(says({}))
+
+    delivery = await taken(worker, waiting(server))
+
+    async def then() -> None:
+        await eventually(has_beaten)
+        worker.lane.release()
+
+    await attended(worker, delivery, server.arrived, then)
+    assert isinstance(facts[0], CommandStarted)
+
+
+async def test_a_redelivered_command_is_reported_lost_and_never_run(worker: Bench) -> None:
+    command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
+    delivery = Redelivered(await taken(worker, command))
+    await worker.lane.attend(delivery)
+    (fact,) = await worker.facts()
+    assert isinstance(fact, CommandLost)
+    assert (fact.attempt, fact.reason, fact.is_release) == (1, "redelivered", False)
+    assert delivery.was_acked
+
+
+async def test_a_redelivery_of_what_runs_here_is_adopted(worker: Bench, server: Script) -> None:
+    delivery = await taken(worker, waiting(server))
+    again = Redelivered(delivery)
+
+    async def then() -> None:
+        await worker.lane.attend(again)
+        worker.lane.release()
+
+    facts = await attended(worker, delivery, server.arrived, then)
+    assert isinstance(facts[-1], CommandLost)
+    assert facts[-1].is_release
+    assert len(server.seen) == 1
+    assert again.was_acked
+
+
+async def test_without_confirmed_beats_the_work_stops_and_says_so(
+    worker: Bench, server: Script
+) -> None:
+    delivery = DeafDelivery(await taken(worker, waiting(server, lease_s=0.6)))
+    facts = await attended(worker, delivery, server.arrived, lambda: None)
+    kinds = [type(fact) for fact in facts if not isinstance(fact, CommandHeartbeat)]
+    assert kinds == [CommandStarted, CommandLost]
+    assert delivery.was_acked
+    assert worker.lane.running == 0
+
+
+async def test_confirmed_beats_keep_work_alive_beyond_its_lease(
+    worker: Bench, server: Script
+) -> None:
+    delivery = await taken(worker, waiting(server, lease_s=0.5))
+
+    async def then() -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1.5
+
+        async def is_later() -> bool:
+            return loop.time() > until
+
+        await eventually(is_later)
+        assert worker.lane.running == 1
+        worker.lane.release()
+
+    await attended(worker, delivery, server.arrived, then)
+
+
+async def test_a_stop_hint_ends_the_work(worker: Bench, server: Script) -> None:
+    command = waiting(server)
+    delivery = await taken(worker, command)
+    facts: list[Fact] = []
+
+    async def then() -> None:
+        async def is_stopped() -> bool:
+            await worker.broker.poke(subjects.poke(f"stop-{command.command_id}"))
+            return worker.lane.running == 0
+
+        await eventually(is_stopped)
+
+    facts = await attended(worker, delivery, server.arrived, then)
+    assert isinstance(facts[-1], CommandStopped)
+    assert await unsettled(worker) == 0
+
+
+async def test_what_is_released_goes_back_without_counting_as_a_failure(
+    worker: Bench, server: Script
+) -> None:
+    delivery = await taken(worker, waiting(server))
+    facts = await attended(worker, delivery, server.arrived, worker.lane.release)
+    assert isinstance(facts[-1], CommandLost)
+    assert (facts[-1].reason, facts[-1].is_release) == ("released", True)
+    assert await unsettled(worker) == 0
+
+
+async def test_a_malformed_command_is_buried(worker: Bench) -> None:
+    subject = subjects.command("default", "io", TENANT, ORGANIZATION)
+    await worker.broker.publish(Message(subject=subject, message_id="x", data=b'{"a": 1}'))
+    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+    await worker.lane.attend(delivery)
+    (letter,) = await MemoryDeadLetters(worker.broker).list_letters(letters_max=10)
+    assert letter.data == b'{"a": 1}'
+    assert "does not fit its schema" in letter.reason
+    assert await worker.facts() == []
+
+
+async def test_facts_wait_for_a_stream_that_is_away(worker: Bench) -> None:
+    delivery = await taken(worker, command_of("\n  - {step: s, tool: {kind: noop}}\n", lease_s=30))
+    worker.broker.wipe()
+
+    async def then() -> None:
+        async def is_waiting() -> bool:
+            return worker.lane.running == 1
+
+        await eventually(is_waiting)
+        await worker.broker.ensure()
+
+    began = asyncio.Event()
+    began.set()
+    facts = await attended(worker, delivery, began, then)
+    assert isinstance(facts[-1], CommandCompleted)
+
+
+async def test_a_defect_fails_the_command_and_not_the_worker(worker: Bench) -> None:
+    step = """
+  - step: s
+    loop: {in: [1], iterator: x}
+    tool: {kind: noop}
+"""
+    empty = await worker.payloads.put(
+        b"[]", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/json"
+    )
+    work = ItemWork(index=5, total=6, collection_ref=empty)
+    facts = await worker.run(command_of(step, work=work))
+    assert isinstance(facts[-1], CommandFailed)
+    assert (facts[-1].error.kind, facts[-1].error.retryable) == ("internal", True)
+
+
+async def test_a_definition_of_another_release_fails_the_command(worker: Bench) -> None:
+    facts = await worker.run(command_of({"step": "s", "tool": 5}))
+    assert isinstance(facts[-1], CommandFailed)
+    assert facts[-1].error.kind == "validation"
+
+
+async def test_a_fact_beyond_the_message_limit_fails_the_command(worker: Bench) -> None:
+    step = """
+  - step: s
+    tool: {kind: noop, set: {ctx.big: "{{ 'x' * 500000 }}"}}
+"""
+    facts = await worker.run(command_of(step))
+    assert isinstance(facts[-1], CommandFailed)
+    assert facts[-1].error.kind == "payload_too_large"
+
+
+async def test_no_secret_leaves_the_worker(worker: Bench, server: Script) -> None:
+    canary = "canary-0123456789abcdef"
+    await worker.put_credential("shop", {"token": canary}, kind="bearer")
+    server.answers(says({"echo": f"Bearer {canary}", "pad": "x" * 2000}))
+    step = f"""
+  - step: s
+    tool:
+      - {{name: get, kind: http, url: "{server.url}", auth: shop}}
+      - {{name: boom, kind: python, input: {{e: "{{{{ get.echo }}}}"}}, code: "raise ValueError(e)"}}
+"""
+    facts = await worker.run(command_of(step))
+    assert server.seen[0].headers["Authorization"] == f"Bearer {canary}"
+    failed = facts[-1]
+    assert isinstance(failed, CommandFailed)
+    assert failed.result is not None
+    assert failed.result.reference is not None
+    stored = await worker.payloads.read(failed.result.reference)
+    assert canary.encode() not in codec.encode(facts) + stored
+    assert failed.error.message == "Bearer ***"
+
+
+async def test_a_worker_takes_turns_until_it_is_told_to_stop(worker: Bench, server: Script) -> None:
+    service = Worker(
+        consumer=worker.commands, lane=worker.lane, commands_max=4, messages_max=2, wait_s=0.1
+    )
+    for _ in range(6):
+        await worker.send(command_of("\n  - {step: s, tool: {kind: noop}}\n"))
+    await worker.send(waiting(server))
+    stop = asyncio.Event()
+    facts: list[Fact] = []
+
+    async def all_but_one_ended() -> bool:
+        facts.extend(await worker.facts())
+        return sum(isinstance(fact, CommandCompleted) for fact in facts) == 6
+
+    pulse = Pulse("commands", stale_s=30, clock=SystemClock())
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(service.run(stop=stop, pulse=pulse, drain_s=0.2))
+        await server.arrived.wait()
+        await eventually(all_but_one_ended)
+        stop.set()
+    facts.extend(await worker.facts())
+    released = [fact for fact in facts if isinstance(fact, CommandLost)]
+    assert [fact.is_release for fact in released] == [True]
+    assert await unsettled(worker) == 0

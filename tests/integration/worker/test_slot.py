@@ -1,0 +1,347 @@
+# ruff: noqa: E501 - a playbook reads best with one task to a line
+"""The slot protocol: claims from a real table, memory payloads, every way to lose facts."""
+
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import asyncpg
+import pytest
+from tests.support.scripted import Script, says, script
+from tests.support.working import (
+    EXECUTION,
+    ORGANIZATION,
+    STAGE,
+    TENANT,
+    Bench,
+    bench,
+    command_of,
+    step_of,
+)
+
+from noetl_contracts import codec, ids
+from noetl_contracts.commands import Command, OpenFrame, SlotWork
+from noetl_contracts.facts import (
+    CommandFailed,
+    CommandLost,
+    CommandStarted,
+    Fact,
+    FrameClosed,
+    FrameOpened,
+    SlotDry,
+)
+from noetl_worker.domain.frames import FrameRecord, record_name
+
+T = TypeVar("T")
+
+TABLES = """
+create table jobs(id int primary key, frame_id text, frame_row int, state text default 'new', runs int default 0);
+create unique index jobs_frame on jobs (frame_id, frame_row) where frame_id is not null;
+"""
+CLAIM = """
+        with mine as (
+          select id, frame_id, frame_row from jobs where frame_id = {{ __frame_id | sql_literal }}
+        ), candidate as (
+          select id from jobs where frame_id is null and not exists (select 1 from mine)
+          order by id limit {{ __frame_max_rows | int }} for update skip locked
+        ), numbered as (select id, row_number() over (order by id) as n from candidate
+        ), taken as (
+          update jobs j set frame_id = {{ __frame_id | sql_literal }}, frame_row = n
+          from numbered where j.id = numbered.id returning j.id, j.frame_id, j.frame_row)
+        select * from taken union all select * from mine order by frame_row
+"""
+DONE = '{name: done, kind: postgres, auth: db, query: "update jobs set state = \'done\', runs = runs + 1 where id = :id", params: {id: "{{ iter.job.id }}"}}'
+
+
+def loop_of(*tasks: str, claim: str = CLAIM, collect: str = "none") -> dict[str, Any]:
+    body = "\n".join(f"      - {task}" for task in tasks or (DONE,))
+    return step_of(f"""
+  - step: drain
+    loop:
+      cursor:
+        kind: postgres
+        auth: db
+        claim: {codec.text(claim)}
+      iterator: job
+      spec: {{mode: cursor, collect: {collect}, frame: {{max_rows: 3}}}}
+    tool:
+{body}
+""")
+
+
+def slot_of(
+    step: dict[str, Any], *, attempt: int = 1, frame: dict[str, Any] | None = None, **work: Any
+) -> Command:
+    slot = SlotWork(stage_id=STAGE, slot=0, frame={"max_rows": 3, **(frame or {})}, **work)
+    return command_of(step, work=slot, attempt=attempt)
+
+
+def frame_id(index: int) -> ids.FrameId:
+    return ids.frame_id(STAGE, slot=0, frame_index=index)
+
+
+def of(facts: list[Fact], kind: type[T]) -> list[T]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+@pytest.fixture
+async def table(database: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
+    connection = await asyncpg.connect(database)
+    await connection.execute(TABLES)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def worker(database: str, table: "asyncpg.Connection[Any]") -> AsyncIterator[Bench]:
+    async with bench() as found:
+        await found.put_credential("db", {"dsn": database})
+        yield found
+
+
+async def add(table: "asyncpg.Connection[Any]", count: int, *, start: int = 1) -> None:
+    await table.execute(
+        "insert into jobs(id) select * from generate_series($1::int, $2::int)",
+        start,
+        start + count - 1,
+    )
+
+
+async def test_a_slot_runs_frames_until_a_claim_is_empty(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 7)
+    await worker.send(slot_of(loop_of()))
+    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+    await worker.lane.attend(delivery)
+    batches = [batch.facts for batch in await worker.batches()]
+    facts = [fact for batch in batches for fact in batch]
+    assert isinstance(facts[0], CommandStarted)
+    assert [(one.frame_index, one.row_count, one.frame_id) for one in of(facts, FrameOpened)] == [
+        (index, rows, frame_id(index)) for index, rows in enumerate([3, 3, 1])
+    ]
+    assert [
+        (one.frame_index, one.row_count, one.rows_failed) for one in of(facts, FrameClosed)
+    ] == [
+        (0, 3, 0),
+        (1, 3, 0),
+        (2, 1, 0),
+    ]
+    (dry,) = of(facts, SlotDry)
+    assert (dry.frames, dry.next_index, facts[-1]) == (3, 3, dry)
+    together = [[type(fact) for fact in batch] for batch in batches]
+    assert [FrameClosed, FrameOpened] in together
+    assert [FrameClosed, SlotDry] in together
+    assert await table.fetchval("select count(*) from jobs where runs = 1") == 7
+
+
+async def test_the_rows_are_recorded_before_the_body_runs(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 2)
+    facts = await worker.run(slot_of(loop_of("{kind: python, code: \"raise ValueError('no')\"}")))
+    (opened,) = of(facts, FrameOpened)
+    assert codec.decode(await worker.payloads.read(opened.rows_ref)) == [
+        {"id": index, "frame_id": frame_id(0), "frame_row": index} for index in (1, 2)
+    ]
+    data = await worker.payloads.find_named(
+        record_name(EXECUTION, frame_id(0)), tenant_id=TENANT, organization_id=ORGANIZATION
+    )
+    assert data is not None
+    assert codec.decode_as(data, FrameRecord).rows_ref == opened.rows_ref
+
+
+async def test_an_open_frame_is_replayed_with_exactly_its_rows(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 5)
+    before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
+    await table.execute("update jobs set runs = 0, frame_id = null, frame_row = null where id > 3")
+    left = OpenFrame(
+        frame_id=before.frame_id,
+        frame_index=0,
+        rows_ref=before.rows_ref,
+        row_count=before.row_count,
+        dispatches=1,
+    )
+    facts = await worker.run(slot_of(loop_of(), attempt=2, next_index=0, open_frame=left))
+    opened = of(facts, FrameOpened)
+    assert [one.frame_index for one in opened][:1] == [0]
+    assert (opened[0].rows_ref, opened[0].attempts_before) == (before.rows_ref, 0)
+    runs = await table.fetch("select runs from jobs order by id")
+    assert [row["runs"] for row in runs][:3] == [2, 2, 2]
+
+
+async def test_a_record_whose_report_was_lost_decides_which_rows_run(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    await worker.run(slot_of(loop_of()))
+    await add(table, 2, start=10)
+    facts = await worker.run(slot_of(loop_of(), attempt=2))
+    opened = of(facts, FrameOpened)
+    assert [(one.frame_index, one.row_count, one.attempts_before) for one in opened] == [
+        (0, 3, 1),
+        (1, 2, 0),
+    ]
+    runs = await table.fetch("select runs from jobs order by id")
+    assert [row["runs"] for row in runs] == [2, 2, 2, 1, 1]
+
+
+async def test_a_record_made_by_someone_else_meanwhile_wins_over_the_claim(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 2)
+    rows = [{"id": 2, "frame_id": frame_id(0), "frame_row": 1}]
+    ref = await worker.payloads.put(
+        codec.canonical(rows),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type="application/json",
+    )
+    record = FrameRecord(rows_ref=ref, row_count=1, fence=1, root_frame_id=frame_id(0))
+    await worker.payloads.put_named(
+        record_name(EXECUTION, frame_id(0)),
+        codec.encode(record),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+    )
+    facts = await worker.run(slot_of(loop_of()))
+    opened = of(facts, FrameOpened)[0]
+    assert (opened.rows_ref, opened.row_count, opened.attempts_before) == (ref, 1, 1)
+
+
+async def test_rows_that_a_lost_claim_took_come_back_under_its_identity(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 4)
+    await table.execute("update jobs set frame_id = $1, frame_row = 1 where id = 4", frame_id(0))
+    facts = await worker.run(slot_of(loop_of(), attempt=2))
+    assert [(one.row_count, one.attempts_before) for one in of(facts, FrameOpened)] == [
+        (1, 0),
+        (3, 0),
+    ]
+
+
+async def test_a_failed_row_fails_its_frame_and_the_others_go_on(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 4)
+    task = "{name: check, kind: python, input: {job: \"{{ iter.job }}\"}, code: \"assert job['id'] != 2, 'two is bad'\"}"
+    facts = await worker.run(slot_of(loop_of(task, DONE), frame={"row_concurrency": 3}))
+    closed = of(facts, FrameClosed)
+    assert [(one.row_count, one.rows_failed) for one in closed] == [(3, 1), (1, 0)]
+    error = closed[0].error
+    assert error is not None
+    assert (error.kind, error.step, error.task, error.attempt) == ("assertion", "drain", "check", 1)
+    assert error.details is not None
+    assert (error.details["row_index"], error.details["frame_id"]) == (1, frame_id(0))
+    assert await table.fetchval("select array_agg(id order by id) from jobs where runs = 1") == [
+        1,
+        3,
+        4,
+    ]
+
+
+async def test_rows_not_started_in_time_go_on_in_a_continuation(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    async with script() as server:
+        server.answers(says({}))
+        get = f'{{name: get, kind: http, url: "{server.url}/{{{{ iter.job.id }}}}", headers: {{X-Frame: "{{{{ frame.id }}}}", X-Base: "{{{{ frame.base_index }}}}"}}}}'
+        facts = await worker.run(slot_of(loop_of(get, DONE), frame={"max_seconds": 0}))
+        again = await worker.run(slot_of(loop_of(get), attempt=2))
+    closed = of(facts, FrameClosed)
+    assert [(one.frame_index, one.row_count) for one in closed] == [(0, 1), (1, 1), (2, 1)]
+    assert [one.parent_frame_id for one in of(facts, FrameOpened)] == [
+        None,
+        frame_id(0),
+        frame_id(1),
+    ]
+    assert await table.fetchval("select count(*) from jobs where runs = 1") == 3
+    _keys_survive_a_replay(server)
+    assert of(again, FrameClosed)[0].row_count == 3
+
+
+def _keys_survive_a_replay(server: Script) -> None:
+    """A row keeps its key, in a continuation and in a replay of the frame that claimed it."""
+    keys: dict[str, set[str]] = {}
+    for seen in server.seen:
+        keys.setdefault(seen.path, set()).add(seen.headers["Idempotency-Key"])
+    assert {path: len(found) for path, found in keys.items()} == {"/1": 1, "/2": 1, "/3": 1}
+    assert [seen.headers["X-Base"] for seen in server.seen][:3] == ["0", "1", "2"]
+
+
+async def test_a_frame_can_be_processed_as_a_whole(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 4)
+    task = '{name: all, kind: postgres, auth: db, query: "update jobs set runs = runs + 1 where id = any(:ids)", params: {ids: "{{ iter.job | map(attribute=\'id\') | list }}"}}'
+    facts = await worker.run(slot_of(loop_of(task), frame={"process": "frame"}))
+    assert [one.row_count for one in of(facts, FrameClosed)] == [3, 1]
+    assert await table.fetchval("select count(*) from jobs where runs = 1") == 4
+
+
+async def test_collected_results_are_in_row_order(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    step = loop_of('{kind: noop, result: {id: "{{ iter.job.id }}"}}', collect="all")
+    facts = await worker.run(slot_of(step, frame={"row_concurrency": 3}))
+    (closed,) = of(facts, FrameClosed)
+    assert closed.result is not None
+    found = await worker.value(closed.result)
+    assert found["results"] == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+async def test_rows_of_one_frame_see_earlier_writes_when_they_run_in_turn(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    task = '{kind: noop, set: {ctx.n: "{{ (ctx.n | default(0)) + 1 }}"}}'
+    facts = await worker.run(slot_of(loop_of(task)))
+    assert [one.patch for one in of(facts, FrameClosed)] == [{"n": 3}]
+
+
+async def test_a_row_of_another_frame_is_an_engine_error(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    facts = await worker.run(
+        slot_of(loop_of(claim="\n        select 1 as id, 'other' as frame_id\n"))
+    )
+    assert isinstance(facts[-1], CommandFailed)
+    assert (facts[-1].error.kind, facts[-1].error.retryable) == ("internal", False)
+
+
+async def test_a_claim_that_meets_its_own_index_is_repeated(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 1)
+    await table.execute("""
+        create sequence tries;
+        create function stumble() returns int language plpgsql as $$ begin
+          if nextval('tries') < 3 then raise unique_violation; end if; return 1; end $$;
+    """)
+    claim = CLAIM.replace("with mine as (", "with s as (select stumble()), mine as (").replace(
+        "where frame_id is null", "where frame_id is null and (select * from s) = 1"
+    )
+    facts = await worker.run(slot_of(loop_of(claim=claim)))
+    assert [one.row_count for one in of(facts, FrameClosed)] == [1]
+
+
+async def test_a_claim_that_cannot_succeed_fails_the_slot(worker: Bench) -> None:
+    facts = await worker.run(slot_of(loop_of(claim="\n        select * from nowhere\n")))
+    assert isinstance(facts[-1], CommandFailed)
+    assert (facts[-1].error.pg_code, facts[-1].error.step) == ("42P01", "drain")
+
+
+async def test_a_draining_worker_gives_the_slot_back_after_a_frame(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 9)
+    worker.lane.drain()
+    facts = await worker.run(slot_of(loop_of()))
+    assert isinstance(facts[-1], CommandLost)
+    assert facts[-1].is_release
+    assert of(facts, SlotDry) == []
+    assert await table.fetchval("select count(*) from jobs where frame_id is not null") == 0
