@@ -84,3 +84,19 @@ def test_imports_stand_at_the_top() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     assert not inner, f"an import inside a function hides what the module needs: {inner}"
+
+
+def test_no_decision_can_reach_a_projection() -> None:
+    planner = ROOT / "services/planner/src/noetl_planner"
+    readers = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in [
+            planner / "service.py",
+            *planner.glob("domain/*.py"),
+            *planner.glob("shell/*.py"),
+        ]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Name) and node.id == "Projections")
+        or (isinstance(node, ast.Attribute) and node.attr == "projections")
+    ]
+    assert not readers, f"decide from the folded history; a projection may lag: {readers}"

@@ -9,7 +9,8 @@ import pytest
 from tests.support.scripted import Script, hangs, resets, says, script, sends
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench
 
-from noetl_worker.tools.call import Call, Outcome, Site, Timeout
+from noetl_worker.domain.sites import Site
+from noetl_worker.tools.call import Call, Outcome, Timeout
 
 
 @pytest.fixture

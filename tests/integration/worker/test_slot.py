@@ -1,12 +1,13 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """The slot protocol: claims from a real table, memory payloads, every way to lose facts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import asyncpg
 import pytest
-from tests.support.scripted import Script, says, script
+from tests.support.scripted import Script, hangs, says, script
 from tests.support.working import (
     EXECUTION,
     ORGANIZATION,
@@ -345,3 +346,65 @@ async def test_a_draining_worker_gives_the_slot_back_after_a_frame(
     assert facts[-1].is_release
     assert of(facts, SlotDry) == []
     assert await table.fetchval("select count(*) from jobs where frame_id is not null") == 0
+
+
+COUNT = '{name: count, kind: postgres, auth: db, query: "insert into effects values (:id)", params: {id: "{{ iter.job.id }}"}}'
+
+
+async def test_a_frame_in_one_transaction_takes_effect_once_however_often_it_runs(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await table.execute("create table effects(id int)")
+    await add(table, 5)
+    policy = {"transaction": "true", "row_concurrency": 2}
+    step = loop_of(COUNT, DONE, '{kind: noop, set: {ctx.last: "{{ iter.job.id }}"}}')
+    first = of(await worker.run(slot_of(step, frame=policy)), FrameClosed)
+    again = of(await worker.run(slot_of(step, frame=policy, attempt=2)), FrameClosed)
+    assert [(one.row_count, one.rows_failed, one.patch) for one in again] == [
+        (one.row_count, one.rows_failed, one.patch) for one in first
+    ]
+    assert await table.fetchval("select count(*) from effects") == 5
+    assert await table.fetchval("select count(*) from jobs where runs = 1") == 5
+    assert await table.fetchval("select count(*) from noetl_effect") == 2
+
+
+async def test_a_failed_statement_undoes_itself_alone(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await table.execute("create table effects(id int check (id <> 2))")
+    await add(table, 3)
+    facts = await worker.run(slot_of(loop_of(COUNT), frame={"transaction": True}))
+    (closed,) = of(facts, FrameClosed)
+    assert (closed.row_count, closed.rows_failed) == (3, 1)
+    assert await table.fetchval("select array_agg(id order by id) from effects") == [1, 3]
+
+
+async def test_a_lost_transaction_is_run_again_from_its_start(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await table.execute("create table effects(id int); create sequence deaths")
+    await add(table, 3)
+    dies = "{name: dies, kind: postgres, auth: db, query: \"select case when nextval('deaths') = 2 then pg_terminate_backend(pg_backend_pid()) end\"}"
+    facts = await worker.run(slot_of(loop_of(COUNT, dies), frame={"transaction": True}))
+    (closed,) = of(facts, FrameClosed)
+    assert (closed.row_count, closed.rows_failed) == (3, 0)
+    assert await table.fetchval("select array_agg(id order by id) from effects") == [1, 2, 3]
+
+
+async def test_a_lost_lease_leaves_no_effect_behind(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await table.execute("create table effects(id int)")
+    await add(table, 2)
+    async with script() as server:
+        server.answers(hangs())
+        wait = f'{{name: get, kind: http, url: "{server.url}"}}'
+        await worker.send(slot_of(loop_of(COUNT, wait), frame={"transaction": True}))
+        (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=1)
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            group.create_task(worker.lane.attend(delivery))
+            await server.arrived.wait()
+            worker.lane.release()
+    assert await table.fetchval("select count(*) from effects") == 0
+    facts = await worker.facts()
+    assert isinstance(facts[-1], CommandLost)

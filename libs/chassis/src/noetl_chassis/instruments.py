@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from noetl_chassis.names import Metric
 
@@ -45,11 +46,31 @@ def show(metric: Metric, value: float, *, labels: Mapping[str, str] | None = Non
     _gauge(metric).set(value, labels)
 
 
+class _Counter:
+    """Sums of one metric by label values, read when somebody scrapes.
+
+    The SDK's own counters take a lock and copy the labels at every step, which is the price of
+    several templates where tools are counted.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self._sums: dict[tuple[tuple[str, str], ...], int] = {}
+        metrics.get_meter(SCOPE).create_observable_counter(
+            metric.name, [self._observe], unit=metric.unit, description=metric.meaning
+        )
+
+    def add(self, amount: int, labels: Mapping[str, str] | None) -> None:
+        """Add to the sum of these labels."""
+        key = tuple(labels.items()) if labels else ()
+        self._sums[key] = self._sums.get(key, 0) + amount
+
+    def _observe(self, _options: CallbackOptions) -> list[Observation]:
+        return [Observation(total, dict(key)) for key, total in list(self._sums.items())]
+
+
 @cache
-def _counter(metric: Metric) -> Any:
-    return metrics.get_meter(SCOPE).create_counter(
-        metric.name, unit=metric.unit, description=metric.meaning
-    )
+def _counter(metric: Metric) -> _Counter:
+    return _Counter(metric)
 
 
 @cache

@@ -3,11 +3,6 @@
 from contextlib import AsyncExitStack
 from functools import partial
 
-from noetl_storage.postgres.catalog import PostgresCatalog
-from noetl_storage.postgres.credentials import PostgresCredentials
-from noetl_storage.postgres.projections import PostgresProjections
-from noetl_storage.postgres.snapshots import PostgresSnapshots
-
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
@@ -22,12 +17,16 @@ from noetl_planner import settings
 from noetl_planner.assembly import Adapters, run
 from noetl_planner.settings import Settings
 from noetl_storage.payloads.open import open_payloads
+from noetl_storage.postgres.catalog import PostgresCatalog
+from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.shards import PostgresShardLeases
+from noetl_storage.postgres.snapshots import PostgresSnapshots
 
 
 async def serve(config: Settings) -> None:

@@ -9,9 +9,9 @@ from noetl_chassis.sealing import SealBroken, Sealer
 from noetl_contracts import codec
 from noetl_contracts.credentials import SealedCredential, object_prefix
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
-from noetl_worker.tools.call import Site, ToolFailure
+from noetl_worker.domain.sites import Site
 
 REMEMBERED_S = 30.0
 _REMEMBERED_MAX = 1024

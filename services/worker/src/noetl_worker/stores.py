@@ -7,15 +7,14 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from noetl_chassis import backoff, identity
+from noetl_chassis import backoff, identity, instruments, names
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import PayloadMissing
 from noetl_storage.ports import Payloads
-from noetl_worker.domain.failures import failure
-from noetl_worker.tools.call import ToolFailure
+from noetl_worker.domain.failures import ToolFailure, failure
 
 T = TypeVar("T")
 
@@ -70,8 +69,10 @@ class TenantPayloads:
         """Return the decoded JSON of a reference."""
         found = self._remembered.find(ref.sha256)
         if found is not None:
+            _count_bytes(ref.payload_bytes, tier="memory", operation="read")
             return found
         data = await _patiently(lambda: self._payloads.read(ref))
+        _count_bytes(len(data), tier="store", operation="read")
         value = codec.decode(data)
         self._remembered.keep(ref.sha256, value, size_bytes=len(data))
         return value
@@ -80,6 +81,7 @@ class TenantPayloads:
         self, data: bytes, *, media_type: str, row_count: int | None = None
     ) -> PayloadRef:
         """Store content; it is durable when this returns."""
+        _count_bytes(len(data), tier="store", operation="write")
         return await _patiently(
             lambda: self._payloads.put(
                 data,
@@ -110,6 +112,11 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
             )
         )
+
+
+def _count_bytes(count: int, *, tier: str, operation: str) -> None:
+    labels = {names.TIER: tier, names.OPERATION: operation}
+    instruments.count(names.PAYLOAD_BYTES, count, labels=labels)
 
 
 async def _patiently(call: Callable[[], Awaitable[T]]) -> T:

@@ -36,6 +36,14 @@ _UNIQUE_VIOLATION = "23505"
 _TRACEBACK_CHARACTERS_MAX = 1_024
 
 
+class ToolFailure(Exception):  # noqa: N818 - it carries an outcome, it is not one of the errors
+    """Ends an attempt early with an error."""
+
+    def __init__(self, error: ErrorObject) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 def failure(kind: str, message: str, **fields: Any) -> ErrorObject:
     """Build an error of a kind; its code and retryability follow from the kind."""
     return ErrorObject(

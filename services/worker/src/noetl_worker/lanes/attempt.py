@@ -5,11 +5,11 @@ from typing import Any
 from noetl_playbook import forms
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.block import CompiledTask, timeout_of
 from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.tools.call import Call, ToolFailure
+from noetl_worker.tools.call import Call
 
 _INPUT = last_name("input")
 
@@ -61,6 +61,7 @@ def prepare(
         iterator=_plain(unit.iterators) if is_python else {},
         named=_named(task, scratch, surrounding) if is_python else {},
         transaction=unit.transaction,
+        may_share=task.is_result_unread and unit.site.frame_id is not None,
     )
 
 

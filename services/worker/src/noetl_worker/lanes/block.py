@@ -10,13 +10,18 @@ from noetl_contracts import codec
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
-from noetl_worker.domain.failures import failure
-from noetl_worker.tools.call import Timeout, ToolFailure
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.call import Timeout
 
 TIMEOUT_S_BY_KIND = {"http": 60.0}
 TIMEOUT_S = 3600.0
 
 _STATE_NAMES = re.compile(r"\b(?:context|ctx|workload)\b")
+
+# Names through which a template reaches the results of tasks that it does not name.
+_RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
+_FIELD_KEYS = ("fields", "input", "auth", "timeout")
+_OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
 
 Room = Literal["ctx", "iter", "variable"]
 
@@ -79,6 +84,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     returns: tuple[str, ...]
     output: Output | None
     code_mentions: frozenset[str]
+    is_result_unread: bool
 
 
 class Block(Struct, frozen=True, kw_only=True):
@@ -134,6 +140,23 @@ def _task(
         returns=task.assert_.returns if task.assert_ else (),
         output=task.output or (step.output if len(step.tool) == 1 else None),
         code_mentions=frozenset(_STATE_NAMES.findall(str(task.fields.get("code", "")))),
+        is_result_unread=_is_result_unread(task, step),
+    )
+
+
+def _is_result_unread(task: Task, step: Step) -> bool:
+    """Tell whether no template can see what a task returns; its error is always seen."""
+    collects = step.loop is None or step.loop.spec.collect != "none"
+    if collects or task.set or task.output is not None or task.assert_ is not None:
+        return False
+    tasks = [codec.builtins(one) for one in step.tool]
+    everywhere = compile_value(tasks).paths
+    # In rules `output` is the task's own; in fields it is that of the task before.
+    fields = [{key: one[key] for key in _FIELD_KEYS if key in one} for one in tasks]
+    nearby = compile_value([codec.builtins(task.rules), fields]).paths
+    readers = {task.name, *_RESULT_READERS}
+    return not any(path.split(".")[0] in readers for path in everywhere) and not any(
+        path in _OUTPUT_READERS or path.startswith("output.data") for path in nearby
     )
 
 

@@ -12,14 +12,14 @@ from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
 from noetl_worker.lanes.attempt import prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.tools.call import Outcome, ToolFailure
+from noetl_worker.tools.call import Outcome
 
 T = TypeVar("T")
 
@@ -100,8 +100,7 @@ class Pipeline:
         started_at, started = clock.now(), clock.monotonic()
         outcome = await self._attempt(task, attempt, visit)
         duration_s = clock.monotonic() - started
-        label = "ok" if outcome.error is None else outcome.error.kind
-        instruments.count(names.TOOL_CALLS, labels={names.TOOL: task.kind, names.OUTCOME: label})
+        _measure(task.kind, outcome, duration_s)
         error = None
         if outcome.error is not None:
             error = self._placed(self._hands.mask.error(outcome.error), task, attempt)
@@ -224,3 +223,12 @@ class Pipeline:
 
     async def _loading(self, render: Callable[[], T]) -> T:
         return await self._surrounding.loading(render, self._hands.payloads)
+
+
+def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:
+    """Count a call, and time it where there is something to time."""
+    if kind == "noop":
+        return
+    label = "ok" if outcome.error is None else outcome.error.kind
+    instruments.count(names.TOOL_CALLS, labels={names.TOOL: kind, names.OUTCOME: label})
+    instruments.record(names.TOOL_DURATION, duration_s, labels={names.TOOL: kind})

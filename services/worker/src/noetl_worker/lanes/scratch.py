@@ -14,10 +14,12 @@ from noetl_playbook.lookup import MISSING
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_playbook.scope import Scope
 from noetl_playbook.views import ResultView, Views, pipeline_view, task_view
+from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.result import Collection, at_path, selected
+from noetl_worker.domain.sites import Site
 from noetl_worker.lanes.block import Block, CompiledTask, Target
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.tools.call import Outcome, Site, ToolFailure, Transaction
+from noetl_worker.tools.call import Outcome, Transaction
 
 
 class Unit(Struct, frozen=True, kw_only=True):

@@ -17,11 +17,12 @@ from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.facts import FrameClosed, FrameOpened, SlotDry
 from noetl_contracts.ids import FrameId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
+from noetl_playbook import coercion
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.model import Loop
 from noetl_playbook.scope import Scope
 from noetl_worker.domain import frames
-from noetl_worker.domain.failures import failure, is_unique_violation
+from noetl_worker.domain.failures import ToolFailure, failure, is_unique_violation
 from noetl_worker.domain.frames import (
     ForeignRows,
     Frame,
@@ -31,11 +32,11 @@ from noetl_worker.domain.frames import (
     Row,
 )
 from noetl_worker.lanes.block import Block
-from noetl_worker.lanes.frame import run_frame
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.once import run_once
 from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
 from noetl_worker.reporting import Reporter
-from noetl_worker.tools.call import Call, Timeout, ToolFailure
+from noetl_worker.tools.call import Call, Timeout
 
 _CLAIM_TRIES_MAX = 60
 _CLAIM_RETRY_BASE_S = 0.1
@@ -99,7 +100,7 @@ class Slot:
         """Run one frame and report it; return its continuation, if rows are left."""
         frame = opened.frame
         self._report_opened(opened)
-        result = await run_frame(
+        result = await run_once(
             frame,
             block=self._block,
             surrounding=self._surrounding,
@@ -373,4 +374,5 @@ def _metrics(frame: Frame, result: FrameResult) -> dict[str, Any]:
 
 def _known(policy: dict[str, Any]) -> dict[str, Any]:
     """Keep the numbers that a frame runner reads."""
-    return {key: policy[key] for key in FramePolicy.__struct_fields__ if key in policy}
+    known = {key: policy[key] for key in FramePolicy.__struct_fields__ if key in policy}
+    return {**known, "transaction": coercion.boolean(policy.get("transaction")) or False}

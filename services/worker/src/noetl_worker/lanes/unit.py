@@ -15,10 +15,10 @@ from noetl_playbook.handles import PayloadNeeded
 from noetl_playbook.lookup import MISSING
 from noetl_playbook.scope import Clockwork, Parts, Scope
 from noetl_playbook.views import ResultView, Views
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame
+from noetl_worker.domain.sites import Site
 from noetl_worker.stores import TenantPayloads
-from noetl_worker.tools.call import Site, ToolFailure
 
 T = TypeVar("T")
 

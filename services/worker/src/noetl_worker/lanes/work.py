@@ -9,7 +9,7 @@ from noetl_contracts.commands import Command, ItemWork, SlotWork, StepWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandCompleted, CommandFailed
 from noetl_playbook.expressions import TemplateError
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import SelectionTooLarge
 from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.hands import Hands
@@ -18,7 +18,6 @@ from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot
 from noetl_worker.lanes.unit import Surrounding, item_names, template_failure
 from noetl_worker.reporting import Reporter
-from noetl_worker.tools.call import ToolFailure
 
 
 async def execute(

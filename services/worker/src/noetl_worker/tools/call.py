@@ -6,19 +6,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import ExecutionId, FrameId, OrganizationId, TenantId
-
-
-class Site(Struct, frozen=True, kw_only=True):
-    """Where a unit of work stands: one step run, item or row."""
-
-    execution_id: ExecutionId
-    tenant_id: TenantId
-    organization_id: OrganizationId
-    step: str
-    unit: str
-    row_index: int | None = None
-    frame_id: FrameId | None = None
+from noetl_worker.domain.sites import Site
 
 
 class Timeout(Struct, frozen=True, kw_only=True):
@@ -39,7 +27,8 @@ class Transaction(Protocol):
 class Call(Struct, frozen=True, kw_only=True):
     """One attempt of one task, every field rendered.
 
-    `iterator` and `named` are what Python code may see besides its inputs.
+    `iterator` and `named` are what Python code may see besides its inputs. `may_share` says that
+    nobody reads what a statement returns, so that it may travel with others of its kind.
     """
 
     site: Site
@@ -54,6 +43,7 @@ class Call(Struct, frozen=True, kw_only=True):
     iterator: dict[str, Any] = {}
     named: dict[str, Any] = {}
     transaction: Transaction | None = None
+    may_share: bool = False
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -61,14 +51,6 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     data: Any | UnsetType = UNSET
     error: ErrorObject | None = None
-
-
-class ToolFailure(Exception):  # noqa: N818 - it carries an outcome, it is not one of the errors
-    """Ends an attempt early with an error."""
-
-    def __init__(self, error: ErrorObject) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 def as_text(value: Any) -> str:

@@ -7,8 +7,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
 from noetl_worker.domain import egress
-from noetl_worker.domain.failures import failure
-from noetl_worker.tools.call import ToolFailure
+from noetl_worker.domain.failures import ToolFailure, failure
 
 
 class CheckedResolver(AbstractResolver):

@@ -17,9 +17,9 @@ from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.credentials import Vault
 from noetl_worker.domain import egress, identity
-from noetl_worker.domain.failures import failure, of_status
+from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.tools import http_request
-from noetl_worker.tools.call import Call, Outcome, ToolFailure
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.egress import CheckedResolver, check_literal
 from noetl_worker.tools.http_request import Request
 

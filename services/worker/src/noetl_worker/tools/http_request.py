@@ -12,8 +12,8 @@ from yarl import URL
 
 from noetl_contracts import codec
 from noetl_worker.credentials import Credential
-from noetl_worker.domain.failures import failure
-from noetl_worker.tools.call import Timeout, ToolFailure, as_text
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.call import Timeout, as_text
 
 _FORM = "application/x-www-form-urlencoded"
 _CLEAN_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")

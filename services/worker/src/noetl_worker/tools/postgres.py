@@ -5,25 +5,28 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
-from noetl_worker.domain.failures import failure, of_sqlstate
+from noetl_worker.domain.failures import ToolFailure, failure, of_sqlstate
+from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
-from noetl_worker.tools.call import Call, Outcome, Site, ToolFailure
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
+from noetl_worker.tools.postgres_sharing import Sharing
 from noetl_worker.tools.postgres_types import UnfitValue
 
 _POOLS_MAX = 64
 
 PoolKey = tuple[str, str, str]
 
-
-_BROKEN = (
+# What the client raises when a statement or the connection under it fails.
+BROKEN = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -39,11 +42,14 @@ class PostgresTool:
         self._connections_max = connections_max
         self._leftovers = Leftovers()
         self._pool_by_key: dict[PoolKey, Pool] = {}
+        self._sharing_by_pool: WeakKeyDictionary[Pool, Sharing] = WeakKeyDictionary()
 
     async def run(self, call: Call) -> Outcome:
         """Run every statement of a task."""
         try:
-            statements = _statements(call)
+            if call.transaction is not None:
+                return await call.transaction.run(call)
+            statements = parse_statements(call)
             async with asyncio.timeout(call.timeout.total):
                 return await self._run(statements, call)
         except ToolFailure as problem:
@@ -53,13 +59,13 @@ class PostgresTool:
             return Outcome(error=failure("timeout", text, source="postgres"))
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="postgres"))
-        except _BROKEN as problem:
-            return _refused(problem, None)
+        except BROKEN as problem:
+            return Outcome(error=refused(problem, None))
 
     async def _run(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
-        if call.transaction is not None:
-            return await call.transaction.run(call)
         pool = await self.pool(call.auth, call.site)
+        if call.may_share and _can_share(statements, call):
+            return await self._share(pool, statements[0], call)
         session = await pool.acquire()
         is_sound = False
         try:
@@ -73,6 +79,17 @@ class PostgresTool:
         finally:
             pool.release(session, is_sound=is_sound)
         return outcome
+
+    async def _share(self, pool: Pool, statement: Statement, call: Call) -> Outcome:
+        sharing = self._sharing_by_pool.get(pool)
+        if sharing is None:
+            sharing = Sharing(pool, leftovers=self._leftovers, is_sound_after=_is_sound_after)
+            self._sharing_by_pool[pool] = sharing
+        values = sql_text.arguments(statement, call.fields.get("params"))
+        try:
+            return Outcome(data=_raw([await sharing.run(statement.text, values)]))
+        except asyncpg.PostgresError as problem:
+            return Outcome(error=refused(problem, 0))
 
     async def pool(self, auth: Any, site: Site) -> Pool:
         """Return the pool of a credential; a newer version of it gets a new pool."""
@@ -99,18 +116,34 @@ class PostgresTool:
         await self._leftovers.finish()
 
 
+def _can_share(statements: tuple[Statement, ...], call: Call) -> bool:
+    """Tell whether a call is one plain statement without wishes for its session."""
+    first = statements[0]
+    return len(statements) == 1 and not (
+        first.is_transaction_control
+        or first.is_outside_transactions
+        or first.leaves_session_state
+        or "statement_timeout" in call.fields
+        or call.fields.get("autocommit") is True
+    )
+
+
+def _is_sound_after(problem: Exception) -> bool:
+    return refused(problem, None).kind != "db_connection"
+
+
 async def _attempt(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
     """Run the statements in one transaction, or one by one where there can be none."""
     timeout = call.fields.get("statement_timeout")
     if timeout is not None:
-        await session.connection.execute(f"set statement_timeout = {int(float(timeout) * 1000)}")
+        await session.limit_statements(float(timeout))
     alone = (
         len(statements) == 1
         or call.fields.get("autocommit") is True
         or any(one.is_transaction_control or one.is_outside_transactions for one in statements)
     )
     if alone:
-        return await _within(session, statements, call)
+        return await run_statements(session, statements, call)
     return await _in_transaction(session, statements, call)
 
 
@@ -119,7 +152,7 @@ async def _in_transaction(
 ) -> Outcome:
     transaction = session.connection.transaction()
     await transaction.start()
-    outcome = await _within(session, statements, call)
+    outcome = await run_statements(session, statements, call)
     if outcome.error is not None:
         await transaction.rollback()
     else:
@@ -127,7 +160,10 @@ async def _in_transaction(
     return outcome
 
 
-async def _within(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
+async def run_statements(
+    session: Session, statements: tuple[Statement, ...], call: Call
+) -> Outcome:
+    """Run statements one after another on a session; the first that fails ends it."""
     params = call.fields.get("params")
     results: list[Rows] = []
     for index, statement in enumerate(statements):
@@ -135,11 +171,12 @@ async def _within(session: Session, statements: tuple[Statement, ...], call: Cal
             values = sql_text.arguments(statement, params)
             results.append(await session.run(statement.text, values))
         except asyncpg.PostgresError as problem:
-            return _refused(problem, index)
+            return Outcome(error=refused(problem, index))
     return Outcome(data=_raw(results))
 
 
-def _statements(call: Call) -> tuple[Statement, ...]:
+def parse_statements(call: Call) -> tuple[Statement, ...]:
+    """Cut a task's SQL into statements; raises `ToolFailure`."""
     query = call.fields.get("query")
     encoded = call.fields.get("query_b64")
     if query is None and encoded is not None:
@@ -194,18 +231,18 @@ def _command(result: Rows) -> dict[str, Any]:
     }
 
 
-def _refused(problem: Exception, statement: int | None) -> Outcome:
-    """Report what the database or the connection to it refused."""
+def refused(problem: Exception, statement: int | None) -> ErrorObject:
+    """Classify what the database or the connection to it refused."""
     sqlstate = getattr(problem, "sqlstate", None)
     if sqlstate is None:
-        return Outcome(error=_broken(problem))
+        return _broken(problem)
     details = {
         "statement": statement,
         "constraint": getattr(problem, "constraint_name", None),
         "table": getattr(problem, "table_name", None),
     }
     known = {name: item for name, item in details.items() if item is not None}
-    return Outcome(error=of_sqlstate(sqlstate, str(problem), details=known))
+    return of_sqlstate(sqlstate, str(problem), details=known)
 
 
 def _broken(problem: Exception) -> ErrorObject:

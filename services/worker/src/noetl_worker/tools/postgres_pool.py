@@ -12,9 +12,11 @@ from asyncpg.prepared_stmt import PreparedStatement
 from msgspec import Struct
 
 from noetl_worker.credentials import Credential
+from noetl_worker.tools import statements
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
 
+_QUERIES = statements.load("postgres_pool")
 _PLANS_MAX = 64
 _CONNECT_S = 10.0
 _CLOSE_S = 5.0
@@ -90,12 +92,24 @@ class Session:
         self._plan_by_text[text] = plan
         return plan
 
+    async def plan(self, text: str) -> Plan:
+        """Return a statement's plan, preparing it when it is new to the connection."""
+        return self._plan_by_text.get(text) or await self._prepare(text)
+
+    def forget(self, text: str) -> None:
+        """Drop a plan that may be stale."""
+        self._plan_by_text.pop(text, None)
+
     async def reset(self) -> None:
         """Forget what statements may have left on the session."""
         if self.connection.is_in_transaction():
-            await self.connection.execute("rollback")
+            await self.connection.execute(_QUERIES["roll_back"])
         self._plan_by_text.clear()
-        await self.connection.execute("discard all")
+        await self.connection.execute(_QUERIES["forget"])
+
+    async def limit_statements(self, seconds: float) -> None:
+        """Bound every later statement until the session is reset."""
+        await self.connection.fetchval(_QUERIES["limit_statements"], f"{seconds * 1000:.0f}")
 
 
 class Pool:

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from noetl_chassis import names
 from noetl_contracts import codec
-from noetl_worker.domain.failures import failure, of_exception
+from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
 from noetl_worker.sandbox.calling import Answer, Ask
-from noetl_worker.tools.call import Call, Outcome, ToolFailure
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 
 _LENGTH = struct.Struct(">I")

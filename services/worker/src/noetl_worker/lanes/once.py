@@ -1,0 +1,151 @@
+"""Runs a frame so that its Postgres effects happen once, however often it is dispatched."""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from noetl_chassis import backoff, identity, names
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_worker.domain.failures import ToolFailure
+from noetl_worker.domain.frames import Frame, FrameResult
+from noetl_worker.lanes.block import Block
+from noetl_worker.lanes.frame import run_frame
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.unit import Surrounding, frame_names, rendered
+from noetl_worker.tools.effects import EffectsLost, FrameEffects, open_effects
+
+_TRIES_MAX = 8
+_RETRY_BASE_S = 0.2
+_RETRY_MAX_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+async def run_once(
+    frame: Frame,
+    *,
+    block: Block,
+    surrounding: Surrounding,
+    hands: Hands,
+    may_leave_rows: bool,
+) -> FrameResult:
+    """Run a frame, in one transaction if its policy says so; raises `ToolFailure`."""
+    once = _Once(
+        frame=frame,
+        block=block,
+        surrounding=surrounding,
+        hands=hands,
+        may_leave_rows=may_leave_rows,
+    )
+    if not frame.policy.transaction or not any(one.kind == "postgres" for one in block.tasks):
+        return await once.plainly()
+    return await once.in_transaction()
+
+
+class _Once:
+    """One frame and all that running it needs."""
+
+    def __init__(
+        self,
+        *,
+        frame: Frame,
+        block: Block,
+        surrounding: Surrounding,
+        hands: Hands,
+        may_leave_rows: bool,
+    ) -> None:
+        self._frame = frame
+        self._block = block
+        self._surrounding = surrounding
+        self._hands = hands
+        self._may_leave_rows = may_leave_rows
+
+    async def plainly(self, effects: FrameEffects | None = None) -> FrameResult:
+        """Run the frame's body."""
+        return await run_frame(
+            self._frame,
+            block=self._block,
+            surrounding=self._surrounding,
+            hands=self._hands,
+            may_leave_rows=self._may_leave_rows,
+            transaction=effects,
+        )
+
+    async def in_transaction(self) -> FrameResult:
+        """Run the body and commit its effects; again from the start when they were lost."""
+        auth = await self._auth()
+        tries = 0
+        while True:
+            lost: list[ErrorObject] = []
+            try:
+                return await self._attempt(auth)
+            except* EffectsLost as several:
+                lost = [one.error for one in several.exceptions if isinstance(one, EffectsLost)]
+            tries += 1
+            if tries == _TRIES_MAX or not lost[0].retryable:
+                raise ToolFailure(lost[0])
+            log.warning(
+                "effects lost, frame runs again",
+                reason=lost[0].message,
+                **{names.FIELD_FRAME: self._frame.frame_id},
+            )
+            noise = identity.noise()
+            await asyncio.sleep(
+                backoff.delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
+            )
+
+    async def _attempt(self, auth: Any) -> FrameResult:
+        frame = self._frame
+        site = self._surrounding.site(unit=frame.root_frame_id, frame_id=frame.frame_id)
+        async with open_effects(self._hands.tools.postgres, auth=auth, site=site) as effects:
+            known = await effects.begin()
+            if known is not None:
+                return _recalled(known, frame)
+            async with asyncio.TaskGroup() as group:
+                breath = group.create_task(effects.breathe())
+                result = await self.plainly(effects)
+                await effects.commit(_outcome(result, frame))
+                breath.cancel()
+            return result
+
+    async def _auth(self) -> Any:
+        """Render the credential that the frame's postgres tasks share."""
+        task = next(one for one in self._block.tasks if one.kind == "postgres")
+        fixed, iterators = frame_names(self._surrounding, self._frame, row_index=None)
+        scope = self._surrounding.scope(fixed, ctx=self._surrounding.ctx, iterators=iterators)
+        return await rendered(
+            task.auth,
+            scope,
+            f"tool.{task.name}.auth",
+            surrounding=self._surrounding,
+            payloads=self._hands.payloads,
+        )
+
+
+def _outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
+    """Write down what a later run of the same frame must report."""
+    return {
+        "rows_done": result.rows_done,
+        "rows_failed": result.rows_failed,
+        "error": None if result.error is None else codec.builtins(result.error),
+        "patch": result.patch,
+        "results": result.results,
+        "started": len(frame.rows) - len(result.remaining),
+        "duration_s": result.duration_s,
+    }
+
+
+def _recalled(known: dict[str, Any], frame: Frame) -> FrameResult:
+    """Report the outcome of a frame that took effect before."""
+    error = known["error"]
+    return FrameResult(
+        rows_done=known["rows_done"],
+        rows_failed=known["rows_failed"],
+        error=None if error is None else codec.convert(error, ErrorObject),
+        patch=known["patch"],
+        results=known["results"],
+        remaining=frame.rows[known["started"] :],
+        duration_s=known["duration_s"],
+    )

@@ -1,0 +1,42 @@
+"""What the documents point to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+CODE_PATH = re.compile(r"`((?:libs|services|cli|deploy|tests|workloads|docs)/[A-Za-z0-9_./-]+)`")
+TEST_PATH = re.compile(r"`((?:unit|property|integration|conformance|chaos)/[A-Za-z0-9_./-]+)`")
+# Written by `make bench`.
+GENERATED = {"docs/benchmarks.md"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    wanted = [document.parent / target for target in LINK.findall(text)]
+    wanted += [ROOT / path for path in CODE_PATH.findall(text) if path not in GENERATED]
+    wanted += [ROOT / "tests" / path for path in TEST_PATH.findall(text)]
+    missing = [str(path) for path in wanted if not path.exists()]
+    assert not missing
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (ROOT / "docs/decisions/README.md").read_text()
+    pages = [path.name for path in (ROOT / "docs/decisions").glob("0*.md")]
+    assert [page for page in pages if page not in listed] == []
+
+
+def test_the_make_targets_of_the_documents_exist() -> None:
+    rules = re.findall(r"(?m)^(?:\.PHONY: )?([a-z/ ]+)(?::|$)", (ROOT / "Makefile").read_text())
+    targets = {target for rule in rules for target in rule.split()}
+    wanted = {
+        target
+        for name in ("README.md", "CONTRIBUTING.md", "STYLE.md")
+        for line in re.findall(r"`([^`]*)`|^    (.*)$", (ROOT / name).read_text(), re.MULTILINE)
+        for target in re.findall(r"\bmake ([a-z]+(?:/[a-z]+)?)\b", "".join(line))
+    }
+    assert wanted <= targets, f"no such target: {wanted - targets}"
