@@ -141,14 +141,14 @@ async def test_the_rows_are_recorded_before_the_body_runs(
     await add(table, 2)
     facts = await worker.run(slot_of(loop_of("{kind: python, code: \"raise ValueError('no')\"}")))
     (opened,) = of(facts, FrameOpened)
-    assert codec.decode(await worker.payloads.read(opened.rows_ref)) == [
+    data = await worker.payloads.read(opened.rows_ref)
+    assert codec.decode_as(data, FrameRecord).rows == [
         {"id": index, "frame_id": frame_id(0), "frame_row": index} for index in (1, 2)
     ]
-    data = await worker.payloads.find_named(
+    named = await worker.payloads.find_named(
         record_name(EXECUTION, frame_id(0)), tenant_id=TENANT, organization_id=ORGANIZATION
     )
-    assert data is not None
-    assert codec.decode_as(data, FrameRecord).rows_ref == opened.rows_ref
+    assert named == data
 
 
 async def test_an_open_frame_is_replayed_with_exactly_its_rows(
@@ -193,22 +193,17 @@ async def test_a_record_made_by_someone_else_meanwhile_wins_over_the_claim(
 ) -> None:
     await add(table, 2)
     rows = [{"id": 2, "frame_id": frame_id(0), "frame_row": 1}]
-    ref = await worker.payloads.put(
-        codec.canonical(rows),
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        media_type="application/json",
-    )
-    record = FrameRecord(rows_ref=ref, row_count=1, fence=1, root_frame_id=frame_id(0))
+    data = codec.canonical(FrameRecord(rows=rows, fence=1, root_frame_id=frame_id(0)))
     await worker.payloads.put_named(
-        record_name(EXECUTION, frame_id(0)),
-        codec.encode(record),
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
+        record_name(EXECUTION, frame_id(0)), data, tenant_id=TENANT, organization_id=ORGANIZATION
     )
     facts = await worker.run(slot_of(loop_of()))
     opened = of(facts, FrameOpened)[0]
-    assert (opened.rows_ref, opened.row_count, opened.attempts_before) == (ref, 1, 1)
+    assert (opened.rows_ref.sha256, opened.row_count, opened.attempts_before) == (
+        codec.digest(data),
+        1,
+        1,
+    )
 
 
 async def test_rows_that_a_lost_claim_took_come_back_under_its_identity(

@@ -51,3 +51,7 @@ def test_a_result_that_contains_itself_is_refused() -> None:
 def test_a_result_that_json_cannot_hold_is_refused_by_its_type() -> None:
     with pytest.raises(ValueError, match="of type object"):
         plain({"a": object()})
+
+
+def test_whole_numbers_that_json_libraries_cannot_hold_become_text() -> None:
+    assert plain([2**63, 2**64, -(2**63) - 1]) == [2**63, str(2**64), str(-(2**63) - 1)]

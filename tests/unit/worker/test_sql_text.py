@@ -20,11 +20,15 @@ def texts(sql: str, style: str = "") -> list[str]:
         ("select /* a /* ; */ ; */ 1; select 2", ["select /* a /* ; */ ; */ 1", "select 2"]),
         ("DO $do$ BEGIN x; END $do$; select 2", ["DO $do$ BEGIN x; END $do$", "select 2"]),
         (
-            ("create function f() returns int begin atomic select 1;"
-            " select case when true then 1 end; end; select 2"),
+            (
+                "create function f() returns int begin atomic select 1;"
+                " select case when true then 1 end; end; select 2"
+            ),
             [
-                ("create function f() returns int begin atomic select 1;"
-                " select case when true then 1 end; end"),
+                (
+                    "create function f() returns int begin atomic select 1;"
+                    " select case when true then 1 end; end"
+                ),
                 "select 2",
             ],
         ),

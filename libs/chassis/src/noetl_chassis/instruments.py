@@ -31,7 +31,7 @@ SECONDS_BUCKETS = (
 )
 
 
-def count(metric: Metric, amount: int = 1, *, labels: Mapping[str, str] | None = None) -> None:
+def count(metric: Metric, amount: float = 1, *, labels: Mapping[str, str] | None = None) -> None:
     """Add to a counter."""
     _counter(metric).add(amount, labels)
 
@@ -54,12 +54,12 @@ class _Counter:
     """
 
     def __init__(self, metric: Metric) -> None:
-        self._sums: dict[tuple[tuple[str, str], ...], int] = {}
+        self._sums: dict[tuple[tuple[str, str], ...], float] = {}
         metrics.get_meter(SCOPE).create_observable_counter(
             metric.name, [self._observe], unit=metric.unit, description=metric.meaning
         )
 
-    def add(self, amount: int, labels: Mapping[str, str] | None) -> None:
+    def add(self, amount: float, labels: Mapping[str, str] | None) -> None:
         """Add to the sum of these labels."""
         key = tuple(labels.items()) if labels else ()
         self._sums[key] = self._sums.get(key, 0) + amount

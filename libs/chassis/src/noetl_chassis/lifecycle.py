@@ -1,6 +1,7 @@
 """How a process starts, is told to stop, and says why it could not start."""
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -17,6 +18,9 @@ from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import NoetlError
 
 S = TypeVar("S", bound=Struct)
+
+# Net allocations before a young collection, and collections before an older one.
+COLLECTOR_THRESHOLDS = (100_000, 20, 20)
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -103,6 +107,7 @@ def run(
 
 def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine on uvloop; what NoETL can name ends in one line and exit code 1."""
+    _calm_collector()
     try:
         uvloop.run(_awaited(main))
     except NoetlError as failure:
@@ -114,6 +119,15 @@ def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
         _leave(_first_line(known), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def _calm_collector() -> None:
+    """Let the cycle collector run less: almost all of a service's garbage is freed by counting.
+
+    With its defaults the collector took a seventh of a busy worker's time.
+    """
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 async def _awaited(main: Callable[[], Awaitable[None]]) -> None:

@@ -95,7 +95,7 @@ FRAMES_ENDED = _counter("noetl_frames_ended_total", "{frame}", "Frames that ende
 FRAME_ROWS = _counter("noetl_frame_rows_total", "{row}", "Rows that frames ran.", OUTCOME)
 FRAME_DURATION = _histogram("noetl_frame_duration_seconds", "s", "How long a frame ran.")
 TOOL_CALLS = _counter("noetl_tool_calls_total", "{call}", "Calls of tools.", TOOL, OUTCOME)
-TOOL_DURATION = _histogram("noetl_tool_duration_seconds", "s", "How long a call took.", TOOL)
+TOOL_SECONDS = _counter("noetl_tool_seconds_total", "s", "Time spent in calls of tools.", TOOL)
 PAYLOAD_BYTES = _counter(
     "noetl_payload_bytes_total", "By", "Bytes moved to and from the payload store.", TIER, OPERATION
 )

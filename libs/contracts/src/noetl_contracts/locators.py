@@ -75,6 +75,11 @@ def payload(tenant_id: TenantId, organization_id: OrganizationId, sha256: str) -
     return build("tenant", tenant_id, "org", organization_id, "payloads", "sha256", sha256)
 
 
+def named(tenant_id: TenantId, organization_id: OrganizationId, name: str) -> str:
+    """Locate an object that is written once under a name of slash-separated segments."""
+    return build("tenant", tenant_id, "org", organization_id, "named", *name.split("/"))
+
+
 def result(execution_id: str, step: str, run: str, task: str | None = None) -> str:
     """Locate the result of a step run, or of one of its tasks."""
     tail = () if task is None else (task,)

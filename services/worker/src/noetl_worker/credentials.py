@@ -1,6 +1,8 @@
 """Credentials by name: opened here, remembered for a moment, never passed on."""
 
+import asyncio
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -8,10 +10,13 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import SealBroken, Sealer
 from noetl_contracts import codec
 from noetl_contracts.credentials import SealedCredential, object_prefix
+from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
+
+Key = tuple[str, str, str]
 
 REMEMBERED_S = 30.0
 _REMEMBERED_MAX = 1024
@@ -24,6 +29,13 @@ class Credential(Struct, frozen=True, kw_only=True):
     kind: str
     version: int
     fields: dict[str, Any]
+
+
+class Remembered(Struct, frozen=True, kw_only=True):
+    """A credential and when it was looked up."""
+
+    credential: Credential
+    looked_at: float
 
 
 class NamedObjects(Protocol):
@@ -48,7 +60,8 @@ class Vault:
         self._sealer = sealer
         self._mask = mask
         self._clock = clock
-        self._remembered: dict[tuple[str, str, str], tuple[float, Credential]] = {}
+        self._remembered: dict[Key, Remembered] = {}
+        self._looking: dict[Key, asyncio.Lock] = {}
 
     async def resolve(self, auth: Any, site: Site) -> Credential:
         """Return the credential that `auth` means; raises `ToolFailure`."""
@@ -67,14 +80,39 @@ class Vault:
     async def _named(self, name: str, site: Site) -> Credential:
         key = (site.tenant_id, site.organization_id, name)
         found = self._remembered.get(key)
-        now = self._clock.monotonic()
-        if found is not None and now - found[0] < REMEMBERED_S:
-            return found[1]
-        opened = await self._open_latest(name, site)
+        if found is not None and self._is_fresh(found):
+            return found.credential
+        # Many rows ask at the same moment; one of them looks.
+        async with self._looking.setdefault(key, asyncio.Lock()):
+            found = self._remembered.get(key)
+            if found is None or not self._is_fresh(found):
+                found = await self._look(name, site, found)
+                self._remember(key, found)
+        return found.credential
+
+    def _is_fresh(self, found: Remembered) -> bool:
+        return self._clock.monotonic() - found.looked_at < REMEMBERED_S
+
+    def _remember(self, key: Key, found: Remembered) -> None:
         while len(self._remembered) >= _REMEMBERED_MAX:
-            self._remembered.pop(next(iter(self._remembered)))
-        self._remembered[key] = (now, opened)
-        return opened
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest]
+            self._looking.pop(oldest, None)
+        self._remembered[key] = found
+
+    async def _look(self, name: str, site: Site, known: Remembered | None) -> Remembered:
+        """Open the latest version; while the store is away the known one stays good."""
+        try:
+            credential = await self._open_latest(name, site)
+        except Retryable as problem:
+            if known is None:
+                text = f"credential '{name}' cannot be read now: {problem}"
+                raise ToolFailure(failure("storage_access", text, source="store")) from problem
+            credential = known.credential
+        except Permanent as problem:
+            text = f"credential '{name}' cannot be read: {problem}"
+            raise ToolFailure(failure("config", text)) from problem
+        return Remembered(credential=credential, looked_at=self._clock.monotonic())
 
     async def _open_latest(self, name: str, site: Site) -> Credential:
         tenant_id, organization_id = site.tenant_id, site.organization_id
@@ -104,6 +142,8 @@ class Vault:
         except SealBroken as problem:
             raise ToolFailure(failure("config", str(problem))) from problem
         self._mask.learn({key: fields[key] for key in fields if key not in _OPEN_FIELDS})
+        if isinstance(fields.get("dsn"), str):
+            self._mask.learn(urlsplit(fields["dsn"]).password)
         return Credential(name=sealed.name, kind=sealed.kind, version=sealed.version, fields=fields)
 
 

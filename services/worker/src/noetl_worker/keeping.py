@@ -5,9 +5,10 @@ from typing import Any
 from noetl_contracts import codec
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, ResultEnvelope
 from noetl_playbook import carried
+from noetl_playbook.model import Output
 from noetl_playbook.results import LoopResult, PipelineResult
 from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.result import fields_beside
+from noetl_worker.domain.result import fields_beside, with_selection
 from noetl_worker.stores import TenantPayloads
 
 
@@ -18,11 +19,17 @@ class Keeper:
         self._payloads = payloads
         self._mask = mask
 
-    async def keep(self, result: PipelineResult, *, status: str) -> ResultEnvelope:
-        """Keep a pipeline's result; raises `SelectionTooLarge`."""
+    async def keep(
+        self, result: PipelineResult, *, status: str, output: Output | None = None
+    ) -> ResultEnvelope:
+        """Keep a pipeline's result as the step's `output` wants; raises `SelectionTooLarge`."""
+        result = with_selection(result, output)
+        limit = RESULT_INLINE_BYTES_MAX
+        if output is not None and output.inline_max_bytes is not None:
+            limit = min(limit, output.inline_max_bytes)
         # Not canonical: the order of the tasks is part of the result.
         data = self._mask.data(codec.encode(result))
-        if len(data) <= RESULT_INLINE_BYTES_MAX:
+        if len(data) <= limit:
             kept = codec.decode_as(data, PipelineResult)
             return ResultEnvelope(status=status, context=carried.inline(kept))
         return ResultEnvelope(

@@ -40,7 +40,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     http_response_bytes_max: Annotated[int, Meta(ge=1024)] = 64 * 1024 * 1024
     # Connections per credential of a target database.
     postgres_connections_max: Annotated[int, Meta(ge=1, le=1000)] = 16
-    python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 2
+    # Started when they are first needed; each runs one call at a time.
+    python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
     python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from noetl_chassis import backoff, identity, instruments, names
-from noetl_contracts import codec
+from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_storage.errors import PayloadMissing
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -101,6 +101,16 @@ class TenantPayloads:
                 tenant_id=self._place.tenant_id,
                 organization_id=self._place.organization_id,
             )
+        )
+
+    def named_ref(self, name: str, data: bytes, *, row_count: int) -> PayloadRef:
+        """Refer to what `put_named` has written."""
+        return PayloadRef(
+            uri=locators.named(self._place.tenant_id, self._place.organization_id, name),
+            sha256=codec.digest(data),
+            media_type=JSON_MEDIA_TYPE,
+            payload_bytes=len(data),
+            row_count=row_count,
         )
 
     async def find_named(self, name: str) -> bytes | None:

@@ -34,6 +34,8 @@ def key_of(ref: PayloadRef) -> str:
     match locator.segments:
         case ("tenant", tenant, "org", organization, "payloads", "sha256", ref.sha256):
             return content_key(TenantId(tenant), OrganizationId(organization), ref.sha256)
+        case ("tenant", tenant, "org", organization, "named", *name):
+            return named_key("/".join(name), TenantId(tenant), OrganizationId(organization))
         case _:
             raise NameRefused(f"{ref.uri!r:.200} does not locate the payload {ref.sha256:.64}")
 

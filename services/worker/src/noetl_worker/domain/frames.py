@@ -25,11 +25,12 @@ class FramePolicy(Struct, frozen=True, kw_only=True):
 class FrameRecord(Struct, frozen=True, kw_only=True):
     """A frame's own object in the payload store, written once, before its body runs.
 
-    `root_frame_id` and `base_index` place a continuation's rows in the frame that claimed them.
+    It holds the rows themselves, so that recording a frame is one write; `rows_ref` of every
+    event refers to it. `root_frame_id` and `base_index` place a continuation's rows in the frame
+    that claimed them.
     """
 
-    rows_ref: PayloadRef
-    row_count: int
+    rows: list[Row]
     fence: int
     root_frame_id: FrameId
     base_index: int = 0

@@ -11,7 +11,9 @@ from uuid import UUID
 
 import msgspec
 
-_SCALARS = frozenset({str, int, bool, type(None)})
+_SCALARS = frozenset({str, bool, type(None)})
+# What JSON libraries hold as a number; larger ones travel as text.
+_INTEGERS = range(-(2**63), 2**64)
 _DEPTH_MAX = 200
 
 
@@ -20,6 +22,8 @@ def plain(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
+    if kind is int:
+        return value if value in _INTEGERS else str(value)
     if kind is float:
         return value if math.isfinite(value) else None
     if depth > _DEPTH_MAX:
@@ -50,7 +54,7 @@ def _rare(value: Any, depth: int) -> Any:
         case Enum():
             return plain(value.value, depth + 1)
         case str() | int():
-            return str(value) if isinstance(value, str) else int(value)
+            return str(value) if isinstance(value, str) else plain(int(value))
         case float():
             return float(value) if math.isfinite(value) else None
         case Decimal():

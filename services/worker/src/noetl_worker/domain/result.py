@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from noetl_contracts import codec
 from noetl_playbook.model import Output, Selection
 from noetl_playbook.results import PipelineResult
@@ -44,6 +46,18 @@ def selected(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, 
         if value is not ABSENT:
             found[one.as_] = value
     return found
+
+
+def with_selection(result: PipelineResult, output: Output | None) -> PipelineResult:
+    """Add what a step's `output` selects to the names of its last successful task."""
+    front = result.tasks.get(result.last or "")
+    if output is None or front is None or not output.select:
+        return result
+    body = front.raw.get("body") if isinstance(front.raw, dict) else None
+    names = {**selected(front.raw, body, output.select), **front.names}
+    return structs.replace(
+        result, tasks={**result.tasks, str(result.last): structs.replace(front, names=names)}
+    )
 
 
 def fields_beside(kept: PipelineResult) -> dict[str, Any]:

@@ -231,4 +231,4 @@ def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:
         return
     label = "ok" if outcome.error is None else outcome.error.kind
     instruments.count(names.TOOL_CALLS, labels={names.TOOL: kind, names.OUTCOME: label})
-    instruments.record(names.TOOL_DURATION, duration_s, labels={names.TOOL: kind})
+    instruments.count(names.TOOL_SECONDS, duration_s, labels={names.TOOL: kind})

@@ -16,7 +16,7 @@ from noetl_contracts import codec, ids
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.facts import FrameClosed, FrameOpened, SlotDry
 from noetl_contracts.ids import FrameId
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_playbook import coercion
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.model import Loop
@@ -121,19 +121,18 @@ class Slot:
         left = self._work.open_frame
         if left is None:
             return None
-        record = await self._record(left.frame_id)
-        rows = await self._hands.payloads.load(left.rows_ref)
+        record = codec.convert(await self._hands.payloads.load(left.rows_ref), FrameRecord)
         return Opened(
             frame=Frame(
                 frame_id=left.frame_id,
-                root_frame_id=record.root_frame_id if record else left.frame_id,
+                root_frame_id=record.root_frame_id,
                 stage_id=self._work.stage_id,
                 slot=self._work.slot,
                 frame_index=left.frame_index,
-                base_index=record.base_index if record else 0,
+                base_index=record.base_index,
                 attempt=left.dispatches + 1,
                 rows_ref=left.rows_ref,
-                rows=rows,
+                rows=record.rows,
                 policy=self._policy,
                 policy_names=self._work.frame,
                 parent_frame_id=left.parent_frame_id,
@@ -144,9 +143,9 @@ class Slot:
         """Claim the next window of rows; None when there are none."""
         frame_id = ids.frame_id(self._work.stage_id, slot=self._work.slot, frame_index=index)
         if self._is_doubtful(index):
-            record = await self._record(frame_id)
-            if record is not None:
-                return await self._replayed(index, frame_id, record)
+            recorded = await self._hands.payloads.find_named(self._record_name(frame_id))
+            if recorded is not None:
+                return self._opened(index, frame_id, recorded, attempts_before=1)
         rows = await self._claim(index, frame_id)
         if not rows:
             return None
@@ -178,30 +177,35 @@ class Slot:
         base_index: int = 0,
         parent_frame_id: FrameId | None = None,
     ) -> Opened:
-        """Store rows and record; a record that is there already decides which rows run."""
-        payloads = self._hands.payloads
-        rows_ref = await payloads.store(
-            codec.canonical(rows), media_type=JSON_MEDIA_TYPE, row_count=len(rows)
-        )
+        """Write the frame's record; one that is there already decides which rows run."""
         record = FrameRecord(
-            rows_ref=rows_ref,
-            row_count=len(rows),
+            rows=rows,
             fence=self._command.attempt,
             root_frame_id=root_frame_id,
             base_index=base_index,
             parent_frame_id=parent_frame_id,
         )
-        name = frames.record_name(self._command.execution_id, frame_id)
-        taken = await payloads.put_named(name, codec.encode(record))
-        if taken is not None:
-            return await self._replayed(index, frame_id, codec.decode_as(taken, FrameRecord))
-        return Opened(frame=self._frame(index, frame_id, record, rows))
+        data = codec.canonical(record)
+        taken = await self._hands.payloads.put_named(self._record_name(frame_id), data)
+        if taken is None or taken == data:
+            return self._opened(index, frame_id, data)
+        return self._opened(index, frame_id, taken, attempts_before=1)
 
-    async def _replayed(self, index: int, frame_id: FrameId, record: FrameRecord) -> Opened:
-        rows = await self._hands.payloads.load(record.rows_ref)
-        return Opened(frame=self._frame(index, frame_id, record, rows), attempts_before=1)
+    def _opened(
+        self, index: int, frame_id: FrameId, data: bytes, *, attempts_before: int = 0
+    ) -> Opened:
+        record = codec.decode_as(data, FrameRecord)
+        rows_ref = self._hands.payloads.named_ref(
+            self._record_name(frame_id), data, row_count=len(record.rows)
+        )
+        return Opened(
+            frame=self._frame(index, frame_id, record, rows_ref),
+            attempts_before=attempts_before,
+        )
 
-    def _frame(self, index: int, frame_id: FrameId, record: FrameRecord, rows: list[Row]) -> Frame:
+    def _frame(
+        self, index: int, frame_id: FrameId, record: FrameRecord, rows_ref: PayloadRef
+    ) -> Frame:
         return Frame(
             frame_id=frame_id,
             root_frame_id=record.root_frame_id,
@@ -210,17 +214,15 @@ class Slot:
             frame_index=index,
             base_index=record.base_index,
             attempt=1,
-            rows_ref=record.rows_ref,
-            rows=rows,
+            rows_ref=rows_ref,
+            rows=record.rows,
             policy=self._policy,
             policy_names=self._work.frame,
             parent_frame_id=record.parent_frame_id,
         )
 
-    async def _record(self, frame_id: FrameId) -> FrameRecord | None:
-        name = frames.record_name(self._command.execution_id, frame_id)
-        data = await self._hands.payloads.find_named(name)
-        return None if data is None else codec.decode_as(data, FrameRecord)
+    def _record_name(self, frame_id: FrameId) -> str:
+        return frames.record_name(self._command.execution_id, frame_id)
 
     async def _claim(self, index: int, frame_id: FrameId) -> list[Row]:
         """Run the claim in its own transaction; raises `ToolFailure`.

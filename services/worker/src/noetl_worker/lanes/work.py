@@ -79,7 +79,7 @@ async def _execute(
         case _:
             assert_never(command.work)
     pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
-    await _end(command, await pipeline.run(), hands, reporter)
+    await _end(command, block, await pipeline.run(), hands, reporter)
     return True
 
 
@@ -118,11 +118,15 @@ async def _item(work: ItemWork, surrounding: Surrounding, hands: Hands) -> Unit:
     )
 
 
-async def _end(command: Command, end: PipelineEnd, hands: Hands, reporter: Reporter) -> None:
+async def _end(
+    command: Command, block: Block, end: PipelineEnd, hands: Hands, reporter: Reporter
+) -> None:
     """Keep a pipeline's result, then queue the fact that names it."""
     status = "ok" if end.error is None else "error"
     try:
-        envelope = await hands.keeper.keep(end.result, status=status)
+        envelope = await hands.keeper.keep(
+            end.result, status=status, output=block.step.output or block.tasks[-1].output
+        )
     except SelectionTooLarge as problem:
         reporter.report(failed(command, hands, failure("payload_too_large", str(problem)), end))
         return

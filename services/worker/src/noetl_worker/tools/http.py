@@ -15,6 +15,7 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_playbook import coercion
 from noetl_worker.credentials import Vault
 from noetl_worker.domain import egress, identity
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
@@ -90,7 +91,7 @@ class HttpTool:
 
     async def _exchange(self, request: Request, call: Call) -> Answer:
         """Send, following redirects one checked hop at a time."""
-        follows = call.fields.get("follow_redirects", True) is not False
+        follows = coercion.boolean(call.fields.get("follow_redirects")) is not False
         started = self._clock.monotonic()
         for _ in range(_REDIRECTS_MAX + 1):
             answer = await self._send(request, call, started)
@@ -115,7 +116,7 @@ class HttpTool:
             data=request.body,
             allow_redirects=False,
             timeout=http_request.client_timeout(call.timeout),
-            ssl=call.fields.get("verify_ssl", True) is not False,
+            ssl=coercion.boolean(call.fields.get("verify_ssl")) is not False,
         ) as response:
             body = await self._read(response)
             return Answer(
@@ -160,7 +161,7 @@ class HttpTool:
         }
         try:
             body = _parsed(answer, response_type, raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             if answer.status >= _STATUS_ERROR:
                 body = answer.body.decode(errors="replace")
             else:

@@ -4,7 +4,7 @@ import re
 from base64 import b64encode
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 from aiohttp import ClientTimeout, FormData
 from msgspec import Struct
@@ -17,6 +17,7 @@ from noetl_worker.tools.call import Timeout, as_text
 
 _FORM = "application/x-www-form-urlencoded"
 _CLEAN_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
 _DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
 _CONNECT_S = 10.0
 
@@ -143,11 +144,17 @@ def _query(params: Any) -> str:
         return params
     if not isinstance(params, dict):
         raise ToolFailure(failure("validation", "field 'params' must be a mapping"))
-    pairs: list[tuple[str, str]] = []
+    parts: list[str] = []
     for name, value in params.items():
         items = value if isinstance(value, list) else (value,)
-        pairs.extend((name, as_text(item)) for item in items if item is not None)
-    return urlencode(pairs)
+        parts.extend(f"{_quoted(name)}={_quoted(item)}" for item in items if item is not None)
+    return "&".join(parts)
+
+
+def _quoted(value: Any) -> str:
+    """Quote for a query; most values need none, and quoting is slow."""
+    text = value if isinstance(value, str) else as_text(value)
+    return text if _NEEDS_NO_QUOTES.fullmatch(text) else quote_plus(text)
 
 
 def _body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | FormData | None:

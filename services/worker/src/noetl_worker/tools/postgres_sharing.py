@@ -16,7 +16,7 @@ from noetl_worker.tools.postgres_pool import Pool, Rows, Session
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 BATCH_RUNS_MAX = 64
-BATCHES_AT_ONCE_MAX = 2
+BATCHES_AT_ONCE_MAX = 1
 _STATEMENTS_MAX = 256
 _NO_ROWS = Rows(rows=[], columns=(), message="")
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)

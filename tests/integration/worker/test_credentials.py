@@ -1,0 +1,125 @@
+"""Credentials: opened late, looked up once, kept while the store is away."""
+
+import asyncio
+import os
+from base64 import b64encode
+from datetime import UTC, datetime
+
+import pytest
+from tests.support.working import EXECUTION, KEY, ORGANIZATION, TENANT
+
+from noetl_chassis.clock import ManualClock
+from noetl_chassis.sealing import Sealer
+from noetl_contracts import codec, credentials
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_storage.errors import StorageUnavailable
+from noetl_worker.credentials import REMEMBERED_S, Vault
+from noetl_worker.domain.failures import ToolFailure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.domain.sites import Site
+
+SITE = Site(
+    execution_id=EXECUTION, tenant_id=TENANT, organization_id=ORGANIZATION, step="s", unit="step"
+)
+
+
+class Shelf:
+    """Named objects that count how often they are asked for, and may be away."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lookups = 0
+        self.is_away = False
+
+    def put(self, name: str, version: int, *, key: str = KEY, **fields: str) -> None:
+        sealed = Sealer(key).seal(
+            fields,
+            name=name,
+            version=version,
+            kind="generic",
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+        )
+        self.objects[credentials.object_name(name, version)] = codec.encode(sealed)
+
+    async def find_named(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bytes | None:
+        assert (tenant_id, organization_id) == (TENANT, ORGANIZATION)
+        return self.objects.get(name)
+
+    async def list_names(
+        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> list[str]:
+        assert (tenant_id, organization_id) == (TENANT, ORGANIZATION)
+        self.lookups += 1
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise StorageUnavailable("the store does not answer")
+        return sorted(name for name in self.objects if name.startswith(prefix))
+
+
+def vault_of(shelf: Shelf) -> tuple[Vault, ManualClock, Mask]:
+    clock, mask = ManualClock(datetime(2026, 1, 1, tzinfo=UTC)), Mask()
+    return Vault(objects=shelf, sealer=Sealer(KEY), mask=mask, clock=clock), clock, mask
+
+
+async def test_the_latest_version_is_opened_and_its_secrets_are_masked() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, user="ann", password="old-secret")  # noqa: S106 - a value for the test
+    shelf.put("db", 12, user="ann", password="new-secret")  # noqa: S106 - a value for the test
+    vault, _, mask = vault_of(shelf)
+    found = await vault.resolve("db", SITE)
+    assert (found.version, found.fields["password"]) == (12, "new-secret")
+    assert mask.text("ann has new-secret") == "ann has ***"
+
+
+async def test_the_password_inside_an_address_is_masked_too() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, dsn="postgres://ann:hunter22@h/d")
+    vault, _, mask = vault_of(shelf)
+    await vault.resolve({"credential": "db"}, SITE)
+    assert mask.text("login hunter22 failed") == "login *** failed"
+
+
+async def test_many_askers_cause_one_lookup_and_it_is_remembered_for_a_while() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
+    vault, clock, _ = vault_of(shelf)
+    await asyncio.gather(*(vault.resolve("db", SITE) for _ in range(20)))
+    assert shelf.lookups == 1
+    shelf.put("db", 2, token="b")  # noqa: S106 - a value for the test
+    assert (await vault.resolve("db", SITE)).version == 1
+    clock.advance(REMEMBERED_S)
+    assert (await vault.resolve("db", SITE)).version == 2
+    assert shelf.lookups == 2
+
+
+async def test_a_known_credential_stays_good_while_the_store_is_away() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
+    vault, clock, _ = vault_of(shelf)
+    await vault.resolve("db", SITE)
+    shelf.is_away = True
+    clock.advance(REMEMBERED_S)
+    assert (await vault.resolve("db", SITE)).version == 1
+    with pytest.raises(ToolFailure) as caught:
+        await vault.resolve("other", SITE)
+    assert (caught.value.error.kind, caught.value.error.retryable) == ("storage_access", True)
+
+
+async def test_a_credential_sealed_with_another_key_says_what_to_do() -> None:
+    shelf = Shelf()
+    shelf.put("db", 1, key=b64encode(os.urandom(32)).decode(), token="a")  # noqa: S106 - a value for the test
+    vault, _, _ = vault_of(shelf)
+    with pytest.raises(ToolFailure, match="put it again") as caught:
+        await vault.resolve("db", SITE)
+    assert caught.value.error.kind == "config"
+
+
+async def test_what_names_no_credential_is_refused() -> None:
+    vault, _, _ = vault_of(Shelf())
+    for auth in ({}, 5, ""):
+        with pytest.raises(ToolFailure) as caught:
+            await vault.resolve(auth, SITE)
+        assert caught.value.error.kind == "config"
