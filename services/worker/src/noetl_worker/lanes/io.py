@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names
 from noetl_contracts import commands, subjects
@@ -20,6 +20,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Hold, Interruption, LeaseLost, Released, Stopped
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.tracing import command_span, traceparent
 from noetl_worker.lanes.work import execute, failed
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.stores import Place, Remembered, TenantPayloads
@@ -97,7 +98,7 @@ class IoLane:
         instruments.count(names.COMMANDS_TAKEN, labels={names.LANE: command.lane})
         instruments.show(names.COMMANDS_RUNNING, self.running)
         try:
-            with _about(command):
+            with _about(command), command_span(command):
                 await self._run(command, hold, lease.heartbeat_s)
         finally:
             del self._hold_by_fence[fence]
@@ -105,7 +106,8 @@ class IoLane:
 
     async def _run(self, command: Command, hold: Hold, heartbeat_s: float) -> None:
         """Work until the end or an interruption, and settle accordingly."""
-        reporter = Reporter(desk=self._lane.desk, command=command)
+        spoken_for = structs.replace(command, traceparent=traceparent())
+        reporter = Reporter(desk=self._lane.desk, command=spoken_for)
         interruptions: list[Interruption] = []
         try:
             async with asyncio.TaskGroup() as group:

@@ -13,6 +13,7 @@ from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.frame import run_frame
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.tracing import frame_span
 from noetl_worker.lanes.unit import Surrounding, frame_names, rendered
 from noetl_worker.tools.effects import EffectsLost, FrameEffects, open_effects
 
@@ -39,9 +40,10 @@ async def run_once(
         hands=hands,
         may_leave_rows=may_leave_rows,
     )
-    if not frame.policy.transaction or not any(one.kind == "postgres" for one in block.tasks):
-        return await once.plainly()
-    return await once.in_transaction()
+    with frame_span(frame):
+        if not frame.policy.transaction or not any(one.kind == "postgres" for one in block.tasks):
+            return await once.plainly()
+        return await once.in_transaction()
 
 
 class _Once:
