@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.support.stack import Stack
+
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Head
 from noetl_replay import rows
@@ -10,7 +12,6 @@ from noetl_replay.state import empty
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.projections import PostgresProjections
-from tests.support.stack import Stack
 
 PATIENCE_S = 30.0
 PAGE_EVENTS = 1000

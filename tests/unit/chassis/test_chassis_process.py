@@ -82,7 +82,7 @@ def test_every_metric_is_declared_once_with_its_unit_in_its_name() -> None:
         assert metric.name.startswith("noetl_")
         assert (metric.kind is names.Kind.COUNTER) == metric.name.endswith("_total")
         if metric.unit == "s":
-            assert metric.name.endswith("_seconds")
+            assert metric.name.removesuffix("_total").endswith("_seconds")
 
 
 def test_secrets_never_reach_a_log() -> None:

@@ -1,8 +1,9 @@
 import pytest
+from tests.support.planning import Desk, closed, done, dry, opened
+
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.errors import ErrorObject
-from tests.support.planning import Desk, closed, done, dry, opened
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

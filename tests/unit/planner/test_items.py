@@ -1,10 +1,11 @@
+from tests.support.planning import WORKER, Desk, done
+
 from noetl_contracts import facts
 from noetl_contracts.commands import ItemWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_playbook import carried
 from noetl_playbook.results import LoopResult
-from tests.support.planning import WORKER, Desk, done
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2

@@ -13,7 +13,6 @@ from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import ProcessSpec
 from noetl_cli.stack.wiring import Wires
 
-
 READER_OPTIONS = "?options=-c%20app.tenant%3Ddefault"
 
 

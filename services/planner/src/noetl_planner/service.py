@@ -10,6 +10,9 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts, subjects
 from noetl_contracts.errors import MalformedMessage, NoetlError
+from noetl_contracts.events import event_type
+from noetl_contracts.events.command import CommandRejected
+from noetl_contracts.events.frame import FrameCommitRejected
 from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
@@ -238,8 +241,7 @@ class ShardPlanner:
                 self._followups.append(followup)
         for command_id in one.decision.to_stop:
             await self._shared.hints.poke(subjects.poke(f"stop-{command_id}"))
-        if one.decision.envelopes:
-            instruments.count(names.EVENTS_APPENDED, len(one.decision.envelopes))
+        _measure(one)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:
         for one in decided:
@@ -265,3 +267,20 @@ def _stream(one: Decided) -> StreamAppend:
         expected_version=one.expected_version,
         envelopes=one.decision.envelopes,
     )
+
+
+def _measure(one: Decided) -> None:
+    """Count what a committed decision took in and what it led to."""
+    for batch in one.work.batches:
+        for fact in batch.facts:
+            instruments.count(
+                names.FACTS_DECIDED, labels={names.FACT: str(fact.__struct_config__.tag)}
+            )
+    for envelope in one.decision.envelopes:
+        kind = event_type(envelope.event)
+        instruments.count(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})
+        if isinstance(envelope.event, CommandRejected | FrameCommitRejected):
+            instruments.count(names.COMMIT_REJECTED, labels={names.REASON: envelope.event.reason})
+    if one.state.is_terminal() and one.decision.envelopes:
+        status = str(one.state.status)
+        instruments.count(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})
