@@ -73,25 +73,25 @@ def _fixture(folder: Path) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON
 
 
 def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Namespace) -> int:  # type: ignore[type-arg]  # JSON
-    where = folder / "stack"
-    target = state["urls"]["target"]
+    api, target = state["urls"]["api"], state["urls"]["target"]
     nonce = _output("pft", "begin", "--control", fixture["control"]).split()[-1]
     credential = folder / "credential.json"
     credential.write_text(json.dumps({"dsn": target}))
-    _noetl("credential", "put", "pg_pft", "--type", "postgres", "--file", credential, *_at(where))
+    _noetl("credential", "put", "pg_pft", "--type", "postgres", "--file", credential, server=api)
     console.rule(f"PFT A: {asked.facilities} facilities x {asked.patients} patients")
-    execution = folder / "execution"
-    _noetl(
-        *("run", PLAYBOOK, "--id-file", execution, *_at(where)),
+    started = _output(
+        *("noetl", "run", PLAYBOOK, "--detach", "--json", "--server", api),
         *("--set", f"facilities={asked.facilities}", "--set", f"patients={asked.patients}"),
         *("--set", f"api_url={fixture['api']}", "--set", f"run_nonce={nonce}"),
     )
+    execution = json.loads(started.splitlines()[-1])["execution_id"]
+    _noetl("run", "--attach", execution, server=api)
     console.rule("The verifier's judgement, from three witnesses")
     return subprocess.run(  # noqa: S603 - our own command
         [
             *(BIN / "pft", "verify", "--variant", "a", "--nonce", nonce),
             *("--facilities", str(asked.facilities), "--patients", str(asked.patients)),
-            *("--execution", execution.read_text().strip(), "--dsn", target),
+            *("--execution", execution, "--dsn", target),
             *("--event-dsn", state["urls"]["postgres_reader"]),
             *("--ledger-dir", fixture["ledger"]),
         ],
@@ -99,12 +99,9 @@ def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Na
     ).returncode
 
 
-def _at(folder: Path) -> tuple[str, Path]:
-    return ("--dir", folder)
-
-
-def _noetl(*arguments: object) -> None:
-    subprocess.run([BIN / "noetl", *map(str, arguments)], check=True)  # noqa: S603 - our own command
+def _noetl(*arguments: object, server: str | None = None) -> None:
+    where = () if server is None else ("--server", server)
+    subprocess.run([BIN / "noetl", *map(str, (*arguments, *where))], check=True)  # noqa: S603 - our own command
 
 
 def _output(*arguments: object) -> str:
