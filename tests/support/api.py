@@ -2,7 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.support import storage
@@ -16,6 +17,8 @@ from noetl_contracts.events.step import StepEnter, StepExit
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.ledger import ShardFence
 from noetl_contracts.status import RunStatus
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.ports import Message
 from noetl_planner.http.services import ApiServices
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.leases import MemoryShardLeases
@@ -52,6 +55,20 @@ class SilentHints:
         if subject in self.poked:
             yield None
 
+    @asynccontextmanager
+    async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
+        yield asyncio.Event()
+
+
+class ClosedBus:
+    """A publisher that nobody answers, so that only the outbox is left."""
+
+    async def publish(self, message: Message) -> None:
+        raise MessagingUnavailable(f"nobody takes {message.subject}")
+
+    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+        return [False for _ in messages]
+
 
 @dataclass
 class ApiWorld:
@@ -83,6 +100,7 @@ class ApiWorld:
             "credentials": MemoryCredentials(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
+            "publisher": ClosedBus(),
             "clock": clock,
             "mint": Snowflake(node=7, clock=clock).next_id,
             "sealer": Sealer(SECRET_KEY),

@@ -73,6 +73,11 @@ def poke(what: str) -> str:
     return f"{POKES}.{_token(what)}"
 
 
+def followed(execution_id: str) -> str:
+    """Address the hint that an execution's history has grown."""
+    return poke(f"grown-{execution_id}")
+
+
 def parse_shard(subject: str) -> ShardSubject:
     """Parse an ingest or events subject; raises `SubjectError`."""
     parts = subject.split(".")

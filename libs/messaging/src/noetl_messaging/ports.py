@@ -1,6 +1,8 @@
 """What is asked of messaging: publish with confirmation, pull with explicit settlement, hints."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -141,6 +143,12 @@ class Hints(Protocol):
 
     async def poke(self, subject: str) -> None:
         """Wake whoever listens; never raises and never waits for anyone."""
+
+    def watch(self, subject: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Hold an event that every wake-up sets; whoever waits for it clears it.
+
+        Raises `MessagingUnavailable` when there is no listening.
+        """
 
     def listen(self, subject: str) -> AsyncIterator[None]:
         """Yield once per wake-up, folding those that came while the listener was busy."""

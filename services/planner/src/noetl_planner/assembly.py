@@ -130,6 +130,7 @@ def api_services(
         credentials=adapters.credentials,
         payloads=adapters.payloads,
         hints=adapters.hints,
+        publisher=adapters.publisher,
         clock=adapters.clock,
         mint=adapters.snowflake.next_id,
         sealer=Sealer(config.secret_key),

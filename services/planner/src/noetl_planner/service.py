@@ -241,6 +241,8 @@ class ShardPlanner:
                 self._followups.append(followup)
         for command_id in one.decision.to_stop:
             await self._shared.hints.poke(subjects.poke(f"stop-{command_id}"))
+        if one.decision.envelopes:
+            await self._shared.hints.poke(subjects.followed(one.state.execution_id))
         _measure(one)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -27,8 +28,9 @@ class NatsHints:
         except (NatsError, OSError) as failure:
             log.debug("hint %s was not sent: %s", subject, failure)
 
-    async def listen(self, subject: str) -> AsyncIterator[None]:
-        """Yield once per wake-up, folding those that came while the listener was busy."""
+    @asynccontextmanager
+    async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
+        """Hold an event that every wake-up sets; whoever waits for it clears it."""
         woken = asyncio.Event()
 
         async def wake(_message: Msg) -> None:
@@ -37,10 +39,15 @@ class NatsHints:
         with translated(f"listening to {subject}"):
             subscription = await self._connection.client.subscribe(subject, cb=wake)
         try:
+            yield woken
+        finally:
+            if not self._connection.client.is_closed:
+                await subscription.unsubscribe()
+
+    async def listen(self, subject: str) -> AsyncIterator[None]:
+        """Yield once per wake-up, folding those that came while the listener was busy."""
+        async with self.watch(subject) as woken:
             while True:
                 await woken.wait()
                 woken.clear()
                 yield
-        finally:
-            if not self._connection.client.is_closed:
-                await subscription.unsubscribe()

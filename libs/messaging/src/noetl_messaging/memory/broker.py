@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Protocol
 
@@ -184,18 +185,26 @@ class MemoryBroker:
         for woken in self._listeners.get(subject, []):
             woken.set()
 
-    async def listen(self, subject: str) -> AsyncIterator[None]:
-        """Yield once per wake-up."""
+    @asynccontextmanager
+    async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
+        """Hold an event that every wake-up sets."""
         woken = asyncio.Event()
         listeners = self._listeners.setdefault(subject, [])
         listeners.append(woken)
         try:
+            yield woken
+        finally:
+            listeners.remove(woken)
+            if not listeners:
+                self._listeners.pop(subject, None)
+
+    async def listen(self, subject: str) -> AsyncIterator[None]:
+        """Yield once per wake-up."""
+        async with self.watch(subject) as woken:
             while True:
                 await woken.wait()
                 woken.clear()
                 yield
-        finally:
-            listeners.remove(woken)
 
     def find_stream(self, name: str) -> _Stream:
         """Return a stream; raises `MessagingUnavailable`."""

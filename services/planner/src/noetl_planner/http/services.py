@@ -11,7 +11,7 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging.ports import Hints
+from noetl_messaging.ports import Hints, Publisher
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -41,6 +41,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     credentials: Credentials
     payloads: Payloads
     hints: Hints
+    publisher: Publisher
     clock: Clock
     mint: Callable[[], str]
     sealer: Sealer

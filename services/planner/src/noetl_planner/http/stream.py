@@ -1,5 +1,6 @@
 """Live follow: an execution's events as they are committed, as server-sent events."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated
@@ -10,7 +11,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValid
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from noetl_chassis.loop import rest
-from noetl_contracts import codec
+from noetl_contracts import codec, subjects
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Retryable
 from noetl_contracts.events.execution import (
@@ -47,13 +48,20 @@ class Follower:
 
     async def messages(self) -> AsyncIterator[ServerSentEventMessage]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
+        subject = subjects.followed(self._execution_id)
+        try:
+            async with self._services.hints.watch(subject) as grown:
+                async for message in self._messages(grown):
+                    yield message
+        except Retryable:
+            # The client resumes after the last event that it has seen.
+            return
+
+    async def _messages(self, grown: asyncio.Event) -> AsyncIterator[ServerSentEventMessage]:
         poll_s, silent_s = POLL_FIRST_S, 0.0
         while not self._services.stop.is_set():
-            try:
-                page = await self._next_page()
-            except Retryable:
-                # The client resumes after the last event that it has seen.
-                return
+            grown.clear()
+            page = await self._next_page()
             for envelope in page:
                 yield _message(envelope)
             if not page and self._is_over:
@@ -62,7 +70,7 @@ class Follower:
             if page:
                 poll_s, silent_s = POLL_FIRST_S, 0.0
                 continue
-            await rest(poll_s, self._services.stop)
+            await rest(poll_s, self._services.stop, grown)
             silent_s += poll_s
             poll_s = min(poll_s * 2, POLL_MAX_S)
             if silent_s >= HEARTBEAT_S:

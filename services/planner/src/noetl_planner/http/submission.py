@@ -9,7 +9,8 @@ from noetl_contracts import codec, subjects
 from noetl_contracts.facts import CancelRequested, ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.ledger import CatalogEntry, Request
-from noetl_messaging.ports import MESSAGE_BYTES_MAX
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.http import finding, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -53,8 +54,7 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
         services, fact, execution_id, request_id=finding.request_id(execution_id), kind="execute"
     )
     request = structs.replace(request, idempotency_key=_key(body, key))
-    accepted = await services.requests.submit(request)
-    await services.hints.poke(subjects.poke("outbox"))
+    accepted = await _submit(services, request)
     if accepted != execution_id:
         return await _earlier(services, accepted, fact)
     return views.Accepted(
@@ -71,11 +71,25 @@ async def cancel(services: ApiServices, text: str, reason: str | None) -> views.
         wish = CancelRequested(reason=reason, requested_by=PRODUCER)
         # A repeated wish is its own request: the first may have come before there was a history.
         name = f"cancel-{execution_id}-{services.mint()}"
-        await services.requests.submit(
-            _request(services, wish, execution_id, request_id=name, kind="cancel")
+        await _submit(
+            services, _request(services, wish, execution_id, request_id=name, kind="cancel")
         )
-        await services.hints.poke(subjects.poke("outbox"))
     return views.CancelAnswer(execution_id=execution_id, status=row["status"], accepted=not is_over)
+
+
+async def _submit(services: ApiServices, request: Request) -> ExecutionId:
+    """Keep a request, then publish it at once: the outbox sends the same message again later.
+
+    Whatever happens to this publication, the stream takes the message once.
+    """
+    accepted = await services.requests.submit(request)
+    message = Message(subject=request.subject, message_id=request.request_id, data=request.data)
+    if accepted == request.execution_id:
+        try:
+            await services.publisher.publish(message)
+        except MessagingUnavailable:
+            await services.hints.poke(subjects.poke("outbox"))
+    return accepted
 
 
 async def find_playbook(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
