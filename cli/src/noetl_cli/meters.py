@@ -247,4 +247,11 @@ def _retries(metrics: dict[str, Any]) -> int:
 
 
 def _failure(what: str, error: ErrorObject) -> Note:
-    return Note(text=f"{what} failed: {error.kind}: {error.message}", is_failure=True)
+    return Note(text=f"{what} failed: {spelled(error)}", is_failure=True)
+
+
+def spelled(error: ErrorObject) -> str:
+    """Write an error as kind and message, with the code where it says more than the kind."""
+    code = error.code or ""
+    more = f" [{code}]" if code.startswith("PG_") else ""
+    return f"{error.kind}: {error.message}{more}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_cli import display, render
+from noetl_cli import display, meters, render
 from noetl_cli.display import Display
 from noetl_cli.failures import ExitCode
 from noetl_cli.meters import Tracker
@@ -73,8 +73,7 @@ def conclude(execution_id: str, tracker: Tracker) -> None:
     if tracker.error is not None:
         where = tracker.failed_step or tracker.error.step
         step = f" in step {where}" if where else ""
-        error = tracker.error
-        render.note(display.one_line(f"error{step}: {error.kind}: {error.message}"))
+        render.note(display.one_line(f"error{step}: {meters.spelled(tracker.error)}"))
         render.note(f"  history: noetl events {execution_id}")
 
 

@@ -111,7 +111,7 @@ def _show(place: Home, found: State, *, is_attached: bool, as_json: bool) -> Non
         pid = "-" if process.pid is None else str(process.pid)
         render.line(f"  {name:<14} {MARKS[process.phase]:<10} port {port:<6} pid {pid}")
     if "api" in found.urls:
-        render.line(f"API and console: {found.urls['api']}")
+        render.line(f"API: {found.urls['api']}")
     if "target" in found.urls:
         render.line("Database for your own data: `target`, address in state.json")
     render.line(f"Folder: {place.root}   (addresses: state.json, logs: noetl logs)")

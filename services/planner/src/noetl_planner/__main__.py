@@ -8,7 +8,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import open_process
 from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
@@ -38,14 +38,19 @@ async def serve(config: Settings) -> None:
                 config.postgres_dsn,
                 application_name=process.instance,
                 connections_max=config.pool_connections_max,
+                connect_deadline_s=config.connect_s,
             )
         )
-        bus = await stack.enter_async_context(open_connection(config.nats_url, name="planner"))
+        waits = Waits(connect_s=config.connect_s)
+        bus = await stack.enter_async_context(
+            open_connection(config.nats_url, name="planner", waits=waits)
+        )
         payloads = await stack.enter_async_context(
             open_payloads(
                 config.payload_url,
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
+                connect_s=config.connect_s,
             )
         )
         clock, instances = SystemClock(), PostgresInstances(database)

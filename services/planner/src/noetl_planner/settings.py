@@ -30,6 +30,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # One transaction holds at most this many messages' worth of decisions.
     batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 256
     fetch_wait_s: Seconds = 1.0
+    # How long each server may take to answer at the start.
+    connect_s: Seconds = 30.0
     # How long the outbox leaves to this process what it has just committed.
     publish_lease_s: Seconds = 10.0
     states_max: Annotated[int, Meta(ge=1)] = 1000

@@ -6,7 +6,7 @@ from noetl_chassis import lifecycle, loop
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.loop import Pulse
 from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_projector import settings
@@ -21,7 +21,7 @@ from noetl_storage.postgres.snapshots import PostgresSnapshots
 
 async def serve(config: Settings) -> None:
     """Wire, run, drain."""
-    clock = SystemClock()
+    clock, waits = SystemClock(), Waits(connect_s=config.connect_s)
     name = topology.projector_consumer(index=config.shard_index, count=config.shard_count)
     async with (
         lifecycle.open_process(config, service="projector") as process,
@@ -29,9 +29,10 @@ async def serve(config: Settings) -> None:
             config.postgres_dsn,
             application_name=process.instance,
             connections_max=config.pool_connections_max,
+            connect_deadline_s=config.connect_s,
             must_be_durable=False,  # what a projection loses is folded again
         ) as database,
-        open_connection(config.nats_url, name=process.instance) as connection,
+        open_connection(config.nats_url, name=process.instance, waits=waits) as connection,
         asyncio.TaskGroup() as tasks,
     ):
         await migrate.verify(database)

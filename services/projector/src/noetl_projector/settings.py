@@ -32,6 +32,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Every message of one fetch is projected in one transaction.
     batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 200
     fetch_wait_s: Seconds = 0.25
+    # How long each server may take to answer at the start.
+    connect_s: Seconds = 30.0
     # After an error the messages come again no sooner than this.
     retry_delay_s: Seconds = 0.5
     gap_page_events: Annotated[int, Meta(ge=1, le=10_000)] = 1000

@@ -8,7 +8,7 @@ from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
 from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
@@ -26,13 +26,16 @@ async def serve(config: Settings) -> None:
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(open_process(config, service="worker"))
         nats = await stack.enter_async_context(
-            open_connection(config.nats_url, name=process.instance)
+            open_connection(
+                config.nats_url, name=process.instance, waits=Waits(connect_s=config.connect_s)
+            )
         )
         payloads = await stack.enter_async_context(
             open_payloads(
                 config.payload_url,
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
+                connect_s=config.connect_s,
             )
         )
         tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))

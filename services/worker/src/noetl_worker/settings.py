@@ -32,6 +32,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # One fetch takes few, so that a pool's workers share what is waiting.
     fetch_messages_max: Count = 8
     fetch_wait_s: Seconds = 2.0
+    # How long each server may take to answer at the start.
+    connect_s: Seconds = 30.0
     # Frames may finish for so long after SIGTERM; then they are given back.
     drain_s: Seconds = 20.0
     # Addresses beyond the public ones that the http tool may reach: hosts, networks, each :port.

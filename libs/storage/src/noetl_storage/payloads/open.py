@@ -23,10 +23,12 @@ async def open_payloads(
     access_key: str | None = None,
     secret_key: str | None = None,
     threads_max: int = 32,
+    connect_s: float | None = None,
 ) -> AsyncIterator[Payloads]:
     """Open the store at an address; raises `StorageMisconfigured` for one that is not understood.
 
     Without keys S3 takes them from where its client usually looks (environment, profile, role).
+    With `connect_s` it must answer within that time, else `StorageUnavailable` is raised.
     """
     parts = urlsplit(url)
     threads = Threads(threads_max)
@@ -45,7 +47,10 @@ async def open_payloads(
                     secret_key=secret_key,
                     connections_max=threads_max,
                 )
-                yield S3Payloads(client, bucket=parts.netloc, threads=threads)
+                store = S3Payloads(client, bucket=parts.netloc, threads=threads)
+                if connect_s is not None:
+                    await store.wait_reachable(connect_s=connect_s)
+                yield store
             case _:
                 raise StorageMisconfigured(f"{url!r:.200} is no payload store: use {_FORMS}")
     finally:

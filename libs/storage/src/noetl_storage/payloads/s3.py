@@ -1,5 +1,6 @@
 """Payloads in S3 and what speaks like it."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 _TAKEN = frozenset({"PreconditionFailed", "412"})
 _CONFLICT = frozenset({"ConditionalRequestConflict", "409"})
 _CONFLICT_ATTEMPTS_MAX = 20
+_PROBE_KEY = "reachable"
+_REACH_PAUSE_S = 0.5
 _REFUSED = frozenset(
     {"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 )
@@ -69,6 +72,27 @@ class S3Payloads:
         self._client = client
         self._bucket = bucket
         self._threads = threads
+
+    async def wait_reachable(self, *, connect_s: float) -> None:
+        """Return once the server answers anything at all; raises `StorageUnavailable`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + connect_s
+        while True:
+            try:
+                await self._run(self._client.head_object, Key=_PROBE_KEY)
+            except StorageUnavailable as failure:
+                if loop.time() + _REACH_PAUSE_S > deadline:
+                    where = self._client.meta.endpoint_url
+                    raise StorageUnavailable(
+                        f"no S3 at {where} within {connect_s:g} s: {failure}. "
+                        "Check that the server runs, and the endpoint in PAYLOAD_URL."
+                    ) from failure
+                await asyncio.sleep(_REACH_PAUSE_S)
+            except (KeyError, StorageMisconfigured):
+                # A role that may not list is refused objects that are not there.
+                return
+            else:
+                return
 
     async def put(
         self,

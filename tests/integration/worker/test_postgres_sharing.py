@@ -1,0 +1,152 @@
+"""Statements whose results nobody reads travel together; each answers for itself."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, step_of
+
+from noetl_contracts.ids import FrameId
+from noetl_worker.domain.sites import Site
+from noetl_worker.lanes.block import compile_block
+from noetl_worker.tools.call import Call, Outcome, Timeout
+
+INSERT = "insert into kept (id, part) values ($1, pg_current_xact_id()::text)"
+
+
+@pytest.fixture
+async def worker(database: str) -> AsyncIterator[Bench]:
+    async with bench(postgres_connections_max=4) as found:
+        await found.put_credential("db", {"dsn": database})
+        yield found
+
+
+@pytest.fixture
+async def table(database: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
+    connection = await asyncpg.connect(database)
+    await connection.execute("create table kept (id int primary key check (id <> 13), part text)")
+    yield connection
+    await connection.close()
+
+
+async def save(worker: Bench, identity: Any) -> Outcome:
+    site = Site(
+        execution_id=EXECUTION,
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        step="s",
+        unit="frame",
+        row_index=0,
+        frame_id=FrameId("1"),
+    )
+    return await worker.tools.run(
+        Call(
+            site=site,
+            task="save",
+            kind="postgres",
+            attempt=1,
+            visit=1,
+            fields={"query": INSERT, "params": [identity]},
+            input={},
+            auth="db",
+            timeout=Timeout(total=10),
+            may_share=True,
+        )
+    )
+
+
+async def test_concurrent_runs_share_transactions_and_each_is_committed(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    outcomes = await asyncio.gather(*(save(worker, number) for number in range(100, 150)))
+    assert [one.error for one in outcomes] == [None] * 50
+    assert await table.fetchval("select count(*) from kept") == 50
+    assert await table.fetchval("select count(distinct part) from kept") < 10
+
+
+async def test_a_run_that_the_database_refuses_fails_alone(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    numbers = [1, 2, 13, 3, 2, 4]
+    outcomes = await asyncio.gather(*(save(worker, number) for number in numbers))
+    kinds = [None if one.error is None else one.error.pg_code for one in outcomes]
+    assert kinds == [None, None, "23514", None, "23505", None]
+    found = await table.fetch("select id from kept order by id")
+    assert [row["id"] for row in found] == [1, 2, 3, 4]
+
+
+async def test_a_value_that_does_not_fit_fails_alone(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    outcomes = await asyncio.gather(*(save(worker, value) for value in [1, "many", 2]))
+    kinds = [None if one.error is None else one.error.kind for one in outcomes]
+    assert kinds == [None, "validation", None]
+    assert await table.fetchval("select count(*) from kept") == 2
+
+
+async def test_a_lone_run_waits_for_nobody(worker: Bench, table: "asyncpg.Connection[Any]") -> None:
+    outcome = await save(worker, 7)
+    assert outcome.error is None
+    assert await table.fetchval("select count(*) from kept") == 1
+
+
+def loop_of(save_task: str, *, collect: str = "none") -> dict[str, Any]:
+    return step_of(
+        f"""
+  - step: s
+    loop:
+      cursor: {{kind: postgres, auth: db, claim: "select 1"}}
+      iterator: row
+      spec: {{mode: cursor, collect: {collect}}}
+    tool:
+      - {{name: get, kind: noop, result: {{x: 1}}}}
+      - {save_task}
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "collect", "is_unread"),
+    [
+        ("{name: save, kind: postgres, auth: db, query: 'select 1'}", "none", True),
+        ("{name: save, kind: postgres, auth: db, query: 'select 1'}", "all", False),
+        (
+            (
+                "{name: save, kind: postgres, auth: db, query: 'select 1', "
+                "set: {n: '{{ output.row_count }}'}}"
+            ),
+            "none",
+            False,
+        ),
+        (
+            (
+                "{name: save, kind: postgres, auth: db, query: 'select 1', spec: {policy: {rules: "
+                "[{when: '{{ output.data.row_count == 0 }}', then: {do: fail}}]}}}"
+            ),
+            "none",
+            False,
+        ),
+        (
+            (
+                "{name: save, kind: postgres, auth: db, query: 'select 1', spec: {policy: {rules: "
+                "[{when: '{{ output.error.retryable }}', then: {do: retry}}]}}}"
+            ),
+            "none",
+            True,
+        ),
+    ],
+)
+def test_only_a_result_that_no_template_can_see_may_be_shared(
+    task: str,
+    collect: str,
+    is_unread: bool,  # noqa: FBT001 - a parameter of the case
+) -> None:
+    block = compile_block(loop_of(task, collect=collect), {})
+    assert block.tasks[1].is_result_unread is is_unread
+
+
+def test_a_later_task_that_names_an_earlier_one_reads_its_result() -> None:
+    definition = loop_of("{name: last, kind: noop, result: '{{ get.x }}'}")
+    assert compile_block(definition, {}).tasks[0].is_result_unread is False
