@@ -9,7 +9,7 @@ from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts, subjects
-from noetl_contracts.errors import MalformedMessage, NoetlError
+from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError
 from noetl_contracts.events import event_type
 from noetl_contracts.events.command import CommandRejected
 from noetl_contracts.events.frame import FrameCommitRejected
@@ -18,10 +18,12 @@ from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
+from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
 from noetl_planner.shell import outgoing
 from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs, States
 from noetl_planner.shell.wakeups import Wakeups
@@ -131,13 +133,17 @@ class ShardPlanner:
     async def _decide(self, work: Work) -> Decided | None:
         """Decide for one execution; what cannot be decided is put aside, the others go on."""
         execution_id = work.batches[0].execution_id
+        refused: ErrorObject | None = None
         try:
             for _ in range(_LOADS_MAX):
                 state = await self._states.take(work.batches[0])
                 try:
-                    return await self._judge(work, state)
+                    return await self._judge(work, state, refused)
                 except PayloadNeeded as needed:
                     await self._shared.loaded.load(needed.stored.reference)
+                except CommandTooLarge as failure:
+                    self._states.drop(execution_id)
+                    refused = growth.too_large(failure.step, str(failure))
         except PlaybookMissing as failure:
             for delivery in work.deliveries:
                 await self._bury(delivery, failure)
@@ -149,7 +155,9 @@ class ShardPlanner:
             await delivery.nak(_NAK_DELAY_S * min(delivery.delivered, 50))
         return None
 
-    async def _judge(self, work: Work, state: ExecutionState) -> Decided:
+    async def _judge(
+        self, work: Work, state: ExecutionState, refused: ErrorObject | None
+    ) -> Decided:
         shared = self._shared
         draft = Draft(
             state=state,
@@ -164,7 +172,8 @@ class ShardPlanner:
             causation_id=work.batches[0].key,
         )
         expected = state.version
-        decision = decide(draft, (fact for batch in work.batches for fact in batch.facts))
+        asked = (fact for batch in work.batches for fact in batch.facts)
+        decision = decide(draft, asked, refused=refused)
         messages = outgoing.messages(
             decision.envelopes, decision.commands, shard_count=shared.bounds.shard_count
         )

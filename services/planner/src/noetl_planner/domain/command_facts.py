@@ -7,7 +7,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame, step
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
-from noetl_planner.domain import cancelling, cursors, fences, flow, issuing, items
+from noetl_planner.domain import cancelling, cursors, fences, flow, growth, issuing, items
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_replay.state import CommandState, FrameState
@@ -84,6 +84,10 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
         return
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
+        return
+    refused = growth.excess(draft.state.ctx, fact.patch, step=live.step)
+    if refused is not None:
+        fail(draft, live, refused, worker_id=fact.worker_id)
         return
     draft.emit(
         command.CommandCompleted(

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from noetl_contracts import facts
+from noetl_contracts.errors import ErrorObject
 from noetl_planner.domain import (
     cancelling,
     command_facts,
     dispatch,
+    flow,
     frame_facts,
     starting,
     timers,
@@ -15,8 +17,12 @@ from noetl_planner.domain import (
 from noetl_planner.domain.draft import Decision, Draft
 
 
-def decide(draft: Draft, asked: Iterable[facts.Fact]) -> Decision:
+def decide(
+    draft: Draft, asked: Iterable[facts.Fact], *, refused: ErrorObject | None = None
+) -> Decision:
     """Accept or reject facts in turn; each sees what the ones before it have changed.
+
+    `refused` ends the execution afterwards: what the same facts led to could not be sent.
 
     Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold; the
     draft and its state are spoiled then.
@@ -24,6 +30,8 @@ def decide(draft: Draft, asked: Iterable[facts.Fact]) -> Decision:
     for fact in asked:
         if not draft.state.is_terminal():
             _decide_one(draft, fact)
+    if refused is not None and not draft.state.is_terminal():
+        flow.fail_execution(draft, refused, step=refused.step)
     state = draft.state
     sent = [state.commands[command] for command in draft.to_send if command in state.commands]
     return Decision(

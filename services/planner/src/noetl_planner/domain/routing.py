@@ -8,8 +8,9 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import evaluation, patches
+from noetl_planner.domain import evaluation, growth, patches
 from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import aliases
 from noetl_playbook.model import Arc
 from noetl_playbook.plan import is_failure_aware
@@ -28,7 +29,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None) -> Route:
-    """Apply step `set`, then the arcs; raises `Refusal` for a template error in either."""
+    """Apply step `set`, then the arcs; raises `Refusal` for a bad template or too much `ctx`."""
     bound = _bound(draft, run, status, error)
     definition = draft.program.steps[run.step]
     patch: dict[str, Any] = {}
@@ -40,6 +41,8 @@ def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | N
     for arc in chosen:
         ctx = {**draft.state.ctx, **patch}
         patch.update(patches.render_set(arc.set, names, ctx, step=run.step))
+    if (refused := growth.excess(draft.state.ctx, patch, step=run.step)) is not None:
+        raise Refusal(refused)
     targets = list(dict.fromkeys(arc.step for arc in chosen))
     if status is RunStatus.FAILED:
         return Route(targets=targets, patch=patch, is_handled=bool(chosen), error=error)

@@ -7,6 +7,7 @@ from noetl_contracts.commands import COMMAND_BYTES_MAX, Command
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ledger import NewMessage
+from noetl_messaging.ports import MESSAGE_BYTES_MAX
 
 BATCH_EVENTS_MAX = 200
 BATCH_BYTES_MAX = 256 * 1024
@@ -14,6 +15,10 @@ BATCH_BYTES_MAX = 256 * 1024
 
 class CommandTooLarge(Permanent):
     """A command does not fit a message although its parts went by reference."""
+
+    def __init__(self, message: str, *, step: str) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 def messages(
@@ -26,7 +31,9 @@ def messages(
     first = envelopes[0]
     shard = ids.shard_of(first.execution_id, shard_count)
     subject = subjects.events(shard, first.tenant_id, first.organization_id)
-    return sent + [_batch(part, subject) for part in _cut(envelopes)]
+    batches = [_batch(part, subject) for part in _cut(envelopes)]
+    # Projectors read from the ledger whatever no message carries.
+    return sent + [batch for batch in batches if len(batch.data) <= MESSAGE_BYTES_MAX]
 
 
 def _cut(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
@@ -66,7 +73,8 @@ def _command(command: Command) -> NewMessage:
     if len(data) > COMMAND_BYTES_MAX:
         raise CommandTooLarge(
             f"the command of step {command.step!r} takes {len(data)} bytes, "
-            f"{COMMAND_BYTES_MAX} is the limit: keep large values out of ctx"
+            f"{COMMAND_BYTES_MAX} is the limit: keep large values out of ctx, select fewer fields",
+            step=command.step,
         )
     return NewMessage(
         execution_id=command.execution_id,

@@ -10,6 +10,7 @@ from noetl_chassis import instruments, names
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
+from noetl_playbook.handles import PayloadNeeded
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -24,6 +25,7 @@ from noetl_worker.tools.call import Outcome
 T = TypeVar("T")
 
 JUMPS_MAX = 100_000
+_NO_RULES = Choice(index=None)
 
 
 class PipelineEnd(Struct, frozen=True, kw_only=True):
@@ -79,7 +81,9 @@ class Pipeline:
         while True:
             attempt += 1
             tried = await self._try(task, attempt, visit)
-            choice = await self._loading(lambda: self._choose(task, attempt))  # noqa: B023 - called at once
+            choice = _NO_RULES
+            if task.rules:
+                choice = await self._loading(lambda: self._choose(task, attempt))  # noqa: B023 - called at once
             if choice.index is None:
                 self._check_unmatched(task, tried, attempt, choice)
                 await self._finish(task, tried, None)
@@ -137,8 +141,6 @@ class Pipeline:
         return outcome
 
     def _choose(self, task: CompiledTask, attempt: int) -> Choice:
-        if not task.rules:
-            return Choice(index=None)
         scope = self._scratch.scope
 
         def holds(index: int) -> bool:
@@ -180,7 +182,7 @@ class Pipeline:
         """Record a task's result and apply its writes, then the rule's."""
         scratch = self._scratch
         scratch.record(task, tried)
-        if action is None or action.do != "fail":
+        if task.set and (action is None or action.do != "fail"):
             await self._loading(lambda: scratch.write_own(task, tried))
         if action is not None and action.set:
             await self._loading(lambda: scratch.write(action.set, task))
@@ -222,7 +224,10 @@ class Pipeline:
         )
 
     async def _loading(self, render: Callable[[], T]) -> T:
-        return await self._surrounding.loading(render, self._hands.payloads)
+        try:
+            return render()
+        except PayloadNeeded:
+            return await self._surrounding.loading(render, self._hands.payloads)
 
 
 def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:
