@@ -157,8 +157,8 @@ def test_the_other_planner_takes_a_dead_ones_shards_over(stack: Stack, served: F
     assert_parity(stack, run.execution_id)
     (first,) = ask(
         stack,
-        "select min(ingest_time) as at from noetl.event"  # noqa: S608 - an id of our own
-        f" where execution_id = {int(run.execution_id)} and ingest_time > '{killed_at}'",
+        "select min(created_at) as at from noetl.event"  # noqa: S608 - an id of our own
+        f" where execution_id = {int(run.execution_id)} and created_at > '{killed_at}'",
     )
     wait_s = (first["at"] - killed_at).total_seconds()
     print(f"the heir's first event came {wait_s:.2f} s after the other planner's death")  # noqa: T201 - the measured figure is what a reader of this test wants

@@ -107,10 +107,12 @@ async def unsettled(worker: Bench) -> int:
 
 async def test_short_work_is_reported_in_one_batch_and_acknowledged(worker: Bench) -> None:
     command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
-    await worker.lane.attend(await taken(worker, command))
+    delivery = await taken(worker, command)
+    await worker.lane.attend(delivery)
     (batch,) = await worker.batches()
     assert [type(fact) for fact in batch.facts] == [CommandStarted, CommandCompleted]
-    assert (batch.key, batch.producer) == (f"{command.command_id}/1/0", WORKER)
+    key = f"{command.command_id}/1/{delivery.stream_sequence}/0"
+    assert (batch.key, batch.producer) == (key, WORKER)
     assert await unsettled(worker) == 0
 
 

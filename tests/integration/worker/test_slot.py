@@ -206,6 +206,19 @@ async def test_a_record_made_by_someone_else_meanwhile_wins_over_the_claim(
     )
 
 
+async def test_a_copy_of_a_slot_command_runs_no_row_and_reports_no_frame(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    command = slot_of(loop_of())
+    await worker.run(command)
+    facts = await worker.run(command)
+    assert of(facts, FrameOpened) == []
+    assert of(facts, SlotDry) == []
+    assert await table.fetchval("select max(runs) from jobs") == 1
+    assert await worker.commands.pending() == (0, 0)
+
+
 async def test_rows_that_a_lost_claim_took_come_back_under_its_identity(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:

@@ -42,9 +42,8 @@ async def serve(config: Settings) -> None:
             )
         )
         waits = Waits(connect_s=config.connect_s)
-        bus = await stack.enter_async_context(
-            open_connection(config.nats_url, name="planner", waits=waits)
-        )
+        opening = open_connection(config.nats_url, name="planner", waits=waits)
+        bus = await stack.enter_async_context(opening)
         payloads = await stack.enter_async_context(
             open_payloads(
                 config.payload_url,

@@ -35,11 +35,17 @@ class Hold:
 
     def __init__(self, delivery: Delivery, *, lease: Lease, clock: Clock) -> None:
         self._delivery = delivery
+        self._name = str(delivery.stream_sequence)
         self._lease = lease
         self._clock = clock
         self._confirmed_at = clock.monotonic()
         self._interruption: Interruption | None = None
         self._interrupted = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """Tell this hold from that of a copy of the same command."""
+        return self._name
 
     def adopt(self, delivery: Delivery) -> None:
         """Go on under a newer delivery of the same command."""

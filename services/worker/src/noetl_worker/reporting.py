@@ -117,9 +117,13 @@ class Desk:
 
 
 class Reporter:
-    """Queues one attempt's facts; `run` publishes them, `flush` waits until all are stored."""
+    """Queues one attempt's facts; `run` publishes them, `flush` waits until all are stored.
 
-    def __init__(self, *, desk: Desk, command: Command) -> None:
+    `holder` names the delivery: two copies of a command must not deduplicate each other's facts.
+    """
+
+    def __init__(self, *, desk: Desk, command: Command, holder: str) -> None:
+        self.holder = holder
         self._desk = desk
         self._command = command
         self._queue: list[Fact] = []
@@ -173,7 +177,8 @@ class Reporter:
             self._queued.clear()
             while self._queue or not self._has_started:
                 facts = self._next_batch()
-                key = f"{self._command.command_id}/{self._command.attempt}/{self._sequence}"
+                command = self._command
+                key = f"{command.command_id}/{command.attempt}/{self.holder}/{self._sequence}"
                 self._sequence += 1
                 await self._desk.publish(self._command, facts, key=key)
             self._stored.set()

@@ -39,9 +39,8 @@ class ShardOwner:
 
     async def renew(self, tasks: asyncio.TaskGroup) -> int:
         """Extend what is held, claim up to the fair share, and match the tasks to it."""
-        await self._instances.register(
-            instance=self._owner, kind="planner", lease_s=self._lease_s * 2
-        )
+        # A dead planner's share is divided among the others no later than its shards are free.
+        await self._instances.register(instance=self._owner, kind="planner", lease_s=self._lease_s)
         await self._leases.extend(owner=self._owner, lease_s=self._lease_s)
         live = max(1, len(await self._instances.list_live("planner")))
         share = math.ceil(self._shard_count / live)

@@ -27,7 +27,7 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
 
     It holds the rows themselves, so that recording a frame is one write; `rows_ref` of every
     event refers to it. `root_frame_id` and `base_index` place a continuation's rows in the frame
-    that claimed them.
+    that claimed them. `command_id`, `fence` and `holder` name the delivery that wrote it.
     """
 
     rows: list[Row]
@@ -35,6 +35,8 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
     root_frame_id: FrameId
     base_index: int = 0
     parent_frame_id: FrameId | None = None
+    command_id: str = ""
+    holder: str = ""
 
 
 class Frame(Struct, frozen=True, kw_only=True):

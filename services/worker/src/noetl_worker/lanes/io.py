@@ -107,7 +107,7 @@ class IoLane:
     async def _run(self, command: Command, hold: Hold, heartbeat_s: float) -> None:
         """Work until the end or an interruption, and settle accordingly."""
         spoken_for = structs.replace(command, traceparent=traceparent())
-        reporter = Reporter(desk=self._lane.desk, command=spoken_for)
+        reporter = Reporter(desk=self._lane.desk, command=spoken_for, holder=hold.name)
         interruptions: list[Interruption] = []
         try:
             async with asyncio.TaskGroup() as group:

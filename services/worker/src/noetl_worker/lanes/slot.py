@@ -47,6 +47,10 @@ _DOUBTFUL_FRAMES = 3
 log = structlog.get_logger(__name__)
 
 
+class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
+    """Another delivery of this very attempt runs the slot: this one is a copy."""
+
+
 class Opened(Struct, frozen=True, kw_only=True):
     """A frame ready to run; `attempts_before` are dispatches that nobody was told of."""
 
@@ -81,7 +85,7 @@ class Slot:
     async def run(self) -> bool:
         """Run frames until a claim is empty; False when the slot is given back unfinished.
 
-        Raises `ToolFailure` when no claim can be made.
+        Raises `ToolFailure` when no claim can be made, `TakenElsewhere` when this is a copy.
         """
         index = self._work.next_index
         opened = await self._resumed()
@@ -184,6 +188,8 @@ class Slot:
             root_frame_id=root_frame_id,
             base_index=base_index,
             parent_frame_id=parent_frame_id,
+            command_id=self._command.command_id,
+            holder=self._reporter.holder,
         )
         data = codec.canonical(record)
         taken = await self._hands.payloads.put_named(self._record_name(frame_id), data)
@@ -195,6 +201,7 @@ class Slot:
         self, index: int, frame_id: FrameId, data: bytes, *, attempts_before: int = 0
     ) -> Opened:
         record = codec.decode_as(data, FrameRecord)
+        self._check_holder(record)
         rows_ref = self._hands.payloads.named_ref(
             self._record_name(frame_id), data, row_count=len(record.rows)
         )
@@ -202,6 +209,18 @@ class Slot:
             frame=self._frame(index, frame_id, record, rows_ref),
             attempts_before=attempts_before,
         )
+
+    def _check_holder(self, record: FrameRecord) -> None:
+        """Refuse to be the second to run one attempt; raises `TakenElsewhere`.
+
+        Should the first be dead, its own delivery comes again and leads to a new attempt.
+        """
+        is_same = (record.command_id, record.fence) == (
+            self._command.command_id,
+            self._command.attempt,
+        )
+        if is_same and record.holder != self._reporter.holder:
+            raise TakenElsewhere
 
     def _frame(
         self, index: int, frame_id: FrameId, record: FrameRecord, rows_ref: PayloadRef

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, assert_never
 
 import msgspec
+import structlog
 
 from noetl_contracts.commands import Command, ItemWork, SlotWork, StepWork
 from noetl_contracts.errors import ErrorObject
@@ -15,9 +16,11 @@ from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
-from noetl_worker.lanes.slot import Slot
+from noetl_worker.lanes.slot import Slot, TakenElsewhere
 from noetl_worker.lanes.unit import Surrounding, item_names, template_failure
 from noetl_worker.reporting import Reporter
+
+log = structlog.get_logger(__name__)
 
 
 async def execute(
@@ -33,6 +36,8 @@ async def execute(
     except (msgspec.ValidationError, msgspec.DecodeError) as problem:
         text = f"the definition of step '{command.step}' does not fit the model: {problem}"
         reporter.report(failed(command, hands, failure("validation", text)))
+    except TakenElsewhere:
+        log.info("a copy of a command that runs elsewhere", step=command.step)
     return True
 
 

@@ -251,4 +251,6 @@ async def open_http(*, limits: Limits, vault: Vault, clock: Clock) -> AsyncItera
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=True,
     ) as session:
+        # A broken connection is the policy's to answer: only it may send a request again.
+        session._retry_connection = False  # noqa: SLF001 - the client has no public switch
         yield HttpTool(session=session, limits=limits, vault=vault, clock=clock)

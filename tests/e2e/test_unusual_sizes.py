@@ -1,0 +1,93 @@
+"""Values that no message carries travel by reference, or end the run with a typed error."""
+
+import asyncio
+
+import asyncpg
+import pytest
+from tests.e2e.desk import PATIENCE_S, Desk
+from tests.support.servers import wait_until
+from tests.support.stack import Stack
+
+pytestmark = pytest.mark.timeout(120)
+
+MAKE = "{kind: python, code: \"result = {'blob': 'x' * 2000000}\"}"
+READ = """\
+    next: {arcs: [{step: finish}]}
+  - step: finish
+    tool: {kind: python, input: {blob: "{{ FROM }}"}, code: "assert len(blob) == 2000000"}
+"""
+
+
+async def waiting_in_outbox(dsn: str) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        found: int = await connection.fetchval("SELECT count(*) FROM noetl.outbox")
+    finally:
+        await connection.close()
+    return found
+
+
+def test_a_result_of_two_megabytes_travels_by_reference(desk: Desk) -> None:
+    steps = f"workflow:\n  - step: start\n    tool: {MAKE}\n"
+    answer = desk.type("run", desk.write("large", steps + READ.replace("FROM", "start.data.blob")))
+    assert answer.code == 0, answer
+
+
+@pytest.mark.parametrize("place", ["the step", "the arc", "the task"])
+def test_too_large_a_ctx_is_a_typed_error_and_the_run_ends(
+    desk: Desk, stack: Stack, place: str
+) -> None:
+    write = 'set: {ctx.blob: "{{ start.data.blob }}"}'
+    steps = f"workflow:\n  - step: start\n    tool: {MAKE}\n"
+    following = READ.replace("FROM", "ctx.blob")
+    if place == "the step":
+        steps += f"    {write}\n"
+    elif place == "the arc":
+        following = following.replace("{step: finish}", f"{{step: finish, {write}}}")
+    else:
+        named = MAKE.replace("{kind", "{name: make, kind").removesuffix("}")
+        steps = f"workflow:\n  - step: start\n    tool:\n      - {named}, {write}}}\n"
+        steps = steps.replace("start.data", "make.data")
+    answer = desk.type("run", desk.write("swollen", steps + following))
+    assert answer.code == 1, answer
+    assert "payload_too_large" in answer.err
+    error = desk.wait_for(answer.err.split()[1], "FAILED")["error"]
+    assert (error["kind"], error["code"], error["step"]) == (
+        "payload_too_large",
+        "TOO_LARGE",
+        "start",
+    )
+    assert len(error["message"]) < 1000
+
+
+def test_many_writes_that_fit_are_refused_when_together_they_do_not(desk: Desk) -> None:
+    steps = ["workflow:"]
+    for number in range(4):
+        steps += [
+            f"  - step: s{number}",
+            "    tool: {kind: python, code: \"result = {'blob': 'x' * 50000}\"}",
+            f'    set: {{ctx.blob{number}: "{{{{ s{number}.data.blob }}}}"}}',
+            f"    next: {{arcs: [{{step: s{number + 1}}}]}}",
+        ]
+    steps += ["  - step: s4", "    tool: {kind: noop}"]
+    file = desk.write("pile", "executor: {spec: {entry_step: s0}}\n" + "\n".join(steps) + "\n")
+    answer = desk.type("run", file)
+    assert answer.code == 1, answer
+    assert "payload_too_large" in answer.err
+    assert "ctx.blob2" in answer.err
+
+
+def test_an_event_that_no_message_carries_is_projected_from_the_ledger(
+    desk: Desk, stack: Stack
+) -> None:
+    body = f"workload: {{blob: {'y' * 900_000}}}\n"
+    tool = '{kind: python, input: {b: "{{ workload.blob }}"}, code: "assert len(b) == 900000"}'
+    steps = f"workflow:\n  - step: start\n    tool: {tool}\n"
+    answer = desk.type("run", desk.write("wide", body + steps))
+    assert answer.code == 0, answer
+    desk.wait_for(answer.err.split()[1], "COMPLETED")
+    wait_until(
+        lambda: asyncio.run(waiting_in_outbox(stack.url("postgres"))) == 0,
+        timeout_s=PATIENCE_S,
+        what="nothing waits in the outbox",
+    )
