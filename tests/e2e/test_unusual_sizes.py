@@ -91,3 +91,28 @@ def test_an_event_that_no_message_carries_is_projected_from_the_ledger(
         timeout_s=PATIENCE_S,
         what="nothing waits in the outbox",
     )
+
+
+def test_a_command_that_no_message_carries_fails_its_step_at_once(desk: Desk) -> None:
+    fields = ("a", "b", "c", "d")
+    selected = ", ".join(f"{{path: {name}, as: {name}}}" for name in fields)
+    steps = ["executor: {spec: {entry_step: s0}}", "workflow:"]
+    for number in range(11):
+        steps += [
+            f"  - step: s{number}",
+            "    tool:",
+            "      kind: python",
+            "      code: \"result = {name: 'x' * 7000 for name in 'abcd'}\"",
+            f"      output: {{select: [{selected}]}}",
+            f"    next: {{arcs: [{{step: s{number + 1}}}]}}",
+        ]
+    steps += ["  - step: s11", '    tool: {kind: python, input: {n: "{{ steps }}"}, code: pass}']
+    answer = desk.type("run", desk.write("burdened", "\n".join(steps) + "\n"))
+    assert answer.code == 1, answer
+    assert "payload_too_large: the command of step 's11' takes" in answer.err
+    execution_id = answer.err.split()[1]
+    desk.wait_for(execution_id, "FAILED")
+    kinds = desk.kinds(execution_id)
+    assert kinds[0] == "playbook.initialized"
+    assert kinds.count("playbook.failed") == 1
+    assert kinds[-1] == "playbook.failed"

@@ -208,6 +208,7 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
                 dead_letters=MemoryDeadLetters(broker),
                 consumer="worker-default-io",
                 lease_s=config.lease_s,
+                commands_max=config.commands_max,
             )
         )
         yield Bench(

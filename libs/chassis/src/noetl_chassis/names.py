@@ -46,6 +46,7 @@ STREAM = "stream"
 CONSUMER = "consumer"
 POOL = "pool"
 LANE = "lane"
+WORKER = "worker"
 TIER = "tier"
 OPERATION = "op"
 TOOL = "tool"
@@ -71,6 +72,12 @@ APPEND_DURATION = _histogram(
 FACTS_DECIDED = _counter("noetl_facts_decided_total", "{fact}", "Facts decided on.", FACT)
 COMMIT_REJECTED = _counter(
     "noetl_commit_rejected_total", "{fact}", "Facts refused: old fence or terminal.", REASON
+)
+WORKER_FREE = _gauge(
+    "noetl_worker_free_commands",
+    "{command}",
+    "What a worker last said it could still take.",
+    WORKER,
 )
 SHARDS_OWNED = _gauge("noetl_shards_owned", "{shard}", "Shards that this planner owns.")
 VERSION_CONFLICTS = _counter(

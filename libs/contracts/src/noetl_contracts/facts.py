@@ -49,12 +49,13 @@ class CommandStarted(Struct, frozen=True, kw_only=True, tag_field="fact", tag="c
 class CommandHeartbeat(
     Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_heartbeat"
 ):
-    """A worker still holds a command; sent once per lease, for the projections alone."""
+    """A worker still holds a command, and says how many it runs of how many it could."""
 
     command_id: CommandId
     attempt: int
     worker_id: WorkerId
-    rows_done: int = 0
+    running: int = 0
+    capacity: int = 0
 
 
 class CommandCompleted(

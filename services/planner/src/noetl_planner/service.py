@@ -287,6 +287,9 @@ def _measure(one: Decided) -> None:
             instruments.count(
                 names.FACTS_DECIDED, labels={names.FACT: str(fact.__struct_config__.tag)}
             )
+            if isinstance(fact, facts.CommandHeartbeat):
+                free = fact.capacity - fact.running
+                instruments.show(names.WORKER_FREE, free, labels={names.WORKER: fact.worker_id})
     for envelope in one.decision.envelopes:
         kind = event_type(envelope.event)
         instruments.count(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})

@@ -55,6 +55,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             dead_letters=adapters.dead_letters,
             consumer=topology.worker_consumer(config.pool, IO_LANE),
             lease_s=config.lease_s,
+            commands_max=config.commands_max,
         )
     )
     return Worker(

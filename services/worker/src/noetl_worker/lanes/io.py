@@ -43,6 +43,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     consumer: str
     lease_s: float
+    commands_max: int
 
 
 class IoLane:
@@ -134,7 +135,7 @@ class IoLane:
 
         def on_beat() -> None:
             if clock.monotonic() - reporter.last_report_at >= heartbeat_s:
-                reporter.report(_beat(command, self._lane.desk))
+                reporter.report(self._beat(command))
 
         attendants.append(group.create_task(hold.keep(on_lasting=on_lasting, on_beat=on_beat)))
         hands = self._hands(command)
@@ -152,6 +153,15 @@ class IoLane:
         await self._flush(command, hands, reporter)
         for attendant in attendants:
             attendant.cancel()
+
+    def _beat(self, command: Command) -> CommandHeartbeat:
+        return CommandHeartbeat(
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=self._lane.desk.worker_id,
+            running=self.running,
+            capacity=self._lane.commands_max,
+        )
 
     async def _flush(self, command: Command, hands: Hands, reporter: Reporter) -> None:
         try:
@@ -243,11 +253,5 @@ def _lost(command: Command, reason: str, *, is_release: bool = False) -> Command
 
 def _stopped(command: Command, desk: Desk) -> CommandStopped:
     return CommandStopped(
-        command_id=command.command_id, attempt=command.attempt, worker_id=desk.worker_id
-    )
-
-
-def _beat(command: Command, desk: Desk) -> CommandHeartbeat:
-    return CommandHeartbeat(
         command_id=command.command_id, attempt=command.attempt, worker_id=desk.worker_id
     )
