@@ -86,6 +86,7 @@ def main() -> None:
             pft.prepare(stack)
             report = {
                 "machine": _machine(),
+                "scale": {"facilities": asked.facilities, "patients": asked.patients},
                 "latency": _latency(stack),
                 "pft_a": list(_pft_rounds(stack, root, asked)),
             }
@@ -95,8 +96,8 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--facilities", type=int, default=10)
-    parser.add_argument("--patients", type=int, default=100)
+    parser.add_argument("--facilities", type=int, default=1)
+    parser.add_argument("--patients", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     return parser.parse_args()
@@ -179,7 +180,7 @@ def _floor(stack: Stack, served: Fixture, asked: argparse.Namespace) -> dict[str
 
 
 def _cpu(stack: Stack, served: Fixture) -> dict[str, float]:
-    """CPU seconds so far, by part; a process's children count with it."""
+    """CPU seconds so far, by part; a process's children, also ended ones, count with it."""
     state = stack.state["processes"]
     pids = {name: found["pid"] for name, found in state.items() if found["pid"]}
     pids["fixture"] = served.pid
@@ -189,7 +190,8 @@ def _cpu(stack: Stack, served: Fixture) -> dict[str, float]:
         process = psutil.Process(pid)
         for each in [process, *process.children(recursive=True)]:
             times = each.cpu_times()
-            spent[part] = spent.get(part, 0.0) + times.user + times.system
+            ended = times.children_user + times.children_system
+            spent[part] = spent.get(part, 0.0) + times.user + times.system + ended
     return spent
 
 
@@ -219,10 +221,15 @@ def _write(report: dict[str, Any], asked: argparse.Namespace) -> None:
     console.print(table, report["efficiency"])
 
 
+def _spent(one: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {cpu}" for name, cpu in one.get("cpu_s", {}).items() if cpu >= 0.1)
+
+
 def _page(report: dict[str, Any], asked: argparse.Namespace) -> str:
     machine, latency, ratio = report["machine"], report["latency"], report["efficiency"]
     rows = "\n".join(
-        f"| {one['who']} | {one['requests']} | {one['seconds']} | {one['requests_per_s']} |"
+        f"| {one['who']} | {one['requests']} | {one['seconds']} | {one['requests_per_s']} "
+        f"| {_spent(one)} |"
         for one in report["pft_a"]
     )
     steady = "" if ratio["is_steady"] else " The floor's own times differed by more than 15 %."
@@ -234,8 +241,8 @@ engine, PostgreSQL (fsync and synchronous_commit on), NATS and SeaweedFS on the 
 
 ## PFT A, {asked.facilities} facilities x {asked.patients} patients, profile `plain`, every engine run verified
 
-| who | requests | seconds | requests/s |
-|---|---:|---:|---:|
+| who | requests | seconds | requests/s | CPU seconds of the engine's processes and the fixture |
+|---|---:|---:|---:|---|
 {rows}
 
 **Efficiency** (floor seconds / engine seconds): median **{ratio["median"]}**, least {ratio["least"]},
