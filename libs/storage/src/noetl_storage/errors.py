@@ -49,3 +49,7 @@ class SchemaMismatch(Permanent):
 
 class NodeNumbersExhausted(Retryable):
     """Every snowflake node number is leased to a live instance."""
+
+
+class RowRefused(Permanent):
+    """Values break a rule of their table or type; nothing of the transaction was stored."""

@@ -29,7 +29,7 @@ from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs
 from noetl_planner.shell.wakeups import Wakeups
 from noetl_playbook.handles import PayloadNeeded
 from noetl_replay.state import ExecutionState
-from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
+from noetl_storage.errors import DuplicateKey, RowRefused, ShardLost, VersionConflict
 from noetl_storage.ports import LedgerWriter, Payloads
 
 log = structlog.get_logger(__name__)
@@ -191,7 +191,7 @@ class ShardPlanner:
             return
         try:
             await self._append(decided)
-        except (VersionConflict, DuplicateKey) as failure:
+        except (VersionConflict, DuplicateKey, RowRefused) as failure:
             if len(decided) > 1:
                 for one in decided:
                     await self._commit([one])

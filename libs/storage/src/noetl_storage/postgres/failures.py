@@ -9,6 +9,7 @@ import asyncpg
 from noetl_storage.errors import (
     DuplicateKey,
     NodeNumbersExhausted,
+    RowRefused,
     ShardLost,
     StorageMisconfigured,
     StorageUnavailable,
@@ -73,6 +74,8 @@ def _named(failure: asyncpg.PostgresError) -> Exception:
     if isinstance(failure, asyncpg.UniqueViolationError):
         key = _KEY_IN_DETAIL.search(failure.detail or "")
         return DuplicateKey(key[1]) if key else VersionConflict(_sentence(failure))
+    if isinstance(failure, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
+        return RowRefused(f"PostgreSQL refused the values: {_sentence(failure)}")
     return failure
 
 
