@@ -6,6 +6,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support.working import command_of
 
+from noetl_chassis.tracing import traceparent
 from noetl_worker.lanes import tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -19,7 +20,7 @@ def test_a_command_goes_on_in_the_trace_that_it_came_with(
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     step = {"step": "s", "tool": []}
     with tracing.command_span(structs.replace(command_of(step), traceparent=PARENT)):
-        said = tracing.traceparent()
+        said = traceparent()
     (span,) = exporter.get_finished_spans()
     assert said is not None
     assert said.split("-")[1] == PARENT.split("-")[1]
@@ -29,4 +30,4 @@ def test_a_command_goes_on_in_the_trace_that_it_came_with(
 
 
 def test_without_a_trace_nothing_is_handed_on() -> None:
-    assert tracing.traceparent() is None
+    assert traceparent() is None

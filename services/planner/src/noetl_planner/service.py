@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from noetl_chassis import instruments, names
+from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts, subjects
@@ -130,10 +130,18 @@ class ShardPlanner:
             mine.deliveries.append(delivery)
         return list(grouped.values())
 
-    async def _decide(self, work: Work) -> Decided | None:
+    async def _decide(self, work: Work, refused: ErrorObject | None = None) -> Decided | None:
         """Decide for one execution; what cannot be decided is put aside, the others go on."""
+        first = work.batches[0]
+        attributes: dict[str, str | int] = {
+            names.ATTR_EXECUTION: first.execution_id,
+            names.ATTR_BATCH: len(work.batches),
+        }
+        with tracing.span(names.SPAN_DECIDE, parent=first.traceparent, attributes=attributes):
+            return await self._decide_within(work, refused)
+
+    async def _decide_within(self, work: Work, refused: ErrorObject | None) -> Decided | None:
         execution_id = work.batches[0].execution_id
-        refused: ErrorObject | None = None
         try:
             for _ in range(_LOADS_MAX):
                 state = await self._states.take(work.batches[0])
@@ -170,6 +178,7 @@ class ShardPlanner:
             limits=shared.limits,
             loaded=shared.loaded.values(),
             causation_id=work.batches[0].key,
+            traceparent=tracing.traceparent(),
         )
         expected = state.version
         asked = (fact for batch in work.batches for fact in batch.facts)
@@ -196,12 +205,28 @@ class ShardPlanner:
                 for one in decided:
                     await self._commit([one])
                 return
+            if isinstance(failure, RowRefused):
+                await self._refuse(decided[0], failure)
+                return
             instruments.count(names.VERSION_CONFLICTS)
             log.warning("append refused", reason=str(failure))
             await self._give_back(decided)
         except (ShardLost, NoetlError):
             await self._give_back(decided)
             raise
+
+    async def _refuse(self, one: Decided, failure: RowRefused) -> None:
+        """End an execution whose events the ledger cannot hold: asking again would not help."""
+        log.error("events refused", execution_id=one.state.execution_id, reason=str(failure))
+        error = growth.too_large("(ledger)", f"the ledger refuses what was decided: {failure}")
+        if one.expected_version == 0:
+            await self._give_back([one])
+            return
+        told_nothing = [structs.replace(batch, facts=[]) for batch in one.work.batches]
+        work = Work(batches=told_nothing, deliveries=one.work.deliveries)
+        again = await self._decide(work, error)
+        if again is not None:
+            await self._append([again])
 
     async def _append(self, decided: list[Decided]) -> None:
         shared = self._shared

@@ -55,12 +55,14 @@ class Draft:
         limits: Limits,
         loaded: Mapping[str, Any],
         causation_id: str | None = None,
+        traceparent: str | None = None,
     ) -> None:
         self.state = state
         self.program = program
         self.now = stamp.now
         self.limits = limits
         self.loaded = loaded
+        self.traceparent = traceparent
         self.envelopes: list[Envelope] = []
         self.payloads: dict[str, bytes] = {}
         self.to_send: dict[CommandId, None] = {}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import structlog
 from msgspec import Struct, structs
 
-from noetl_chassis import instruments, names
+from noetl_chassis import instruments, names, tracing
 from noetl_contracts import commands, subjects
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import MalformedMessage, Retryable
@@ -20,7 +20,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Hold, Interruption, LeaseLost, Released, Stopped
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.tracing import command_span, traceparent
+from noetl_worker.lanes.tracing import command_span
 from noetl_worker.lanes.work import execute, failed
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.stores import Place, Remembered, TenantPayloads
@@ -107,7 +107,7 @@ class IoLane:
 
     async def _run(self, command: Command, hold: Hold, heartbeat_s: float) -> None:
         """Work until the end or an interruption, and settle accordingly."""
-        spoken_for = structs.replace(command, traceparent=traceparent())
+        spoken_for = structs.replace(command, traceparent=tracing.traceparent())
         reporter = Reporter(desk=self._lane.desk, command=spoken_for, holder=hold.name)
         interruptions: list[Interruption] = []
         try:
