@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import zlib
 from pathlib import Path
 from urllib.parse import quote
@@ -288,16 +287,6 @@ def _postmaster(pid: int, *, data: Path) -> psutil.Process | None:
     except psutil.Error:
         return None
     return process if str(data) in argv else None
-
-
-def wait_for_backends(data: Path, *, timeout_s: float) -> bool:
-    """Wait until no process works on this cluster any more; tell whether that came true."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if not _workers_of(data):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def _workers_of(data: Path) -> list[int]:

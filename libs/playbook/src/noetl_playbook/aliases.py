@@ -59,8 +59,3 @@ def event_name(name: str) -> AliasedText:
     text = AliasedText(name)
     text._equals = ALSO_KNOWN_AS.get(name, frozenset())  # noqa: SLF001 (own kind)
     return text
-
-
-def is_event(name: str, written: str) -> bool:
-    """Tell whether an arc's `on` names a boundary event."""
-    return written == name or written in ALSO_KNOWN_AS.get(name, frozenset())

@@ -113,11 +113,6 @@ def compile_value(source: Any, *, flavour: Flavour = "text") -> Compiled:
     return _constant(source)
 
 
-def compile_text(source: str, *, flavour: Flavour = "text") -> Compiled:
-    """Compile one template."""
-    return _cached_text(source, flavour)
-
-
 def _constant(source: Any) -> Compiled:
     compiled = Compiled(source, lambda _scope: source)
     compiled.is_constant = True

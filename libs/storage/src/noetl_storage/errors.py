@@ -27,10 +27,6 @@ class PayloadCorrupt(Permanent):
     """The stored bytes do not have the digest that their reference promises."""
 
 
-class PayloadTooLarge(Permanent):
-    """The payload exceeds the store's limit."""
-
-
 class StorageUnavailable(Retryable):
     """The store did not answer; whether a write took effect shows when it is made again."""
 

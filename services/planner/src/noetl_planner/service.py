@@ -29,7 +29,7 @@ from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs
 from noetl_planner.shell.wakeups import Wakeups
 from noetl_playbook.handles import PayloadNeeded
 from noetl_replay.state import ExecutionState
-from noetl_storage.errors import DuplicateKey, RowRefused, ShardLost, VersionConflict
+from noetl_storage.errors import DuplicateKey, RowRefused, VersionConflict
 from noetl_storage.ports import LedgerWriter, Payloads
 
 log = structlog.get_logger(__name__)
@@ -157,6 +157,7 @@ class ShardPlanner:
                 await self._bury(delivery, failure)
             return None
         except Exception as failure:
+            # A defect in one execution's decision must not stop the others of its shard.
             log.exception("decision failed", execution_id=execution_id, error=str(failure))
         self._states.drop(execution_id)
         for delivery in work.deliveries:
@@ -211,7 +212,7 @@ class ShardPlanner:
             instruments.count(names.VERSION_CONFLICTS)
             log.warning("append refused", reason=str(failure))
             await self._give_back(decided)
-        except (ShardLost, NoetlError):
+        except NoetlError:
             await self._give_back(decided)
             raise
 

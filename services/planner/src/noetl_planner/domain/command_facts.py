@@ -6,7 +6,7 @@ from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame, step
 from noetl_contracts.ids import WorkerId
-from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
+from noetl_contracts.status import FrameStatus, RunStatus
 from noetl_planner.domain import cancelling, cursors, fences, flow, growth, issuing, items
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
@@ -28,19 +28,13 @@ def note(
         return
     match fact:
         case facts.CommandStarted():
-            if live.status is CommandStatus.ISSUED:
-                draft.emit(
-                    command.CommandStarted(
-                        command_id=live.command_id,
-                        run_id=live.run_id,
-                        step=live.step,
-                        attempt=live.attempt,
-                        worker_id=fact.worker_id,
-                        worker_locator=fact.worker_locator,
-                        locality=fact.locality,
-                        stage_id=live.stage_id,
-                    )
-                )
+            issuing.start(
+                draft,
+                live,
+                fact.worker_id,
+                worker_locator=fact.worker_locator,
+                locality=fact.locality,
+            )
         case facts.CommandHeartbeat():
             draft.emit(
                 command.CommandHeartbeat(
@@ -61,16 +55,7 @@ def note(
 def _stopped(draft: Draft, live: CommandState) -> None:
     if draft.state.cancelling_at is None:
         return
-    draft.emit(
-        command.CommandCancelled(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
-            reason="execution cancelled",
-            stage_id=live.stage_id,
-        )
-    )
+    issuing.call_off(draft, live, "execution cancelled")
     cancelling.settle(draft)
 
 
@@ -204,16 +189,7 @@ def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> Non
 
 
 def _abandon(draft: Draft, open_frame: FrameState, reason: str, attempts_max: int) -> None:
-    draft.emit(
-        frame.FrameAbandoned(
-            frame_id=open_frame.frame_id,
-            stage_id=open_frame.stage_id,
-            step=open_frame.step,
-            attempt=open_frame.attempts,
-            reason=reason,
-            previous_owner=open_frame.owner_worker,
-        )
-    )
+    issuing.abandon(draft, open_frame, reason)
     if open_frame.attempts < attempts_max:
         return
     error = ErrorObject(

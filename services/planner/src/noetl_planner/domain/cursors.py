@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from noetl_contracts import codec, ids
-from noetl_contracts.events import frame as frame_events
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
@@ -204,16 +203,7 @@ def _close_stage(draft: Draft, stage: StageState, status: StageStatus) -> None:
 
 def _abandon_frames(draft: Draft, stage: StageState) -> None:
     for live in [one for one in draft.state.frames.values() if one.stage_id == stage.stage_id]:
-        draft.emit(
-            frame_events.FrameAbandoned(
-                frame_id=live.frame_id,
-                stage_id=live.stage_id,
-                step=live.step,
-                attempt=live.attempts,
-                reason="cancelled",
-                previous_owner=live.owner_worker,
-            )
-        )
+        issuing.abandon(draft, live, "cancelled")
 
 
 def _loop_of(draft: Draft, run: RunState) -> Loop:

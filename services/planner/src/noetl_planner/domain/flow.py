@@ -2,7 +2,7 @@
 
 from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command, execution, step
+from noetl_contracts.events import execution, step
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain import admission, cursors, issuing, items, routing
@@ -149,16 +149,7 @@ def cancel_run(draft: Draft, run: RunState, *, reason: str) -> None:
     """Call off the live commands of one activation and close its stage."""
     for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
         draft.to_stop[live.command_id] = None
-        draft.emit(
-            command.CommandCancelled(
-                command_id=live.command_id,
-                run_id=live.run_id,
-                step=live.step,
-                attempt=live.attempt,
-                reason=reason,
-                stage_id=live.stage_id,
-            )
-        )
+        issuing.call_off(draft, live, reason)
     cursors.close_early(draft, run)
 
 

@@ -3,8 +3,7 @@
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
-from noetl_contracts.status import CommandStatus
-from noetl_planner.domain import cancelling, command_facts, cursors, fences, flow
+from noetl_planner.domain import cancelling, command_facts, cursors, fences, flow, issuing
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, SlotState
 
@@ -20,7 +19,7 @@ def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
     if slot.open_frame_id not in {None, fact.frame_id} or fact.frame_index != slot.next_index:
         _resume_after_gap(draft, live)
         return
-    _start_command(draft, live, fact)
+    issuing.start(draft, live, fact.worker_id)
     known = draft.state.frames.get(fact.frame_id)
     attempt = (known.attempts if known is not None else 0) + 1
     if known is None:
@@ -154,7 +153,7 @@ def dry_slot(draft: Draft, fact: facts.SlotDry) -> None:
     if slot.open_frame_id is not None or fact.next_index != slot.next_index:
         _resume_after_gap(draft, live)
         return
-    _start_command(draft, live, fact)
+    issuing.start(draft, live, fact.worker_id)
     draft.emit(
         command.CommandCompleted(
             command_id=live.command_id,
@@ -191,22 +190,6 @@ def _resume_after_gap(draft: Draft, live: CommandState) -> None:
             command_id=live.command_id, attempt=live.attempt, reason=GAP, is_release=False
         ),
     )
-
-
-def _start_command(
-    draft: Draft, live: CommandState, fact: facts.FrameOpened | facts.SlotDry
-) -> None:
-    if live.status is CommandStatus.ISSUED:
-        draft.emit(
-            command.CommandStarted(
-                command_id=live.command_id,
-                run_id=live.run_id,
-                step=live.step,
-                attempt=live.attempt,
-                worker_id=fact.worker_id,
-                stage_id=live.stage_id,
-            )
-        )
 
 
 def _live(draft: Draft, fact: facts.FrameOpened | facts.SlotDry) -> CommandState | None:

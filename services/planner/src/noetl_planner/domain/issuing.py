@@ -1,10 +1,13 @@
 """Commands for workers: issued once, sent again under a higher attempt."""
 
+from typing import Any
+
 from noetl_contracts import commands, ids
-from noetl_contracts.events import command
-from noetl_contracts.ids import StageId
+from noetl_contracts.events import command, frame
+from noetl_contracts.ids import StageId, WorkerId
+from noetl_contracts.status import CommandStatus
 from noetl_planner.domain.draft import Draft
-from noetl_replay.state import CommandState, RunState
+from noetl_replay.state import CommandState, FrameState, RunState
 
 
 def issue_step(draft: Draft, run: RunState) -> None:
@@ -39,6 +42,59 @@ def reissue(draft: Draft, lost: CommandState, reason: str) -> None:
         )
     )
     draft.to_send[lost.command_id] = None
+
+
+def start(
+    draft: Draft,
+    live: CommandState,
+    worker_id: WorkerId,
+    *,
+    worker_locator: str | None = None,
+    locality: dict[str, Any] | None = None,
+) -> None:
+    """Record that a worker took a command; a repetition changes nothing."""
+    if live.status is not CommandStatus.ISSUED:
+        return
+    draft.emit(
+        command.CommandStarted(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            worker_id=worker_id,
+            worker_locator=worker_locator,
+            locality=locality or {},
+            stage_id=live.stage_id,
+        )
+    )
+
+
+def call_off(draft: Draft, live: CommandState, reason: str) -> None:
+    """End a command that nobody is to finish."""
+    draft.emit(
+        command.CommandCancelled(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            reason=reason,
+            stage_id=live.stage_id,
+        )
+    )
+
+
+def abandon(draft: Draft, opened: FrameState, reason: str) -> None:
+    """Record that a frame's owner is gone, with the attempt that it held."""
+    draft.emit(
+        frame.FrameAbandoned(
+            frame_id=opened.frame_id,
+            stage_id=opened.stage_id,
+            step=opened.step,
+            attempt=opened.attempts,
+            reason=reason,
+            previous_owner=opened.owner_worker,
+        )
+    )
 
 
 def _issue(

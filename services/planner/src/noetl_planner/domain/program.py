@@ -1,6 +1,5 @@
 """A playbook as the planner reads it: its graph, and its steps as they travel."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from noetl_contracts import codec
@@ -48,10 +47,6 @@ class Program:
     def can_reach(self, source: str, target: str) -> bool:
         """Tell whether tokens may travel from one step to another, conditions ignored."""
         return self._graph.can_reach(source, target)
-
-    def first(self, names: Iterable[str]) -> str:
-        """Return the step that stands earliest in the workflow."""
-        return min(names, key=self.order.__getitem__)
 
     def definition(self, name: str) -> dict[str, Any]:
         """Return a step as it travels to workers."""
