@@ -4,7 +4,7 @@ import pytest
 from tests.replay import record
 
 from noetl_contracts import codec, envelope
-from noetl_contracts.events import CLASS_BY_TYPE, event_type
+from noetl_contracts.events import CLASS_BY_TYPE, EVENT_CLASSES, event_type
 from noetl_replay import fold, snapshot, state
 
 NAMES = record.names()
@@ -47,3 +47,10 @@ def test_a_golden_history_folds_alike_from_every_snapshot(name: str) -> None:
         assert restored is not None
         resumed = fold.fold(restored, history[cut:])
         assert snapshot.take(resumed) == snapshots[-1]
+
+
+def test_a_field_that_a_later_release_adds_changes_no_older_event() -> None:
+    writing_defaults = [
+        kind.__name__ for kind in EVENT_CLASSES if not kind.__struct_config__.omit_defaults
+    ]
+    assert writing_defaults == [], "their bytes, hence checksums, would change with a new field"

@@ -1,4 +1,8 @@
-"""All that can happen: `Event` is the union of every event type, and the only list of them."""
+"""All that can happen: `Event` is the union of every event type, and the only list of them.
+
+A field that holds its default is not written, so a field that a later release adds leaves the
+bytes, and with them the checksums, of older events as they were.
+"""
 
 import msgspec
 

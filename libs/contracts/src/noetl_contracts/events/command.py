@@ -12,7 +12,12 @@ RELEASED = "released"
 
 
 class CommandIssued(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.issued"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.issued",
 ):
     """Work was dispatched for the first time; `unit` names it within its run."""
 
@@ -29,7 +34,12 @@ class CommandIssued(
 
 
 class CommandReissued(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.reissued"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.reissued",
 ):
     """The previous attempt was lost; `attempt` fences every later fact of the command."""
 
@@ -43,7 +53,12 @@ class CommandReissued(
 
 
 class CommandStarted(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.started"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.started",
 ):
     """A worker took the command."""
 
@@ -58,7 +73,12 @@ class CommandStarted(
 
 
 class CommandHeartbeat(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.heartbeat"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.heartbeat",
 ):
     """The worker still holds the command."""
 
@@ -71,7 +91,12 @@ class CommandHeartbeat(
 
 
 class CommandCompleted(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.completed"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.completed",
 ):
     """The command ended well; for a slot `is_dry` says that its last claim found nothing."""
 
@@ -87,7 +112,12 @@ class CommandCompleted(
 
 
 class CommandFailed(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.failed"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.failed",
 ):
     """The command ended badly and will not be dispatched again."""
 
@@ -102,7 +132,12 @@ class CommandFailed(
 
 
 class CommandCancelled(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.cancelled"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.cancelled",
 ):
     """The command was called off before it ended."""
 
@@ -115,7 +150,12 @@ class CommandCancelled(
 
 
 class CommandRejected(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="command.rejected"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="command.rejected",
 ):
     """A fact bore an old fence or came after the end; it changed nothing."""
 

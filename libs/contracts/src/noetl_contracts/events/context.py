@@ -5,7 +5,9 @@ from typing import Any
 from msgspec import Struct
 
 
-class CtxPatched(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="ctx.patched"):
+class CtxPatched(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="ctx.patched"
+):
     """Top-level `ctx` keys were written from outside."""
 
     patch: dict[str, Any]

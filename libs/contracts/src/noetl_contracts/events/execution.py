@@ -11,7 +11,12 @@ from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 
 class PlaybookInitialized(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="playbook.initialized"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="playbook.initialized",
 ):
     """The one root event: which playbook runs, with which inputs."""
 
@@ -28,7 +33,12 @@ class PlaybookInitialized(
 
 
 class PlaybookCompleted(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="playbook.completed"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="playbook.completed",
 ):
     """No step is live and no failure was left unhandled."""
 
@@ -37,7 +47,12 @@ class PlaybookCompleted(
 
 
 class PlaybookFailed(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="playbook.failed"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="playbook.failed",
 ):
     """A failure was left unhandled; `error` is the first one."""
 
@@ -46,7 +61,12 @@ class PlaybookFailed(
 
 
 class CancelRequested(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="execution.cancelling"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="execution.cancelling",
 ):
     """From here on nothing is dispatched."""
 
@@ -55,7 +75,12 @@ class CancelRequested(
 
 
 class ExecutionCancelled(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="execution.cancelled"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="execution.cancelled",
 ):
     """In-flight work has stopped, or the grace period is over."""
 

@@ -11,7 +11,12 @@ from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 
 class FrameDispatched(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.dispatched"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.dispatched",
 ):
     """The frame's rows are recorded and `attempt` of it has an owner."""
 
@@ -30,7 +35,14 @@ class FrameDispatched(
     recovery: dict[str, Any] | None = None
 
 
-class FrameStarted(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.started"):
+class FrameStarted(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.started",
+):
     """The body began."""
 
     frame_id: FrameId
@@ -41,7 +53,12 @@ class FrameStarted(Struct, frozen=True, kw_only=True, tag_field="event_type", ta
 
 
 class FrameHeartbeat(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.heartbeat"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.heartbeat",
 ):
     """The owner is still at work."""
 
@@ -54,7 +71,12 @@ class FrameHeartbeat(
 
 
 class FrameAbandoned(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.abandoned"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.abandoned",
 ):
     """The owner lost its lease before the frame was terminal."""
 
@@ -67,7 +89,12 @@ class FrameAbandoned(
 
 
 class FrameCommitted(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.committed"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.committed",
 ):
     """Every row of the frame succeeded and its result is durable."""
 
@@ -85,7 +112,14 @@ class FrameCommitted(
     parent_frame_id: FrameId | None = None
 
 
-class FrameFailed(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.failed"):
+class FrameFailed(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.failed",
+):
     """At least one row failed after its policies, or the attempts are exhausted."""
 
     frame_id: FrameId
@@ -103,7 +137,12 @@ class FrameFailed(Struct, frozen=True, kw_only=True, tag_field="event_type", tag
 
 
 class FrameCommitRejected(
-    Struct, frozen=True, kw_only=True, tag_field="event_type", tag="frame.commit_rejected"
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="frame.commit_rejected",
 ):
     """A commit bore an old fence; it changed nothing."""
 

@@ -24,7 +24,14 @@ class LoopStats(Struct, frozen=True, kw_only=True):
     rows_claimed: int = 0
 
 
-class LoopStarted(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="loop.started"):
+class LoopStarted(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="loop.started",
+):
     """The collection is fixed, or the slots are open."""
 
     step: str
@@ -37,7 +44,9 @@ class LoopStarted(Struct, frozen=True, kw_only=True, tag_field="event_type", tag
     stage_id: StageId | None = None
 
 
-class LoopDone(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="loop.done"):
+class LoopDone(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="loop.done"
+):
     """The last unit ended and the outcome is ok."""
 
     step: str
@@ -48,7 +57,9 @@ class LoopDone(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="l
     stage_id: StageId | None = None
 
 
-class LoopFailed(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="loop.failed"):
+class LoopFailed(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="loop.failed"
+):
     """The last unit ended and the failure policy calls the outcome an error."""
 
     step: str

@@ -9,7 +9,14 @@ from noetl_contracts.ids import RunId, StageId
 from noetl_contracts.status import StageKind, StageStatus
 
 
-class StageOpened(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="stage.opened"):
+class StageOpened(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="stage.opened",
+):
     """Frames of this stage may now be claimed."""
 
     stage_id: StageId
@@ -21,7 +28,14 @@ class StageOpened(Struct, frozen=True, kw_only=True, tag_field="event_type", tag
     parent_stage_id: StageId | None = None
 
 
-class StageClosed(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="stage.closed"):
+class StageClosed(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="stage.closed",
+):
     """All frames are terminal and no slot can find more."""
 
     stage_id: StageId

@@ -11,7 +11,9 @@ from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
 
 
-class StepEnter(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="step.enter"):
+class StepEnter(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="step.enter"
+):
     """A token set was taken and the step's activation began."""
 
     step: str
@@ -20,7 +22,9 @@ class StepEnter(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="
     came_from: str | None = None
 
 
-class StepExit(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="step.exit"):
+class StepExit(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="step.exit"
+):
     """The activation is over: tokens go to `targets`, `patch` is what `set` wrote to `ctx`.
 
     `error` is the failure that no arc handled; it makes the execution fail.
@@ -36,7 +40,9 @@ class StepExit(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="s
     notes: list[str] = msgspec.field(default_factory=list)
 
 
-class CallDone(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="call.done"):
+class CallDone(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="call.done"
+):
     """A step or loop item succeeded; `item_index` is set for items."""
 
     step: str
@@ -47,7 +53,9 @@ class CallDone(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="c
     item_index: int | None = None
 
 
-class CallError(Struct, frozen=True, kw_only=True, tag_field="event_type", tag="call.error"):
+class CallError(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="call.error"
+):
     """A step or loop item failed after its own policies."""
 
     step: str
