@@ -1,0 +1,58 @@
+"""The report as a page for people."""
+
+from typing import Any
+
+
+def page(report: dict[str, Any]) -> str:
+    """Write `docs/benchmarks.md`."""
+    return "\n".join([_head(report["machine"]), _pft(report), _latency(report["latency"])])
+
+
+def _head(machine: dict[str, Any]) -> str:
+    return f"""# Benchmarks
+
+Written by `make bench`; repeat it with that command. Quote ratios: both sides of each were measured
+in turn in this one run, on {machine["cores"]} cores and {machine["memory_gib"]} GiB, with client, fixture,
+engine, PostgreSQL (fsync and synchronous_commit on), NATS and SeaweedFS on the same machine.
+"""
+
+
+def _pft(report: dict[str, Any]) -> str:
+    scale, ratio = report["scale"], report["efficiency"]
+    rows = "\n".join(
+        f"| {one['who']} | {one['requests']} | {one['seconds']} | {one['requests_per_s']} "
+        f"| {_spent(one)} |"
+        for one in report["pft_a"]
+    )
+    steady = "" if ratio["is_steady"] else " The floor's own times differed by more than 15 %."
+    return f"""## PFT A, {scale["facilities"]} facilities x {scale["patients"]} patients, profile `plain`, every engine run verified
+
+| who | requests | seconds | requests/s | CPU seconds of the engine's processes and the fixture |
+|---|---:|---:|---:|---|
+{rows}
+
+**Efficiency** (floor seconds / engine seconds): median **{ratio["median"]}**, least {ratio["least"]},
+most {ratio["most"]}.{steady}
+"""
+
+
+def _latency(latency: dict[str, Any]) -> str:
+    one, chain, small = latency["single_step"], latency["chain"], latency["small_executions"]
+    loops = "\n".join(
+        f"| a parallel loop of {loop['items']:,} no-op items, durable per item "
+        f"| {loop['items_per_s']} items/s | {loop['planner_cpu_us_per_item']} us an item |"
+        for loop in latency["loops"]
+    )
+    return f"""## Small things, warm, from submission to the end that the client sees
+
+| what | figure | CPU of the planner and the API |
+|---|---:|---:|
+| one execution with one Python step, p50 / p95 | {one["p50_ms"]} / {one["p95_ms"]} ms | |
+| a chain of {chain["steps"]} no-op steps | {chain["steps_per_s"]} steps/s | {chain["planner_cpu_us_per_step"]} us a step |
+{loops}
+| {small["executions"]:,} executions of one no-op step, all at once | {small["executions_per_s"]} executions/s | {small["planner_cpu_us_per_execution"]} us an execution |
+"""
+
+
+def _spent(one: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {cpu}" for name, cpu in one.get("cpu_s", {}).items() if cpu >= 0.1)
