@@ -20,6 +20,7 @@ from noetl_playbook.model import (
 from noetl_playbook.older import rename
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading, shown
+from noetl_playbook.rewriting.fragments import fragment
 
 MAX_IN_FLIGHT_MAX = 10_000
 CHUNK_ROWS_DEFAULT = 100
@@ -82,12 +83,16 @@ def _as_canonical(reading: Reading, value: dict[str, Any], path: Path) -> dict[s
                 (*path, key),
                 f"'{key}' on the loop is an older form",
                 of_key=True,
-                replacement=f"spec: {{{key}: …}}",
+                replacement=fragment("spec", {_OLDER_SPEC.get(key, key): _mode(raw[key])}),
             )
             spec.setdefault(key, raw.pop(key))
             reading.move((*path, key), (*path, "spec", key))
         raw["spec"] = spec
     return raw
+
+
+def _mode(value: Any) -> Any:
+    return "parallel" if value == "async" else value
 
 
 def _check_source(reading: Reading, raw: dict[str, Any], path: Path) -> None:

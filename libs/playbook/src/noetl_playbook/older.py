@@ -1,11 +1,12 @@
-"""Older spellings of keys, and older constructs that need to be rewritten by hand."""
+"""Older spellings of a task's keys, and of keys wherever they stand."""
 
 from typing import Any
 
 from noetl_playbook import tools
 from noetl_playbook.policies import gather_sets
-from noetl_playbook.problems import Path, Severity
+from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting.fragments import fragment, nested
 
 _TASK_RENAMES = {
     "args": "input",
@@ -13,14 +14,7 @@ _TASK_RENAMES = {
     "credential": "auth",
     "timeout_seconds": "timeout",
 }
-_UNREAD = {
-    "retry": "write spec.policy.rules with do: retry",
-    "pagination": "write a pipeline with do: jump (section 8)",
-    "case": "write next.arcs with when, or rules",
-    "sink": "write the sink as the next task",
-    "save": "write the save as the next task",
-    "iterator": "write the step's loop",
-}
+_CONDITIONS = ("expr", "when", "cond", "condition")
 
 
 def rename(
@@ -31,37 +25,20 @@ def rename(
     for older, canonical in renames.items():
         if older not in found:
             continue
+        value = found.pop(older)
         reading.report(
             "W902",
             (*path, older),
             f"'{older}' is an older form",
             of_key=True,
-            replacement=f"{canonical}: …",
+            replacement=fragment(canonical, value),
         )
-        value = found.pop(older)
         if found.get(canonical) is None:
             found[canonical] = value
             reading.move((*path, older), (*path, canonical))
         elif isinstance(value, dict) and isinstance(found[canonical], dict):
             found[canonical] = {**value, **found[canonical]}
     return found
-
-
-def refuse_unread(
-    reading: Reading, raw: dict[str, Any], path: Path, *, known: frozenset[str] = frozenset()
-) -> dict[str, Any]:
-    """Refuse older constructs that this release does not rewrite."""
-    for key, advice in _UNREAD.items():
-        if key in raw and key not in known:
-            reading.report(
-                "W903",
-                (*path, key),
-                f"'{key}' is an older form that this release does not read",
-                hint=advice,
-                of_key=True,
-                severity=Severity.ERROR,
-            )
-    return {key: item for key, item in raw.items() if key not in _UNREAD or key in known}
 
 
 def rename_task_keys(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -72,27 +49,72 @@ def rename_task_keys(reading: Reading, raw: dict[str, Any], path: Path) -> dict[
     renames = {older: new for older, new in _TASK_RENAMES.items() if older not in own}
     if "payload" in raw and "payload" not in own:
         renames["payload"] = "input"
-    found = refuse_unread(reading, raw, path, known=own)
-    if "tool" in found and "kind" not in found:
+    if "tool" in raw and "kind" not in raw:
         renames["tool"] = "kind"
-    found = gather_sets(reading, rename(reading, found, path, renames=renames), path)
-    return _eval_as_rules(reading, found, path)
+    found = gather_sets(reading, rename(reading, raw, path, renames=renames), path)
+    found = _result_as_output(reading, found, path, own=own)
+    return _policy_as_mapping(reading, _eval_as_rules(reading, found, path), path)
+
+
+def _result_as_output(
+    reading: Reading, raw: dict[str, Any], path: Path, *, own: frozenset[str]
+) -> dict[str, Any]:
+    """Rewrite a `result` block of a task, or of its `spec`, as its `output`."""
+    if "result" in own:
+        return raw
+    spec = raw.get("spec")
+    for section, where in ((raw, path), (spec, (*path, "spec"))):
+        if not isinstance(section, dict) or not isinstance(section.get("result"), dict):
+            continue
+        block = section["result"]
+        reading.report(
+            "W902",
+            (*where, "result"),
+            "a task's 'result' block is an older form",
+            of_key=True,
+            replacement=fragment("output", block),
+        )
+        written = raw.get("output")
+        if written is None:
+            reading.move((*where, "result"), (*path, "output"))
+        kept = {key: item for key, item in section.items() if key != "result"}
+        raw = kept if section is raw else {**raw, "spec": kept}
+        raw["output"] = {**block, **(written if isinstance(written, dict) else {})}
+    return raw
+
+
+def _policy_as_mapping(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Rewrite a policy that is a list as its rules."""
+    spec = raw.get("spec")
+    if not isinstance(spec, dict) or not isinstance(spec.get("policy"), list):
+        return raw
+    here = (*path, "spec", "policy")
+    policy = {"rules": spec["policy"]}
+    reading.report(
+        "W902",
+        here,
+        "a policy as a list is an older form",
+        of_key=True,
+        replacement=fragment("policy", policy),
+    )
+    reading.move(here, (*here, "rules"))
+    return {**raw, "spec": {**spec, "policy": policy}}
 
 
 def _eval_as_rules(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """Rewrite `eval: [{expr, do, …}]` as the rules of the task's policy."""
     if "eval" not in raw:
         return raw
+    rules_path = (*path, "spec", "policy", "rules")
+    reading.move((*path, "eval"), rules_path)
+    rules = [_eval_rule(item) for item in reading.listed(raw["eval"], (*path, "eval"))]
     reading.report(
         "W902",
         (*path, "eval"),
         "'eval' is an older form",
         of_key=True,
-        replacement="spec: {policy: {rules: [{when: …, then: {do: …}}]}}",
+        replacement=fragment("spec", nested(("policy", "rules"), rules)),
     )
-    rules_path = (*path, "spec", "policy", "rules")
-    reading.move((*path, "eval"), rules_path)
-    rules = [_eval_rule(item) for item in reading.listed(raw["eval"], (*path, "eval"))]
     spec = dict(reading.mapping(raw.get("spec"), (*path, "spec")) or {})
     policy = spec.get("policy")
     spec["policy"] = {**(policy if isinstance(policy, dict) else {}), "rules": rules}
@@ -102,6 +124,6 @@ def _eval_as_rules(reading: Reading, raw: dict[str, Any], path: Path) -> dict[st
 def _eval_rule(item: Any) -> Any:
     if not isinstance(item, dict) or "then" in item or "do" not in item:
         return item
-    condition = {key: item[key] for key in ("expr", "when") if key in item}
-    action = {key: value for key, value in item.items() if key not in ("expr", "when", "else")}
+    condition = {key: item[key] for key in _CONDITIONS if key in item}
+    action = {key: value for key, value in item.items() if key not in (*_CONDITIONS, "else")}
     return {**condition, "then": action} if condition else {"else": {"then": action}}

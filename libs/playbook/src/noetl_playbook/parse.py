@@ -226,7 +226,7 @@ def _read_workbook_entry(reading: Reading, value: Any, path: Path) -> WorkbookEn
         return None
     found = reading.fields(WorkbookEntry, raw, path, other=("tool",))
     name = found.get("name", "entry")
-    tool = read_task(reading, raw.get("tool"), (*path, "tool"), default_name=name)
+    tool = read_task(reading, raw.get("tool"), (*path, "tool"), step_name=name, default_name=name)
     if tool is None:
         return None
     entry: WorkbookEntry | None = reading.build(WorkbookEntry, {**found, "tool": tool}, path)

@@ -14,6 +14,7 @@ from noetl_playbook.model import (
 )
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting.fragments import fragment
 
 SetScope = Literal["task", "rule", "step"]
 
@@ -57,17 +58,19 @@ def gather_sets(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, 
     block = dict(reading.mapping(raw.get("set"), (*path, "set")) or {})
     for key in older:
         prefix = _OLDER_SETS[key]
+        own: dict[str, Any] = {}
+        for name, item in (reading.mapping(raw[key], (*path, key)) or {}).items():
+            target = name if name.startswith(("ctx.", "iter.")) else f"{prefix}{name}"
+            own[target] = item
+            reading.move((*path, key, name), (*path, "set", target))
         reading.report(
             "W902",
             (*path, key),
             f"'{key}' is an older form",
             of_key=True,
-            replacement=f"set: {{{prefix}name: …}}",
+            replacement=fragment("set", own),
         )
-        for name, item in (reading.mapping(raw[key], (*path, key)) or {}).items():
-            target = name if name.startswith(("ctx.", "iter.")) else f"{prefix}{name}"
-            block.setdefault(target, item)
-            reading.move((*path, key, name), (*path, "set", target))
+        block = {**own, **block}
     return {**kept, "set": block}
 
 
@@ -94,7 +97,7 @@ def rename_older_when(reading: Reading, raw: dict[str, Any], path: Path) -> dict
                 (*path, older),
                 f"'{older}' is an older form",
                 of_key=True,
-                replacement="when: …",
+                replacement=fragment("when", raw[older]),
             )
             reading.move((*path, older), (*path, "when"))
             return {("when" if key == older else key): item for key, item in raw.items()}

@@ -7,10 +7,13 @@ import msgspec
 from noetl_playbook import names
 from noetl_playbook.loops import read_loop
 from noetl_playbook.model import Arc, Next, NextSpec, Step, StepSpec, Task
-from noetl_playbook.older import refuse_unread, rename
+from noetl_playbook.older import rename
 from noetl_playbook.policies import gather_sets, read_output, read_set, rename_older_when
-from noetl_playbook.problems import Path, Segment
+from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, shown
+from noetl_playbook.rewriting.arcs import canonical_arc, canonical_next
+from noetl_playbook.rewriting.fragments import fragment, nested
+from noetl_playbook.rewriting.step import rewritten
 from noetl_playbook.tasks import misplaced_fields, read_tasks
 
 STEPS_MAX = 2_000
@@ -44,6 +47,8 @@ def read_step(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -> St
         reading.wrong(path, "a step", value)
         return None
     raw = _as_canonical(reading, value, path)
+    if isinstance(raw.get("step"), str):
+        raw = rewritten(reading, raw, path, step=raw["step"])
     task_fields = misplaced_fields(reading, raw, path)
     found = reading.fields(Step, raw, path, other=_READ_HERE | (task_fields & raw.keys()))
     name = found.get("step")
@@ -71,7 +76,7 @@ def _as_canonical(reading: Reading, value: dict[str, Any], path: Path) -> dict[s
     renames = {old: new for old, new in _OLDER_STEP.items() if old != "name" or "step" not in value}
     if "type" in value and "tool" not in value:
         renames["type"] = "tool"
-    raw = rename(reading, refuse_unread(reading, value, path), path, renames=renames)
+    raw = rename(reading, value, path, renames=renames)
     raw = gather_sets(reading, raw, path)
     if "timeout" in raw:
         raw = _timeout_into_spec(reading, raw, path)
@@ -85,7 +90,7 @@ def _timeout_into_spec(reading: Reading, raw: dict[str, Any], path: Path) -> dic
         (*path, "timeout"),
         "a step's timeout belongs under spec",
         of_key=True,
-        replacement="spec: {timeout: …}",
+        replacement=fragment("spec", {"timeout": raw["timeout"]}),
     )
     reading.move((*path, "timeout"), (*path, "spec", "timeout"))
     spec = raw.get("spec") if isinstance(raw.get("spec"), dict) else {}
@@ -94,25 +99,20 @@ def _timeout_into_spec(reading: Reading, raw: dict[str, Any], path: Path) -> dic
 
 
 def _when_into_admit(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    rules = [
+        {"when": raw["when"], "then": {"allow": True}},
+        {"else": {"then": {"allow": False}}},
+    ]
     reading.report(
         "W902",
         (*path, "when"),
         "a step's 'when' is an older form",
         of_key=True,
-        replacement="spec: {policy: {admit: {rules: [{when: …, then: {allow: true}},"
-        " {else: {then: {allow: false}}}]}}}",
+        replacement=fragment("spec", nested(("policy", "admit", "rules"), rules)),
     )
     spec = dict(raw["spec"]) if isinstance(raw.get("spec"), dict) else {}
     policy = dict(spec["policy"]) if isinstance(spec.get("policy"), dict) else {}
-    policy.setdefault(
-        "admit",
-        {
-            "rules": [
-                {"when": raw["when"], "then": {"allow": True}},
-                {"else": {"then": {"allow": False}}},
-            ]
-        },
-    )
+    policy.setdefault("admit", {"rules": rules})
     reading.move((*path, "when"), (*path, "spec", "policy", "admit", "rules", 0, "when"))
     spec["policy"] = policy
     return {**{key: item for key, item in raw.items() if key != "when"}, "spec": spec}
@@ -155,12 +155,10 @@ def _with_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task
 
 def read_next(reading: Reading, step: dict[str, Any], path: Path) -> Next | None:
     """Read where a step goes, in any spelling."""
-    value = step.get("next")
     here = (*path, "next")
+    value = canonical_next(reading, step, path).get("next")
     if value is None:
         return None
-    if isinstance(value, str | list):
-        return _read_older_next(reading, step, value, here)
     raw = reading.mapping(value, here)
     if raw is None:
         return None
@@ -182,74 +180,8 @@ def read_arc(reading: Reading, value: Any, path: Path) -> Arc | None:
     if not isinstance(value, dict):
         reading.wrong(path, "an arc", value)
         return None
-    raw = rename_older_when(reading, value, path)
-    for older in ("args", "data", "payload", "with", "input"):
-        if older in raw:
-            raw = _arc_values_into_set(reading, raw, path, older=older)
-    raw = gather_sets(reading, raw, path)
+    raw = canonical_arc(reading, value, path)
     found = reading.fields(Arc, raw, path, other=("set",))
     found["set"] = read_set(reading, raw.get("set"), (*path, "set"), scope="step")
     arc: Arc | None = reading.build(Arc, found, path)
     return arc
-
-
-def _arc_values_into_set(
-    reading: Reading, raw: dict[str, Any], path: Path, *, older: str
-) -> dict[str, Any]:
-    reading.report(
-        "W902",
-        (*path, older),
-        f"'{older}' on an arc is an older form",
-        of_key=True,
-        replacement="set: {ctx.name: …}",
-    )
-    block = dict(reading.mapping(raw.get("set"), (*path, "set")) or {})
-    for name, item in (reading.mapping(raw[older], (*path, older)) or {}).items():
-        block.setdefault(f"ctx.{name}", item)
-        reading.move((*path, older, name), (*path, "set", f"ctx.{name}"))
-    return {**{key: item for key, item in raw.items() if key != older}, "set": block}
-
-
-def _read_older_next(reading: Reading, step: dict[str, Any], value: Any, path: Path) -> Next | None:
-    """Read `next: a`, `next: [a, …]` and lists of conditional targets."""
-    reading.report(
-        "W903",
-        path,
-        "'next' as text or a list is an older form",
-        replacement="next: {spec: {mode: …}, arcs: [{step: …}]}",
-    )
-    items = [value] if isinstance(value, str) else value
-    arcs: list[Arc] = []
-    for index, item in enumerate(items):
-        suffix: tuple[Segment, ...] = () if isinstance(value, str) else (index,)
-        arcs += _older_arcs(reading, item, (*path, *suffix))
-    spec = step.get("spec")
-    written = spec.get("next_mode") if isinstance(spec, dict) else None
-    is_inclusive = all(arc.when is None and arc.on is None for arc in arcs)
-    if written in ("exclusive", "inclusive"):
-        is_inclusive = written == "inclusive"
-    mode = NextSpec(mode="inclusive" if is_inclusive else "exclusive")
-    return Next(spec=mode, arcs=tuple(arcs))
-
-
-def _older_arcs(reading: Reading, item: Any, path: Path) -> list[Arc]:
-    if isinstance(item, str):
-        return [Arc(step=item)]
-    if not isinstance(item, dict):
-        reading.wrong(path, "a step name or an arc", item)
-        return []
-    if "then" not in item and "else" not in item:
-        arc = read_arc(reading, item, path)
-        return [] if arc is None else [arc]
-    item = rename_older_when(reading, item, path)
-    branch = "then" if "then" in item else "else"
-    when = item.get("when") if branch == "then" else None
-    targets = item[branch] if isinstance(item[branch], list) else [item[branch]]
-    arcs: list[Arc] = []
-    for index, target in enumerate(targets):
-        raw = {"step": target} if isinstance(target, str) else target
-        if isinstance(raw, dict) and when is not None:
-            raw = {"when": when, **raw}
-        arc = read_arc(reading, raw, (*path, branch, index))
-        arcs += [] if arc is None else [arc]
-    return arcs

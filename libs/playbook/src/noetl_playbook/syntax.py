@@ -56,10 +56,10 @@ def parse(source: str) -> Tree:
         raise SyntaxProblemError(
             "E602", f"a template has at most {SOURCE_CHARACTERS_MAX} characters", line=1
         )
-    spelled = _LITERAL.sub(_as_string, source)
-    root = _tree(spelled)
+    text = spelled(source)
+    root = _tree(text)
     value = None
-    stripped = root if spelled == spelled.strip() else _tree(spelled.strip())
+    stripped = root if text == text.strip() else _tree(text.strip())
     match stripped.body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(
             only, nodes.TemplateData
@@ -68,6 +68,11 @@ def parse(source: str) -> Tree:
             root = stripped
     _check(root)
     return Tree(source=source, root=root, value=value)
+
+
+def spelled(source: str) -> str:
+    """Write ``{{`text`}}`` as Jinja knows it: a quoted string."""
+    return _LITERAL.sub(_as_string, source)
 
 
 def _as_string(found: re.Match[str]) -> str:
@@ -188,8 +193,7 @@ def snippets(source: str) -> list[str]:
     """List the source of every `{{ … }}` of a template, in order."""
     found: list[str] = []
     current: list[str] | None = None
-    spelled = _LITERAL.sub(_as_string, source)
-    for _line, token, text in sandbox.environment("text").lexer.tokeniter(spelled, None):
+    for _line, token, text in sandbox.environment("text").lexer.tokeniter(spelled(source), None):
         if token == "variable_begin":  # noqa: S105 (a token of the lexer)
             current = []
         if current is not None:

@@ -1,13 +1,16 @@
 """Reads the tasks of a step, from every shape that `tool` may have."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from noetl_playbook import names, spelling, tools
 from noetl_playbook.model import Assertion, Stream, Task
-from noetl_playbook.older import rename_task_keys
 from noetl_playbook.policies import read_output, read_rules, read_set
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading, shown
+from noetl_playbook.rewriting import shapes
+from noetl_playbook.rewriting.fragments import fragment
+from noetl_playbook.rewriting.placed import is_derived
+from noetl_playbook.rewriting.task import canonical_task, refuse_structural
 
 TASKS_MAX = 200
 
@@ -18,100 +21,24 @@ _SHARED = frozenset(
     }
 )
 _TIMEOUT_KEYS = frozenset({"connect", "read", "total"})
-_INLINE_DATABASE = ("db_host", "db_port", "db_user", "db_password", "db_name", "dsn")
-
-Placed = tuple[Any, Path]
 
 
 def read_tasks(
     reading: Reading, step: dict[str, Any], path: Path, *, step_name: str
 ) -> tuple[Task, ...]:
     """Read a step's pipeline; always at least one task unless something is wrong."""
-    tool = step.get("tool")
     tool_path = (*path, "tool")
-    if isinstance(tool, list):
-        read = _read_list(reading, tool, tool_path)
-    elif isinstance(tool, str):
-        read = _read_beside(reading, step, path, step_name=step_name)
-    elif isinstance(tool, dict) and "kind" not in tool and _is_labelled(tool):
-        reading.report("W902", tool_path, "tasks by name are an older form of a list")
-        read = [
-            read_task(reading, {"name": label, **task}, (*tool_path, label))
-            for label, task in tool.items()
-        ]
-    elif tool is None:
-        read = _read_absent(reading, step, path, step_name=step_name)
-    else:
-        read = [read_task(reading, tool, tool_path, default_name=f"{step_name}_task")]
+    placed = shapes.placed_tasks(reading, step, path, step_name=step_name)
+    read = (read_task(reading, task.raw, task.path, step_name=step_name) for task in placed)
     tasks = tuple(task for task in read if task is not None)
     _check_pipeline(reading, tasks, tool_path)
     return tasks
 
 
-def _is_labelled(tool: dict[str, Any]) -> bool:
-    return bool(tool) and all(
-        isinstance(task, dict) and ("kind" in task or "tool" in task) for task in tool.values()
-    )
-
-
-def _read_list(reading: Reading, tool: list[Any], path: Path) -> list[Task | None]:
-    if not tool:
-        reading.report("E104", path, "the list of tasks is empty", hint="use kind: noop")
-    read: list[Task | None] = []
-    for index, item in enumerate(tool):
-        here = (*path, index)
-        if isinstance(item, dict) and len(item) == 1 and _is_labelled(item):
-            ((label, task),) = item.items()
-            reading.report("W902", here, f"the label '{label}' is an older form of 'name'")
-            read.append(read_task(reading, {"name": label, **task}, (*here, label)))
-        else:
-            read.append(read_task(reading, item, here, default_name=f"task_{index}"))
-    return read
-
-
-def _read_beside(
-    reading: Reading, step: dict[str, Any], path: Path, *, step_name: str
-) -> list[Task | None]:
-    kind = str(step["tool"])
-    reading.report(
-        "W902",
-        (*path, "tool"),
-        "a tool's fields beside it on the step are an older form",
-        replacement=f"tool: {{kind: {kind}, …}}",
-    )
-    own = {"assert", "stream", "auth", "credential", *_INLINE_DATABASE} | tools.TASK_FIELDS
-    taken = {key: item for key, item in step.items() if key in own}
-    reading.move((*path, "tool"), (*path, "kind"))
-    return [read_task(reading, {"kind": kind, **taken}, path, default_name=f"{step_name}_task")]
-
-
-def _read_absent(
-    reading: Reading, step: dict[str, Any], path: Path, *, step_name: str
-) -> list[Task | None]:
-    beside = [key for key in step if key in tools.TASK_FIELDS]
-    if beside:
-        reading.report(
-            "E104",
-            (*path, beside[0]),
-            f"'{beside[0]}' stands on a step that has no 'tool'",
-            hint="write tool: {kind: …} with the fields in it",
-            of_key=True,
-        )
-        return []
-    reading.report(
-        "E106",
-        path,
-        "the step has neither 'tool' nor task fields",
-        hint="use kind: noop",
-        replacement="tool: {kind: noop}",
-    )
-    return [Task(name=f"{step_name}_task", kind="noop")]
-
-
 def misplaced_fields(reading: Reading, step: dict[str, Any], path: Path) -> frozenset[str]:
     """Report task fields written beside a `tool` mapping or list."""
     if not isinstance(step.get("tool"), dict | list):
-        return tools.TASK_FIELDS | {"assert", "stream", *_INLINE_DATABASE}
+        return shapes.BESIDE | ({"name"} if step.get("tool") == "workbook" else frozenset())
     for key in step:
         if key in tools.TASK_FIELDS or key in ("assert", "stream"):
             reading.report(
@@ -125,18 +52,21 @@ def misplaced_fields(reading: Reading, step: dict[str, Any], path: Path) -> froz
 
 
 def read_task(
-    reading: Reading, value: Any, path: Path, *, default_name: str | None = None
+    reading: Reading, value: Any, path: Path, *, step_name: str, default_name: str | None = None
 ) -> Task | None:
-    """Read one task."""
+    """Read one task; its name may be derived from its step's, or be the default."""
     if not isinstance(value, dict):
         reading.wrong(path, "a task", value)
         return None
-    raw = rename_task_keys(reading, value, path)
+    found = canonical_task(reading, value, path)
+    if found is None:
+        return None
+    raw = refuse_structural(reading, found, path)
     kind = _read_kind(reading, raw, path)
     if kind is None:
         return None
     name = raw.get("name", default_name)
-    if not isinstance(name, str) or (name != default_name and not names.is_task_name(name)):
+    if not _is_name(name, step_name=step_name, default=default_name):
         reading.report("E201", (*path, "name"), f"{shown(name)} is not a task name")
         name = "unnamed"
     spec = reading.mapping(raw.get("spec"), (*path, "spec")) or {}
@@ -157,6 +87,12 @@ def read_task(
         rules=read_rules(reading, policy.get("rules"), (*policy_path, "rules")),
         on_unmatched=_read_on_unmatched(reading, policy, policy_path),
     )
+
+
+def _is_name(name: Any, *, step_name: str, default: str | None) -> TypeGuard[str]:
+    if not isinstance(name, str):
+        return False
+    return name == default or names.is_task_name(name) or is_derived(name, step=step_name)
 
 
 def _optional(reading: Reading, kind: type[Any], value: Any, path: Path) -> Any:
@@ -204,7 +140,7 @@ def _read_fields(
         ignored = _SHARED if section is raw else frozenset({"timeout", "policy"})
         for key, item in section.items():
             here = (*origin, key)
-            if key in ignored or (section is raw and key in _INLINE_DATABASE):
+            if key in ignored or (section is raw and key in shapes.INLINE_DATABASE):
                 continue
             if table is not None and key not in table.known:
                 reading.unknown(here, table.known | _SHARED, what=f"field of kind {kind}")
@@ -215,7 +151,7 @@ def _read_fields(
                     here,
                     f"'{key}' under spec is an older form",
                     of_key=True,
-                    replacement=f"{key}: … on the task",
+                    replacement=fragment(key, item),
                 )
             canonical = table.aliases.get(key, key) if table is not None else key
             if canonical in found and section is raw:
@@ -254,7 +190,7 @@ def _read_input(reading: Reading, value: Any, path: Path) -> dict[str, Any]:
 
 
 def _read_auth(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
-    inline = {key: raw[key] for key in _INLINE_DATABASE if key in raw}
+    inline = {key: raw[key] for key in shapes.INLINE_DATABASE if key in raw}
     if inline and raw.get("auth") is None:
         reading.report(
             "W904",
@@ -290,12 +226,6 @@ def _read_timeout(reading: Reading, raw: dict[str, Any], spec: dict[str, Any], p
 
 def _read_policy(reading: Reading, spec: dict[str, Any], path: Path) -> dict[str, Any]:
     value = spec.get("policy")
-    if isinstance(value, list):
-        reading.report(
-            "W902", path, "a policy as a list is an older form", replacement="policy: {rules: […]}"
-        )
-        reading.move(path, (*path, "rules"))
-        return {"rules": value}
     policy = reading.mapping(value, path) or {}
     for key in policy:
         if key not in ("rules", "on_unmatched"):

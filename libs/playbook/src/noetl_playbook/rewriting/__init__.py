@@ -1,0 +1,1 @@
+"""Rewrites older constructs as canonical ones: plain values in, plain values out."""

@@ -1,0 +1,164 @@
+"""Where a step goes, from any older spelling, as `next: {spec, arcs}`."""
+
+from typing import Any
+
+from noetl_playbook.policies import gather_sets, rename_older_when
+from noetl_playbook.problems import Path
+from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting import renaming
+from noetl_playbook.rewriting.fragments import flow, fragment
+
+_OLDER_VALUES = ("args", "data", "payload", "with", "input")
+_MODES = ("exclusive", "inclusive")
+
+# A raw arc, its place, and the place of its condition.
+PlacedArc = tuple[dict[str, Any], Path, Path]
+
+
+def canonical_arc(reading: Reading, value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Spell an arc's older keys as the canonical ones."""
+    raw = rename_older_when(reading, value, path)
+    for older in _OLDER_VALUES:
+        if older in raw:
+            raw = _values_into_set(reading, raw, path, older=older)
+    return gather_sets(reading, raw, path)
+
+
+def _values_into_set(
+    reading: Reading, raw: dict[str, Any], path: Path, *, older: str
+) -> dict[str, Any]:
+    block = dict(reading.mapping(raw.get("set"), (*path, "set")) or {})
+    for name, item in (reading.mapping(raw[older], (*path, older)) or {}).items():
+        block.setdefault(f"ctx.{name}", item)
+        reading.move((*path, older, name), (*path, "set", f"ctx.{name}"))
+    reading.report(
+        "W902",
+        (*path, older),
+        f"'{older}' on an arc is an older form",
+        of_key=True,
+        replacement=fragment("set", block),
+    )
+    return {**{key: item for key, item in raw.items() if key != older}, "set": block}
+
+
+def canonical_next(reading: Reading, step: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Give a step whose `next` is absent or a mapping."""
+    value = step.get("next")
+    spec = step.get("spec")
+    written = spec.get("next_mode") if isinstance(spec, dict) else None
+    here = (*path, "next")
+    if isinstance(value, str | list):
+        found = _from_list(reading, value, here, mode=written)
+        reading.report(
+            "W903",
+            here,
+            "'next' as text or a list is an older form",
+            of_key=True,
+            replacement=fragment("next", found),
+        )
+        return {**step, "next": found}
+    if written in _MODES and isinstance(value, dict) and not _mode_of(value):
+        inner = value.get("spec")
+        found = {**value, "spec": {**(inner if isinstance(inner, dict) else {}), "mode": written}}
+        reading.report(
+            "W902",
+            (*path, "spec", "next_mode"),
+            "'next_mode' is an older form",
+            of_key=True,
+            replacement=fragment("next", {"spec": {"mode": written}}),
+        )
+        return {**step, "next": found}
+    return step
+
+
+def _mode_of(value: dict[str, Any]) -> Any:
+    spec = value.get("spec")
+    return spec.get("mode") if isinstance(spec, dict) else None
+
+
+def _from_list(reading: Reading, value: Any, path: Path, *, mode: Any) -> dict[str, Any]:
+    placed: list[tuple[Any, Path]] = [(value, path)]
+    if isinstance(value, list):
+        placed = [(item, (*path, index)) for index, item in enumerate(value)]
+    found: list[tuple[Any, Path, Path | None]] = []
+    for item, here in placed:
+        found += _arcs_of(reading, item, here)
+    is_conditional = any(
+        isinstance(arc, dict) and {"when", "on"} & arc.keys() for arc, _, _ in found
+    )
+    if mode not in _MODES:
+        mode = "exclusive" if is_conditional else "inclusive"
+    read_at: dict[Path, Path] = {}
+    for index, (_, here, when) in enumerate(found):
+        read_at[(*path, "arcs", index)] = here
+        if when is not None:
+            read_at[(*path, "arcs", index, "when")] = when
+    reading.rebase(read_at)
+    return {"spec": {"mode": mode}, "arcs": [arc for arc, _, _ in found]}
+
+
+def _arcs_of(reading: Reading, item: Any, path: Path) -> list[tuple[Any, Path, Path | None]]:
+    """List the arcs of one item: a step's name, an arc, or targets under a condition."""
+    if isinstance(item, str):
+        return [({"step": item}, path, None)]
+    if not isinstance(item, dict):
+        reading.wrong(path, "a step name or an arc", item)
+        return []
+    if "then" not in item and "else" not in item:
+        return [(canonical_arc(reading, item, path), path, None)]
+    item = rename_older_when(reading, item, path)
+    branch = "then" if "then" in item else "else"
+    when = item.get("when") if branch == "then" else None
+    several = isinstance(item[branch], list)
+    targets = item[branch] if several else [item[branch]]
+    found: list[tuple[Any, Path, Path | None]] = []
+    for index, target in enumerate(targets):
+        here = (*path, branch, index) if several else (*path, branch)
+        raw = {"step": target} if isinstance(target, str) else target
+        if not isinstance(raw, dict):
+            reading.wrong(here, "a step name or an arc", raw)
+            continue
+        raw = canonical_arc(reading, raw, here)
+        own = "when" in raw or when is None
+        found.append(
+            (raw if own else {**raw, "when": when}, here, None if own else (*path, "when"))
+        )
+    return found
+
+
+def with_arcs(following: Any, first: list[PlacedArc]) -> Any:
+    """Put arcs before the ones of a canonical `next`; the first that matches fires."""
+    if not first:
+        return following
+    written = following if isinstance(following, dict) else {}
+    spec = written.get("spec")
+    own = written.get("arcs")
+    return {
+        **written,
+        "spec": {**(spec if isinstance(spec, dict) else {}), "mode": "exclusive"},
+        "arcs": [*(arc for arc, _, _ in first), *(own if isinstance(own, list) else [])],
+    }
+
+
+def place(reading: Reading, path: Path, first: list[PlacedArc], *, count: int) -> None:
+    """Remember where arcs that were put first come from, and which the others were."""
+    here = (*path, "next", "arcs")
+    read_at: dict[Path, Path] = {
+        (*here, index): (*here, index - len(first)) for index in range(len(first), count)
+    }
+    for index, (_, arc, when) in enumerate(first):
+        read_at[(*here, index)] = arc
+        read_at[(*here, index, "when")] = when
+    if first:
+        reading.rebase(read_at)
+
+
+def about_main(arcs: list[PlacedArc], *, main: str) -> list[PlacedArc]:
+    """Let `response` mean the main task's result when the step's own holds more than that."""
+    own = (
+        f"output.data.{main}"
+        if main.isidentifier()
+        else f"output.data.results[{flow([main])[1:-1]}]"
+    )
+    to = {"response": own, "result": own}
+    return [(renaming.renamed_within(arc, to), here, when) for arc, here, when in arcs]

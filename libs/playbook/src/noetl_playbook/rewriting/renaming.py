@@ -1,0 +1,229 @@
+"""Renames what a template reads, on its tokens and its tree, never inside text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+
+from noetl_playbook import names, syntax
+from noetl_playbook.coercion import is_template
+from noetl_playbook.rewriting.fragments import json_scalar
+from noetl_playbook.sandbox import environment
+from noetl_playbook.syntax import SyntaxProblemError
+
+_ADJACENT = frozenset({"whitespace", "comment"})
+_BINDS_TIGHTER = frozenset({"~", "+", "-", "*", "/", "//", "%", "**", ".", "[", "(", "|"})
+
+Token = tuple[int, str, str]
+
+
+class NotAnExpressionError(Exception):
+    """A text template stands where one expression is needed."""
+
+
+def renamed(source: str, to: Mapping[str, str]) -> str:
+    """Replace free names of a template by expressions; what cannot be parsed stays as it is.
+
+    A name that the template itself binds, with `set` or `for`, is left alone everywhere.
+    """
+    if not is_template(source) or not any(name in source for name in to):
+        return source
+    try:
+        tokens: list[Token] = list(
+            environment("text").lexer.tokeniter(syntax.spelled(source), None)
+        )
+        free = _free(tokens, to)
+    except (jinja2.TemplateSyntaxError, RecursionError):
+        return source
+    if not free:
+        return source
+    return "".join(
+        to[text] if position in free else text for position, (_, _, text) in enumerate(tokens)
+    )
+
+
+def renamed_within(value: Any, to: Mapping[str, str]) -> Any:
+    """Replace free names in every template of a value; keys stay."""
+    if isinstance(value, str):
+        return renamed(value, to)
+    if isinstance(value, dict):
+        return {key: renamed_within(item, to) for key, item in value.items()}
+    if isinstance(value, list):
+        return [renamed_within(item, to) for item in value]
+    return value
+
+
+def condition_renamed(source: str, to: Mapping[str, str]) -> str:
+    """Replace free names of a condition, which may be a bare expression."""
+    return renamed(braced(source), to)
+
+
+def _free(tokens: list[Token], to: Mapping[str, str]) -> set[int]:
+    """Find the tokens that read a name from outside the template."""
+    marks = {
+        position: f"_{position}_{text}"
+        for position, (_, kind, text) in enumerate(tokens)
+        if kind == "name" and text in to
+    }
+    if not marks:
+        return set()
+    marked = "".join(marks.get(position, token[2]) for position, token in enumerate(tokens))
+    read: set[str] = set()
+    bound: set[str] = set()
+    for node in environment("text").parse(marked).find_all(nodes.Name):
+        (read if node.ctx == "load" else bound).add(node.name)
+    hidden = {tokens[position][2] for position, mark in marks.items() if mark in bound}
+    return {
+        position
+        for position, mark in marks.items()
+        if mark in read and tokens[position][2] not in hidden
+    }
+
+
+def with_event(source: str, *, name: str, equal: frozenset[str], step: str) -> str:
+    """Settle what a template asks about `event`, whose name is known.
+
+    Comparisons of `event.name` with text become true or false; any other use sees a mapping.
+    """
+    if "event" not in source:
+        return source
+    try:
+        tokens = list(environment("text").lexer.tokeniter(syntax.spelled(source), None))
+        free = _free(tokens, {"event": ""})
+    except (jinja2.TemplateSyntaxError, RecursionError):
+        return source
+    written = literal({"name": name, "step": step})
+    parts: list[str] = []
+    skip_until = 0
+    for position, (_, _, text) in enumerate(tokens):
+        if position < skip_until:
+            continue
+        if position not in free:
+            parts.append(text)
+            continue
+        verdict, skip_until = _compared(tokens, position, equal)
+        parts.append(written if verdict is None else verdict)
+    return "".join(parts)
+
+
+def _compared(tokens: list[Token], position: int, equal: frozenset[str]) -> tuple[str | None, int]:
+    """Judge `event.name == 'x'` that begins at a token; also tell where it ends."""
+    places = [i for i in range(position, len(tokens)) if tokens[i][1] not in _ADJACENT][:6]
+    texts = [tokens[i][2] for i in places]
+    match texts[1:]:
+        case [".", "name", "==" | "!=" as operator, literal, following] if literal[0] in "'\"":
+            if following in _BINDS_TIGHTER:
+                return None, position + 1
+            is_equal = (literal[1:-1] in equal) == (operator == "==")
+            return ("true" if is_equal else "false"), places[4] + 1
+        case _:
+            return None, position + 1
+
+
+def braced(source: str) -> str:
+    """Write a condition as a template."""
+    return source if is_template(source) else "{{ " + source.strip() + " }}"
+
+
+def expression(source: str) -> str:
+    """Give the one expression of a template; raises `NotAnExpressionError`."""
+    try:
+        tree = syntax.parse(source)
+    except SyntaxProblemError as error:
+        raise NotAnExpressionError(error.message) from error
+    if tree.value is None:
+        raise NotAnExpressionError("the template is text around expressions")
+    (only,) = syntax.snippets(source)
+    return _inside(only)
+
+
+def _inside(snippet: str) -> str:
+    text = snippet.strip().removeprefix("{{").removesuffix("}}")
+    # The sign beside a brace controls white space; it is not part of the expression.
+    return text[text[:1] in {"-", "+"} : len(text) - (text[-1:] == "-")].strip()
+
+
+def condition(value: Any) -> str:
+    """Give a condition's expression; nothing is true. Raises `NotAnExpressionError`."""
+    if value is None or isinstance(value, bool):
+        return "false" if value is False else "true"
+    if not isinstance(value, str):
+        raise NotAnExpressionError("a condition is text or true or false")
+    return expression(braced(value))
+
+
+def literal(value: Any) -> str:
+    """Write a value with its templates as one expression; raises `NotAnExpressionError`."""
+    if isinstance(value, dict):
+        items = (f"{json_scalar(key)}: {literal(value[key])}" for key in value)
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(item) for item in value) + "]"
+    if is_template(value):
+        return _template_literal(value)
+    return "none" if value is None else json_scalar(value)
+
+
+def _template_literal(source: str) -> str:
+    try:
+        tree = syntax.parse(source)
+    except SyntaxProblemError as error:
+        raise NotAnExpressionError(error.message) from error
+    if tree.value is not None:
+        return expression(source)
+    snippets = iter(syntax.snippets(source))
+    parts: list[str] = []
+    for statement in tree.root.body:
+        if not isinstance(statement, nodes.Output):
+            raise NotAnExpressionError("the template has statements")
+        for node in statement.nodes:
+            if isinstance(node, nodes.TemplateData):
+                parts.append(json_scalar(node.data))
+            else:
+                parts.append(f"({_inside(next(snippets))})")
+    return " ~ ".join(parts)
+
+
+def quoted(text: str) -> str:
+    """Write a word as a string of an expression."""
+    return f"'{text}'" if text.isprintable() and not {"'", "\\"} & set(text) else json_scalar(text)
+
+
+def reference(name: str, path: str = "") -> str:
+    """Write how a template reads a task's result, and what a dotted path leads to in it."""
+    is_free = names.is_identifier(name) and name not in names.FIXED_NAMES
+    return with_path(name if is_free else f"results[{json_scalar(name)}]", path)
+
+
+def with_path(root: str, path: str) -> str:
+    """Write a dotted path with `[i]` below an expression."""
+    for part in path.removeprefix("$").replace("[", ".[").split("."):
+        if names.is_identifier(part):
+            root += f".{part}"
+        elif part.startswith("[") and part[1:-1].isdigit():
+            root += part
+        elif part.isdigit():
+            root += f"[{part}]"
+        elif part:
+            root += f"[{json_scalar(part)}]"
+    return root
+
+
+def with_key(root: str, key: str) -> str:
+    """Write one key of a mapping below an expression."""
+    if names.is_identifier(key):
+        return f"{root}.{key}"
+    return f"{root}[{json_scalar(key)}]"
+
+
+def mentions(source: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """List the names and the dotted paths that a condition reads; none if it is no template."""
+    if not isinstance(source, str):
+        return frozenset(), frozenset()
+    try:
+        tree = syntax.parse(braced(source))
+    except SyntaxProblemError:
+        return frozenset(), frozenset()
+    read = syntax.names(tree)
+    return read, syntax.paths(tree, read)

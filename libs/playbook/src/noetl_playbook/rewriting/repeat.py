@@ -1,0 +1,157 @@
+"""Repeating on success: a task that is called again until its condition no longer holds."""
+
+from typing import Any
+
+from noetl_playbook import coercion, tools
+from noetl_playbook.problems import Path
+from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting import renaming, retry
+from noetl_playbook.rewriting.placed import PlacedTask
+from noetl_playbook.rewriting.renaming import NotAnExpressionError
+from noetl_playbook.rewriting.retry import REPEATS_DEFAULT, Entry
+
+COLLECTED_AS = "data"
+
+_COUNT = "{{ (iter.calls | default(0)) + 1 }}"
+_COLLECT_KEYS = ("strategy", "path", "into")
+
+
+def collected_path(entry: Entry) -> str:
+    """Tell which part of a response an entry collects; empty when it is the whole."""
+    collect = entry.raw.get("collect")
+    if isinstance(collect, str):
+        return collect
+    path = collect.get("path") if isinstance(collect, dict) else None
+    return path if isinstance(path, str) else ""
+
+
+def prepare(reading: Reading, main: PlacedTask, entries: list[Entry]) -> None:
+    """Make the main task count its calls, collect, and take what the next call changes."""
+    task = main.raw
+    written = task.get("set")
+    task["set"] = {**(written if isinstance(written, dict) else {}), "iter.calls": _COUNT}
+    collecting = [entry for entry in entries if "collect" in entry.raw]
+    for entry in collecting[1:]:
+        reading.report("E104", entry.place("collect"), "one entry of a retry may collect")
+    if collecting:
+        _collect(reading, main, collecting[0])
+    for entry in entries:
+        following = entry.raw.get("next_call")
+        if following is not None and reading.mapping(following, entry.place("next_call")):
+            _accept(reading, main, entry, following)
+
+
+def _collect(reading: Reading, main: PlacedTask, entry: Entry) -> None:
+    place = entry.place("collect")
+    value = entry.raw["collect"]
+    raw = {"path": value} if isinstance(value, str) else reading.mapping(value, place)
+    raw = {} if value is True else raw or {}
+    for key in raw:
+        if key not in _COLLECT_KEYS:
+            reading.unknown((*place, key), _COLLECT_KEYS)
+    how: dict[str, Any] = {"strategy": raw.get("strategy") or "append"}
+    if raw.get("path"):
+        how["merge_path"] = raw["path"]
+    how["manifest_as"] = raw.get("into") or COLLECTED_AS
+    output = main.raw.get("output")
+    main.raw["output"] = {**(output if isinstance(output, dict) else {}), "accumulate": how}
+    for new, old in (("strategy", "strategy"), ("merge_path", "path"), ("manifest_as", "into")):
+        main.moves[("output", "accumulate", new)] = (*place, old)
+
+
+def _accept(reading: Reading, main: PlacedTask, entry: Entry, following: dict[str, Any]) -> None:
+    """Let every leaf that the next call names take its value from there."""
+    table = tools.KINDS.get(str(main.raw.get("kind")))
+    aliases = table.aliases if table is not None else {}
+    for key, value in following.items():
+        field = _field(main, key, aliases)
+        place = (*entry.place("next_call"), key)
+        try:
+            main.raw[field] = _leaf(main.raw.get(field), value, ("iter.next_call", key))
+        except NotAnExpressionError as problem:
+            reading.report(
+                "E104",
+                place,
+                f"the next call cannot change '{key}': {problem}",
+                hint="write the field as one {{ … }}",
+            )
+
+
+def _field(main: PlacedTask, key: str, aliases: dict[str, str]) -> str:
+    """Find the field of the task that a key of the next call means, moving it up from `spec`."""
+    raw = main.raw
+    wanted = aliases.get(key, key)
+    if wanted in ("args", "with"):
+        wanted = "input"
+    written = next((each for each in raw if aliases.get(each, each) == wanted), None)
+    spec = raw.get("spec")
+    if written is None and isinstance(spec, dict):
+        inner = next((each for each in spec if aliases.get(each, each) == wanted), None)
+        if inner is not None:
+            raw["spec"] = {name: item for name, item in spec.items() if name != inner}
+            raw[wanted] = spec[inner]
+            main.moves[(wanted,)] = (*main.path, "spec", inner)
+    return written or wanted
+
+
+def _leaf(original: Any, value: Any, keys: tuple[str, ...]) -> Any:
+    if isinstance(value, dict) and value and (original is None or isinstance(original, dict)):
+        given = original or {}
+        inner = {key: _leaf(given.get(key), item, (*keys, key)) for key, item in value.items()}
+        return {**given, **inner}
+    root, *rest = keys
+    path = root
+    for key in rest:
+        path = renaming.with_key(path, key)
+    return "{{ " + path + " | default(" + renaming.literal(original) + ") }}"
+
+
+def page(
+    reading: Reading, main: PlacedTask, entries: list[Entry], *, path: Path, is_last: bool
+) -> PlacedTask:
+    """Write the task that decides whether the main task is called again."""
+    own = renaming.reference(main.name)
+    to = {"response": own, "result": own, "attempt": "iter.calls"}
+    rules: list[dict[str, Any]] = []
+    moves: dict[Path, Path] = {}
+    for index, entry in enumerate(entries):
+        rules.append(_rule(reading, entry, to, target=main.name))
+        at: Path = ("spec", "policy", "rules", index)
+        moves[at] = entry.path
+        moves[(*at, "when")] = entry.place("when")
+        moves[(*at, "then", "set", "iter.next_call")] = entry.place("next_call")
+    rules.append({"else": {"then": {"do": "break" if is_last else "continue"}}})
+    raw = {"name": f"{main.name}__page", "kind": "noop", "spec": {"policy": {"rules": rules}}}
+    return PlacedTask(raw=raw, path=path, moves=moves)
+
+
+def _rule(reading: Reading, entry: Entry, to: dict[str, str], *, target: str) -> dict[str, Any]:
+    when = entry.when
+    try:
+        if isinstance(when, str):
+            when = renaming.condition_renamed(when, to)
+        condition = renaming.condition(when)
+        bound = renaming.literal(_bound(entry))
+    except NotAnExpressionError as problem:
+        retry.refuse_condition(reading, entry, problem)
+        condition, bound = "true", str(REPEATS_DEFAULT)
+    then: dict[str, Any] = {"do": "jump", "to": target}
+    delay = retry.waits(reading, entry).get("delay")
+    if delay is not None:
+        then["delay"] = delay
+    following = entry.raw.get("next_call")
+    if isinstance(following, dict) and following:
+        then["set"] = {"iter.next_call": renaming.renamed_within(following, to)}
+    return {"when": "{{ (" + condition + ") and iter.calls < " + bound + " }}", "then": then}
+
+
+def _bound(entry: Entry) -> Any:
+    value = entry.raw.get("max_attempts")
+    if value is None:
+        return REPEATS_DEFAULT
+    if coercion.is_template(value):
+        return "{{ (" + renaming.expression(value) + ") }}"
+    found = coercion.integer(value)
+    if found is None:
+        raise NotAnExpressionError("max_attempts is not a whole number")
+    return found

@@ -1,0 +1,230 @@
+"""The older `retry`: its entries, and the policy rule that an error retry becomes."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_playbook import coercion
+from noetl_playbook.policies import rename_older_when
+from noetl_playbook.problems import Path
+from noetl_playbook.reading import Reading, shown
+from noetl_playbook.rewriting import renaming
+from noetl_playbook.rewriting.renaming import NotAnExpressionError
+
+ATTEMPTS_DEFAULT = 3
+REPEATS_DEFAULT = 100
+
+_KINDS = {"connection_error": "connection", "http_5xx": "server_error"}
+_ANY_KIND = frozenset({"exception", "any", "all"})
+_BACKOFFS = frozenset({"none", "fixed", "linear", "exponential"})
+_IN_ERROR_RULES = {
+    "error": "output.error",
+    "response": "output.data",
+    "result": "output.data",
+    "attempt": "_attempt",
+}
+_ERROR_PATHS = ("output.error", "output.status")
+_KNOWN = (
+    *("when", "then", "max_attempts", "backoff", "backoff_seconds", "backoff_multiplier"),
+    *("initial_delay", "delay_seconds", "delay", "max_delay", "retry_on", "retry_on_status"),
+    *("next_call", "collect", "sink", "save"),
+)
+_PAGINATION = {
+    "continue_while": "when",
+    "next_page": "next_call",
+    "max_iterations": "max_attempts",
+}
+_PAGINATION_KNOWN = (*_PAGINATION, "merge_path", "merge_strategy", "delay", "into")
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One entry of `retry`; `path` is where it can be read, `then` where its actions are.
+
+    `is_error` settles whether it retries errors where its condition alone does not tell.
+    """
+
+    raw: dict[str, Any]
+    path: Path
+    then: Path
+    is_error: bool | None = None
+
+    def place(self, key: str) -> Path:
+        """Tell where a key of the entry stands."""
+        return (*(self.path if key == "when" else self.then), key)
+
+    @property
+    def when(self) -> Any:
+        """The entry's condition, absent if it has none."""
+        return self.raw.get("when")
+
+    @property
+    def is_repeat(self) -> bool:
+        """Tell whether the entry runs the task again after a success."""
+        if self.is_error is not None:
+            return not self.is_error
+        if self.raw.get("next_call") is not None or "collect" in self.raw:
+            return True
+        if self.when is None or concerns_errors(self.when):
+            return False
+        return bool(renaming.mentions(self.when)[0] & {"response", "result"})
+
+
+def concerns_errors(when: Any) -> bool:
+    """Tell whether a condition asks how an attempt failed."""
+    read, paths = renaming.mentions(when)
+    return (
+        "error" in read
+        or any(path.startswith(_ERROR_PATHS) for path in paths)
+        or any("status_code" in path.split(".") for path in paths)
+    )
+
+
+def entries(reading: Reading, value: Any, path: Path) -> list[Entry]:
+    """Read every entry of a `retry`; `true` and a number are short forms."""
+    if value is None or value is False:
+        return []
+    if isinstance(value, list):
+        read = (_entry(reading, item, (*path, index)) for index, item in enumerate(value))
+        return [entry for entry in read if entry is not None]
+    entry = _entry(reading, value, path)
+    return [] if entry is None else [entry]
+
+
+def _entry(reading: Reading, value: Any, path: Path) -> Entry | None:
+    if value is True:
+        return Entry(raw={"max_attempts": ATTEMPTS_DEFAULT}, path=path, then=path)
+    if not isinstance(value, dict):
+        attempts = coercion.integer(value)
+        if attempts is None:
+            reading.wrong(path, "how often to retry, a mapping or a list of mappings", value)
+            return None
+        return Entry(raw={"max_attempts": attempts}, path=path, then=path)
+    raw = rename_older_when(reading, value, path)
+    then = path
+    if isinstance(raw.get("then"), dict):
+        then = (*path, "then")
+        raw = {**{key: item for key, item in raw.items() if key != "then"}, **raw["then"]}
+    for key in raw:
+        if key not in _KNOWN:
+            reading.unknown((*then, key), _KNOWN)
+    return Entry(raw=raw, path=path, then=then)
+
+
+def pagination(reading: Reading, value: Any, path: Path) -> list[Entry]:
+    """Read the older `pagination` as a repeat that collects every page."""
+    raw = reading.mapping(value, path)
+    if raw is None:
+        return []
+    found: dict[str, Any] = {"collect": {}}
+    for key, item in raw.items():
+        if key not in _PAGINATION_KNOWN:
+            reading.unknown((*path, key), _PAGINATION_KNOWN)
+        elif key in _PAGINATION:
+            found[_PAGINATION[key]] = item
+            reading.move((*path, key), (*path, _PAGINATION[key]))
+        elif key == "delay":
+            found[key] = item
+        else:
+            inner = {"merge_path": "path", "merge_strategy": "strategy"}.get(key, key)
+            found["collect"][inner] = item
+            reading.move((*path, key), (*path, "collect", inner))
+    return [Entry(raw=found, path=path, then=path)]
+
+
+def error_rule(reading: Reading, entry: Entry) -> dict[str, Any]:
+    """Write the rule that tries a failed task again."""
+    try:
+        condition = _error_condition(entry)
+    except NotAnExpressionError as problem:
+        refuse_condition(reading, entry, problem)
+        condition = "true"
+    then = {"do": "retry", "attempts": entry.raw.get("max_attempts") or ATTEMPTS_DEFAULT}
+    return {
+        "when": "{{ output.status == 'error' and (" + condition + ") }}",
+        "then": {**then, **waits(reading, entry)},
+    }
+
+
+def refuse_condition(reading: Reading, entry: Entry, problem: NotAnExpressionError) -> None:
+    """Report a condition that cannot be joined with others."""
+    reading.report(
+        "E104",
+        entry.place("when"),
+        f"the condition cannot be joined with others: {problem}",
+        hint="write it as one {{ … }}",
+    )
+
+
+def _error_condition(entry: Entry) -> str:
+    parts: list[str] = []
+    if entry.when is not None:
+        when = entry.when
+        if isinstance(when, str):
+            when = renaming.condition_renamed(when, _IN_ERROR_RULES)
+        parts.append(renaming.condition(when))
+    which = _which_errors(entry.raw)
+    if which:
+        parts.append(which)
+    if len(parts) > 1:
+        return " and ".join(f"({part})" for part in parts)
+    return parts[0] if parts else "true"
+
+
+def _which_errors(raw: dict[str, Any]) -> str:
+    """Write which kinds and statuses are meant; empty when any error is."""
+    kinds: list[str] = []
+    statuses = [int(each) for each in _listed(raw.get("retry_on_status")) if _is_status(each)]
+    for each in _listed(raw.get("retry_on")):
+        if each in _ANY_KIND:
+            return ""
+        if _is_status(each):
+            statuses.append(int(each))
+        else:
+            kinds.append(_KINDS.get(str(each), str(each)))
+    parts: list[str] = []
+    if kinds:
+        quoted = ", ".join(renaming.quoted(kind) for kind in kinds)
+        parts.append(f"output.error.kind in [{quoted}]")
+    if statuses:
+        parts.append(f"output.http.status in {statuses}")
+    return " or ".join(parts)
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _is_status(value: Any) -> bool:
+    return coercion.integer(value) is not None
+
+
+def waits(reading: Reading, entry: Entry) -> dict[str, Any]:
+    """Write how long to wait between tries, from any of the older spellings."""
+    raw = entry.raw
+    found: dict[str, Any] = {}
+    fixed = raw.get("backoff_seconds")
+    backoff = raw.get("backoff")
+    if isinstance(backoff, str) and backoff in _BACKOFFS:
+        found["backoff"] = backoff
+    elif backoff is not None and coercion.duration_s(backoff) is None:
+        reading.report(
+            "E104",
+            entry.place("backoff"),
+            f"expected one of none, fixed, linear, exponential or seconds, found {shown(backoff)}",
+        )
+    elif fixed is None:
+        fixed = backoff
+    if fixed is not None:
+        found.update(backoff="fixed", delay=fixed)
+    multiplier = coercion.number(raw.get("backoff_multiplier"))
+    if multiplier is not None and multiplier > 1:
+        found["backoff"] = "exponential"
+    for key in ("initial_delay", "delay_seconds", "delay"):
+        if raw.get(key) is not None:
+            found["delay"] = raw[key]
+            reading.move(entry.place(key), (*entry.then, "delay"))
+    if raw.get("max_delay") is not None:
+        found["max_delay"] = raw["max_delay"]
+    return found

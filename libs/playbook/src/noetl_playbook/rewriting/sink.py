@@ -1,0 +1,115 @@
+"""The older `sink` and `save`: a task that keeps what the main task gave."""
+
+from typing import Any
+
+from noetl_playbook import tools
+from noetl_playbook.problems import Path
+from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting import renaming
+from noetl_playbook.rewriting.placed import PlacedTask, result_path
+
+KEYS = ("sink", "save")
+
+_SQL = frozenset({"postgres", "duckdb", "spark", "sql"})
+_STATEMENTS = ("statement", "command", "query", "commands", "sql")
+_KIND_KEYS = ("tool", "storage", "kind", "type")
+_OF_TASK = ("name", "retry", "timeout", "spec", "params", "set", "input", "args", "with")
+_OF_TABLE = ("table", "mode", "key", "mapping")
+
+
+def task(
+    reading: Reading,
+    value: Any,
+    path: Path,
+    *,
+    name: str,
+    main: dict[str, Any],
+    collected: str,
+    names: dict[str, str] | None = None,
+) -> PlacedTask | None:
+    """Write the task of a sink.
+
+    `collected` is the path of the value that an entry collects; `names` are others to rewrite
+    than those of the main task's result.
+    """
+    raw = _flattened(reading, value, path)
+    if raw is None:
+        return None
+    own = renaming.reference(str(main["name"]))
+    raw = renaming.renamed_within(raw, {"response": own, "result": own, **(names or {})})
+    kind = next((raw[key] for key in _KIND_KEYS if isinstance(raw.get(key), str)), None)
+    data = raw.get("data")
+    if data is None:
+        data = "{{ " + result_path(main, collected) + " }}"
+    if any(key in raw for key in _STATEMENTS):
+        return _as_given(raw, path, name=name, kind=kind or "postgres")
+    if kind is None or kind in _SQL or kind == "file" or "table" in raw or "file" in raw:
+        return _transfer(reading, raw, path, name=name, kind=kind, data=data)
+    given = raw.get("input")
+    given = given if isinstance(given, dict) else {}
+    raw = {**raw, "input": {"data": data, **given}}
+    raw.pop("data", None)
+    found = _as_given(raw, path, name=name, kind=kind)
+    found.moves[("input", "data")] = (*path, "data")
+    return found
+
+
+def _flattened(reading: Reading, value: Any, path: Path) -> dict[str, Any] | None:
+    """Bring a sink's tool or storage, which may be a mapping, to one level."""
+    if isinstance(value, str):
+        return {"tool": value}
+    raw = reading.mapping(value, path)
+    if raw is None:
+        return None
+    found = dict(raw)
+    for key in ("tool", "storage"):
+        inner = found.get(key)
+        if isinstance(inner, dict):
+            del found[key]
+            for name, item in inner.items():
+                found.setdefault(name, item)
+                reading.move((*path, key, name), (*path, name))
+    auth = found.get("auth")
+    if isinstance(auth, dict) and isinstance(auth.get("credential"), str):
+        found["auth"] = auth["credential"]
+        reading.move((*path, "auth", "credential"), (*path, "auth"))
+    elif auth is None and "credential" in found:
+        found["auth"] = found.pop("credential")
+        reading.move((*path, "credential"), (*path, "auth"))
+    return found
+
+
+def _as_given(raw: dict[str, Any], path: Path, *, name: str, kind: str) -> PlacedTask:
+    fields = {key: item for key, item in raw.items() if key not in _KIND_KEYS}
+    return PlacedTask(raw={"name": name, **fields, "kind": kind}, path=path)
+
+
+def _transfer(
+    reading: Reading, raw: dict[str, Any], path: Path, *, name: str, kind: str | None, data: Any
+) -> PlacedTask:
+    """Write a sink without a statement as a transfer of its data."""
+    found: dict[str, Any] = {"name": name, "kind": "transfer"}
+    target: dict[str, Any]
+    moves: dict[Path, Path] = {("source", "data"): (*path, "data")}
+    if raw.get("file") is not None:
+        target = {"type": "file", "uri": raw["file"]}
+        moves["target", "uri"] = (*path, "file")
+    else:
+        canonical = tools.KIND_ALIASES.get(kind or "", kind or "postgres")
+        target = {"type": canonical, "mode": "append"}
+    for key, item in raw.items():
+        if key in _KIND_KEYS or key in ("data", "file"):
+            continue
+        if key in _OF_TASK or key == "chunk_size":
+            found[key] = item
+        else:
+            if key not in (*_OF_TABLE, "auth", "uri", "format"):
+                known = (*_OF_TABLE, "auth", "data", "file", "format", *_STATEMENTS, "tool")
+                reading.unknown((*path, key), known)
+                continue
+            target[key] = item
+            moves["target", key] = (*path, key)
+    order = ("type", "auth", "table", *_OF_TABLE, "uri", "format")
+    found["source"] = {"type": "data", "data": data}
+    found["target"] = {key: target[key] for key in dict.fromkeys(order) if key in target}
+    return PlacedTask(raw=found, path=path, moves=moves)

@@ -1,0 +1,244 @@
+"""A step's older constructs, rewritten together as its one pipeline, its loop and its arcs."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from noetl_playbook.problems import Path
+from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting import arcs, case, repeat, retry, shapes, sink
+from noetl_playbook.rewriting.fragments import flow
+from noetl_playbook.rewriting.placed import PlacedTask, with_gates, write_pipeline
+from noetl_playbook.rewriting.retry import Entry
+from noetl_playbook.rewriting.task import STRUCTURAL, canonical_task, with_error_rules
+
+_OF_STEP = ("case", "retry", "pagination", "sink", "save")
+_OF_LOOP = ("retry", "pagination", "sink", "save")
+_SHOWN = ("loop", "tool", "next")
+
+Construct = tuple[str, Any, Path]
+
+
+class _Plan(Struct, kw_only=True):
+    """What the constructs of a step ask for, around one task."""
+
+    main: PlacedTask
+    repeats: list[Entry] = field(default_factory=list)
+    failing: list[Entry] = field(default_factory=list)
+    sinks: list[tuple[Any, Path, str]] = field(default_factory=list)
+
+
+def rewritten(reading: Reading, raw: dict[str, Any], path: Path, *, step: str) -> dict[str, Any]:
+    """Give a step without `case`, `retry`, `pagination`, `sink`, `save` and `iterator`."""
+    on_step = [(key, raw[key], (*path, key)) for key in _OF_STEP if key in raw]
+    loop = raw.get("loop")
+    if isinstance(loop, dict):
+        on_step += [(key, loop[key], (*path, "loop", key)) for key in _OF_LOOP if key in loop]
+    if not on_step and not _has_structure(raw.get("tool")):
+        return raw
+    placed = shapes.placed_tasks(reading, raw, path, step_name=step)
+    spelled: list[PlacedTask] = []
+    for task in placed:
+        found = canonical_task(reading, task.raw, task.path)
+        if found is not None:
+            spelled.append(PlacedTask(raw=found, path=task.path))
+    of_tasks = [
+        (key, task.raw[key], (*task.path, key))
+        for task in spelled
+        for key in STRUCTURAL
+        if key in task.raw
+    ]
+    kept = {key: item for key, item in raw.items() if key not in (*_OF_STEP, *shapes.BESIDE)}
+    if isinstance(loop, dict):
+        kept["loop"] = {key: item for key, item in loop.items() if key not in _OF_LOOP}
+    if not isinstance(raw.get("tool"), str):
+        beside = {key: item for key, item in raw.items() if key in shapes.BESIDE}
+        kept.update(beside)
+    if not spelled:
+        return {**kept, "tool": []} if placed else kept
+    kept = _looped(reading, kept, path, spelled)
+    tasks, cases = _pipeline(reading, spelled, on_step, step=step)
+    tasks = with_gates(tasks)
+    kept = arcs.canonical_next(reading, kept, path)
+    if len(tasks) > 1 and kept.get("loop") is None:
+        cases.arcs = arcs.about_main(cases.arcs, main=spelled[-1].name)
+    following = arcs.with_arcs(kept.get("next"), cases.arcs)
+    written = {**kept, "tool": [task.raw for task in tasks]}
+    if following is not None:
+        written["next"] = following
+    _report(reading, [*on_step, *of_tasks], written, before=raw)
+    write_pipeline(reading, tasks, (*path, "tool"))
+    arcs.place(reading, path, cases.arcs, count=len((written.get("next") or {}).get("arcs", ())))
+    return written
+
+
+def _has_structure(tool: Any) -> bool:
+    """Tell whether a task of a `tool` in any shape holds a construct that makes more tasks."""
+    items = tool if isinstance(tool, list) else [tool]
+    inner = [item for item in items if isinstance(item, dict)]
+    inner += [each for item in inner for each in item.values() if isinstance(each, dict)]
+    return any(
+        key in item and (key != "retry" or _may_repeat(item[key]))
+        for item in inner
+        for key in STRUCTURAL
+    )
+
+
+def _may_repeat(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _report(
+    reading: Reading,
+    constructs: list[Construct],
+    written: dict[str, Any],
+    *,
+    before: dict[str, Any],
+) -> None:
+    """Show for each construct what the whole step says instead."""
+    shown = {
+        key: written[key]
+        for key in _SHOWN
+        if written.get(key) is not None and written[key] != before.get(key)
+    }
+    for key, _, path in constructs:
+        reading.report(
+            "W903",
+            path,
+            f"'{key}' is an older form",
+            of_key=True,
+            replacement=flow(shown),
+        )
+
+
+def _looped(
+    reading: Reading, raw: dict[str, Any], path: Path, tasks: list[PlacedTask]
+) -> dict[str, Any]:
+    """Make the step's loop of the `iterator` of its only task."""
+    for task in tasks:
+        if "iterator" not in task.raw:
+            continue
+        here = (*task.path, "iterator")
+        value = reading.mapping(task.raw.pop("iterator"), here)
+        if len(tasks) > 1 or raw.get("loop") is not None:
+            reading.report(
+                "E501",
+                here,
+                "a task's iterator needs a step with one task and no loop",
+                hint="write the step's loop",
+            )
+        elif value is not None:
+            loop: dict[str, Any] = {}
+            for key, item in value.items():
+                canonical = {"items": "in", "item": "iterator"}.get(key, key)
+                reading.move((*here, key), (*path, "loop", canonical))
+                loop[canonical] = item
+            loop.setdefault("iterator", "item")
+            reading.move(here, (*path, "loop"))
+            return {**raw, "loop": loop}
+    return raw
+
+
+def _pipeline(
+    reading: Reading, tasks: list[PlacedTask], on_step: list[Construct], *, step: str
+) -> tuple[list[PlacedTask], case.Cases]:
+    """Build the pipeline around the tasks; what the step says is about its last one."""
+    plans = [_plan_of(reading, task) for task in tasks]
+    last = plans[-1]
+    cases = case.Cases()
+    for key, value, path in on_step:
+        match key:
+            case "case":
+                found = case.branches(reading, value, path)
+                cases = case.read(reading, found, step=step, main=last.main)
+                _add(reading, plans, cases.entries)
+            case "retry":
+                _add(reading, plans, retry.entries(reading, value, path))
+            case "pagination":
+                _add(reading, plans, retry.pagination(reading, value, path))
+            case _:
+                last.sinks.append((value, path, ""))
+    pipeline: list[PlacedTask] = []
+    for index, plan in enumerate(plans):
+        is_last = index == len(plans) - 1 and not cases.tasks
+        pipeline += _around(reading, plan, step=step, is_last=is_last)
+    return [*pipeline, *_spelled(reading, cases.tasks)], cases
+
+
+def _plan_of(reading: Reading, task: PlacedTask) -> _Plan:
+    """Take a task's own constructs off it."""
+    plan = _Plan(main=task)
+    for key in ("retry", "pagination"):
+        value = task.raw.pop(key, None)
+        if key == "retry" and value is not None:
+            plan.repeats += value
+        elif value is not None:
+            plan.repeats += retry.pagination(reading, value, (*task.path, key))
+    for key in sink.KEYS:
+        if key in task.raw:
+            plan.sinks.append((task.raw.pop(key), (*task.path, key), ""))
+    return plan
+
+
+def _add(reading: Reading, plans: list[_Plan], entries: list[Entry]) -> None:
+    """Give error retries to every task, and repeats to the only one."""
+    for entry in entries:
+        if not entry.is_repeat:
+            for plan in plans:
+                plan.failing.append(entry)
+        elif len(plans) == 1:
+            plans[0].repeats.append(entry)
+        else:
+            reading.report(
+                "E104",
+                entry.path,
+                "a step with several tasks cannot be repeated",
+                hint="write it on the task that is called again",
+            )
+
+
+def _around(reading: Reading, plan: _Plan, *, step: str, is_last: bool) -> list[PlacedTask]:
+    """Build the pipeline of one task: the task, its sinks, and whether it is called again."""
+    main = plan.main
+    collected = next((repeat.collected_path(entry) for entry in plan.repeats), "")
+    sinks = [*_sinks_of(plan.repeats), *plan.sinks]
+    made: list[PlacedTask] = []
+    for index, (value, path, own_path) in enumerate(sinks):
+        found = sink.task(
+            reading,
+            value,
+            path,
+            name=f"{step}_sink" if index == 0 else f"{step}_sink_{index}",
+            main=main.raw,
+            collected=own_path or collected,
+            names={"attempt": "iter.calls"} if plan.repeats else {},
+        )
+        made += [] if found is None else [found]
+    made = _spelled(reading, made)
+    for task in (main, *made):
+        task.raw = with_error_rules(reading, task.raw, task.path, plan.failing)
+    if plan.repeats:
+        repeat.prepare(reading, main, plan.repeats)
+        path = plan.repeats[0].path
+        made.append(repeat.page(reading, main, plan.repeats, path=path, is_last=is_last))
+    return [main, *made]
+
+
+def _sinks_of(entries: list[Entry]) -> list[tuple[Any, Path, str]]:
+    return [
+        (entry.raw[key], entry.place(key), repeat.collected_path(entry))
+        for entry in entries
+        for key in sink.KEYS
+        if entry.raw.get(key) is not None
+    ]
+
+
+def _spelled(reading: Reading, tasks: list[PlacedTask]) -> list[PlacedTask]:
+    """Replace older spellings in tasks that were made from a construct."""
+    found: list[PlacedTask] = []
+    for task in tasks:
+        raw = canonical_task(reading, task.raw, task.path)
+        if raw is not None:
+            task.raw = raw
+            found.append(task)
+    return found
