@@ -6,7 +6,7 @@ from tests.support.playbooks import HEADER, a_playbook, a_step, codes, document,
 
 from noetl_playbook.model import Loop, Playbook, Step
 from noetl_playbook.parse import parse, parse_all
-from noetl_playbook.problems import Level, Severity, text_form
+from noetl_playbook.problems import Level, text_form
 from noetl_playbook.writing import document_of
 
 NOOP = "- {step: s, tool: {kind: noop}}"
@@ -434,24 +434,6 @@ def test_older_forms_become_canonical_and_strict_refuses_them(older: str, canoni
     assert strict.playbook is None
     assert all(each.code.startswith("W90") for each in strict.problems if each.is_error)
     assert judged(canonical, level=Level.STRICT).playbook is not None
-
-
-@pytest.mark.parametrize(
-    "older",
-    [
-        "- {step: s, tool: {kind: noop}, case: []}",
-        "- {step: s, tool: {kind: http, url: u, retry: 3}}",
-        "- {step: s, tool: {kind: http, url: u}, sink: {tool: postgres}}",
-        "- {step: s, tool: {kind: http, url: u, pagination: {}}}",
-    ],
-)
-def test_older_forms_that_are_not_read_are_refused_with_advice(older: str) -> None:
-    parsed = judged(older)
-    assert parsed.playbook is None
-    (problem,) = parsed.problems
-    assert problem.code == "W903"
-    assert problem.severity is Severity.ERROR
-    assert problem.hint is not None
 
 
 def test_root_vars_are_kept_for_the_start() -> None:

@@ -20,7 +20,7 @@ from noetl_playbook.model import (
 from noetl_playbook.older import rename
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading, shown
-from noetl_playbook.rewriting.fragments import fragment
+from noetl_playbook.rewriting.fragments import flow, fragment
 
 MAX_IN_FLIGHT_MAX = 10_000
 CHUNK_ROWS_DEFAULT = 100
@@ -29,6 +29,8 @@ _MAX_IN_FLIGHT_DEFAULT = {"sequential": 1, "parallel": 10, "chunked": 1, "cursor
 _FRAMED = ("chunked", "cursor", "fanout")
 _FRAME_ALIASES = {"size": "max_rows", "memory_bytes": "max_bytes", "parallelism": "row_concurrency"}
 _OLDER_LOOP = {"collection": "in", "element": "iterator", "item": "iterator", "as": "iterator"}
+_OLDER_ITERATOR = {"items": "in", "collection": "in", "item": "iterator", "element": "iterator"}
+_ITERATOR_KEYS = ("iterator", "element", "item", "as")
 _OLDER_SPEC = {
     **dict.fromkeys(("concurrency", "max_concurrency", "parallelism"), "max_in_flight"),
     "batch_size": "chunk_size",
@@ -68,27 +70,60 @@ def read_loop(
     return loop
 
 
+def canonical_loop(
+    reading: Reading, value: dict[str, Any], path: Path, loop_path: Path
+) -> dict[str, Any]:
+    """Write the older `iterator` of a task as the loop of its step, at `loop_path`."""
+    loop: dict[str, Any] = {"iterator": "item"}
+    spec: dict[str, Any] = {}
+    for key, item in value.items():
+        canonical = _OLDER_ITERATOR.get(key, key)
+        inner = _OLDER_SPEC.get(key, key)
+        if inner in _SPEC_KEYS:
+            spec[inner] = _mode(item)
+            reading.move((*path, key), (*loop_path, "spec", inner))
+        else:
+            loop[canonical] = item
+            reading.move((*path, key), (*loop_path, canonical))
+    return {**loop, "spec": spec} if spec else loop
+
+
 def _as_canonical(reading: Reading, value: dict[str, Any], path: Path) -> dict[str, Any]:
     """Spell older keys as canonical ones and move spec keys written on the loop down."""
-    is_older = "collection" in value
+    if "collection" in value and not any(value.get(key) for key in _ITERATOR_KEYS):
+        value = _with_item(reading, value, path)
     raw = rename(reading, value, path, renames=_OLDER_LOOP)
-    if is_older and raw.get("iterator") is None:
-        raw["iterator"] = "item"
     own = {key for key in raw if key in _SPEC_KEYS or key in _OLDER_SPEC}
     if own:
         spec = dict(reading.mapping(raw.get("spec"), (*path, "spec")) or {})
         for key in sorted(own):
+            canonical = _OLDER_SPEC.get(key, key)
             reading.report(
                 "W902",
                 (*path, key),
                 f"'{key}' on the loop is an older form",
                 of_key=True,
-                replacement=fragment("spec", {_OLDER_SPEC.get(key, key): _mode(raw[key])}),
+                replacement=fragment("spec", {canonical: _mode(raw[key])}),
             )
-            spec.setdefault(key, raw.pop(key))
-            reading.move((*path, key), (*path, "spec", key))
+            spec.setdefault(canonical, _mode(raw.pop(key)))
+            reading.move((*path, key), (*path, "spec", canonical))
         raw["spec"] = spec
     return raw
+
+
+def _with_item(reading: Reading, value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Name the item of an older collection whose loop does not."""
+    found = {("in" if key == "collection" else key): item for key, item in value.items()}
+    found = {**found, "iterator": "item"}
+    reading.report(
+        "W902",
+        (*path, "collection"),
+        "'collection' is an older form",
+        of_key=True,
+        replacement=flow({"in": found["in"], "iterator": "item"}),
+    )
+    reading.move((*path, "collection"), (*path, "in"))
+    return found
 
 
 def _mode(value: Any) -> Any:

@@ -314,7 +314,7 @@ class Next(Canonical, frozen=True, kw_only=True):
 
 
 class Step(Canonical, frozen=True, kw_only=True):
-    """One node of the workflow; `tool` is always its pipeline, `input` is already in each task."""
+    """One node of the workflow; `tool` is always its pipeline, each task has taken its `input`."""
 
     step: str
     desc: str | None = None

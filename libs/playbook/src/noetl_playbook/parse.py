@@ -22,6 +22,8 @@ from noetl_playbook.model import (
 )
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
+from noetl_playbook.rewriting import outcome
+from noetl_playbook.rewriting.fragments import fragment
 from noetl_playbook.steps import read_workflow
 from noetl_playbook.tasks import read_task
 from noetl_playbook.validate import validate
@@ -100,9 +102,8 @@ def _read_root(reading: Reading, value: Any) -> Playbook | None:
     reading.template(variables, ("vars",))
     keychain = _read_entries(reading, value, "keychain", _read_keychain_entry)
     workbook = _read_entries(reading, value, "workbook", _read_workbook_entry)
-    workflow = read_workflow(
-        reading, value.get("workflow"), ("workflow",), loop_mode=executor.spec.loop_mode
-    )
+    steps = outcome.rewritten(reading, value.get("workflow"), ("workflow",))
+    workflow = read_workflow(reading, steps, ("workflow",), loop_mode=executor.spec.loop_mode)
     if metadata is None:
         return None
     return Playbook(
@@ -145,7 +146,8 @@ def _check_root_keys(reading: Reading, value: dict[str, Any]) -> None:
             ("vars",),
             "'vars' is an older form",
             of_key=True,
-            replacement="a first step with set: {ctx.name: …}",
+            hint="begin with a step that sets them",
+            replacement=_first_step(value),
         )
     if "spec" in value:
         reading.report(
@@ -153,11 +155,26 @@ def _check_root_keys(reading: Reading, value: dict[str, Any]) -> None:
             ("spec",),
             "a root 'spec' is an older form",
             of_key=True,
-            replacement="workload: {spec: …}",
+            replacement=fragment("workload", {"spec": value["spec"]}),
         )
     for key in value:
         if key not in _ROOT_KEYS:
             reading.unknown((key,), _ROOT_KEYS)
+
+
+def _first_step(value: dict[str, Any]) -> str:
+    """Write the step that sets what root `vars` set, before the step that is the entry now."""
+    variables = value["vars"] if isinstance(value["vars"], dict) else {}
+    steps = value.get("workflow")
+    named = [step.get("step", step.get("name")) for step in steps or () if isinstance(step, dict)]
+    executor = value.get("executor")
+    spec = executor.get("spec") if isinstance(executor, dict) else None
+    entry = spec.get("entry_step") if isinstance(spec, dict) else None
+    entry = entry or ("start" if "start" in named else next(iter(named), "start"))
+    block = {f"ctx.{name}": item for name, item in variables.items()}
+    step = {"step": "variables", "tool": {"kind": "noop"}, "set": block}
+    following = {"next": {"arcs": [{"step": entry}]}}
+    return fragment("workflow", [{**step, **following}])
 
 
 def _read_metadata(reading: Reading, value: Any, path: Path) -> Metadata | None:

@@ -62,7 +62,7 @@ def read_step(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -> St
     found["loop"] = _read_loop(reading, raw, path, spec=spec, loop_mode=loop_mode)
     found["reduce"] = _read_reduce(reading, raw, path)
     found["tool"] = _with_input(
-        read_tasks(reading, raw, path, step_name=name), found.get("input", {})
+        read_tasks(reading, raw, path, step_name=name), found.pop("input", {})
     )
     found["output"] = read_output(reading, raw, path)
     found["set"] = read_set(reading, raw.get("set"), (*path, "set"), scope="step")
@@ -81,7 +81,25 @@ def _as_canonical(reading: Reading, value: dict[str, Any], path: Path) -> dict[s
     if "timeout" in raw:
         raw = _timeout_into_spec(reading, raw, path)
     raw = rename_older_when(reading, raw, path) if "condition" in raw else raw
-    return _when_into_admit(reading, raw, path) if "when" in raw else raw
+    raw = _when_into_admit(reading, raw, path) if "when" in raw else raw
+    return _admit_exclusively(reading, raw, path)
+
+
+def _admit_exclusively(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Rewrite the older admission mode `inclusive`."""
+    spec = raw.get("spec")
+    policy = spec.get("policy") if isinstance(spec, dict) else None
+    admit = policy.get("admit") if isinstance(policy, dict) else None
+    if not isinstance(admit, dict) or admit.get("mode") != "inclusive":
+        return raw
+    reading.report(
+        "W902",
+        (*path, "spec", "policy", "admit", "mode"),
+        "admission mode 'inclusive' is an older form",
+        replacement="mode: exclusive",
+    )
+    found = {**admit, "mode": "exclusive"}
+    return {**raw, "spec": {**(spec or {}), "policy": {**(policy or {}), "admit": found}}}
 
 
 def _timeout_into_spec(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:

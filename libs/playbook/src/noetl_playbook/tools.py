@@ -86,7 +86,8 @@ _OTHERS = (
         fields=_names("path version payload workload return_step wait"),
         required=("path",),
     ),
-    Kind(name="workbook", fields=_names("task")),
+    # Expanded when the document is read: the canonical model holds the entry's own kind.
+    Kind(name="workbook", fields=_names("task"), is_available=True),
     Kind(
         name="artifact",
         fields=_names("action result_ref uri data compress format"),

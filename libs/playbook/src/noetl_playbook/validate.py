@@ -69,7 +69,7 @@ def _check_arcs(reading: Reading, playbook: Playbook, step: Step, path: Path) ->
 
 
 def _check_sources(reading: Reading, playbook: Playbook, step: Step, path: Path) -> None:
-    """Check the names that reduces and workbook calls refer to."""
+    """Check the names that reduces refer to."""
     loops = {each.step for each in playbook.workflow if each.loop is not None}
     for name in step.reduce.from_ if step.reduce else ():
         if name not in loops:
@@ -79,17 +79,6 @@ def _check_sources(reading: Reading, playbook: Playbook, step: Step, path: Path)
                 f"'{name}' is not a loop step",
                 hint=spelling.hint(name, loops),
             )
-    entries = [entry.name for entry in playbook.workbook]
-    for task in step.tool:
-        if task.kind == "workbook":
-            name = task.fields.get("task", task.name)
-            if name not in entries:
-                reading.report(
-                    "E202",
-                    (*path, "tool"),
-                    f"'{name}' is not in the workbook",
-                    hint=spelling.hint(str(name), entries),
-                )
 
 
 def _check_rule_limits(reading: Reading, step: Step, path: Path) -> None:

@@ -37,8 +37,6 @@ def _keychain(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:
     step["tool"] = [_task(task) for task in step["tool"]]
-    # Every task already holds the step's input.
-    step.pop("input", None)
     admit = step.get("spec", {}).get("policy", {}).get("admit")
     if admit is not None:
         admit["rules"] = [_rule(rule) for rule in admit["rules"]]

@@ -9,6 +9,7 @@ from noetl_playbook.policies import rename_older_when
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming, retry, sink
+from noetl_playbook.rewriting.arcs import canonical_arc
 from noetl_playbook.rewriting.placed import PlacedTask
 from noetl_playbook.rewriting.renaming import NotAnExpressionError
 from noetl_playbook.rewriting.retry import Entry
@@ -112,6 +113,7 @@ def _arcs(
         arc = {"step": item} if isinstance(item, str) else reading.mapping(item, here)
         if arc is None:
             continue
+        arc = canonical_arc(reading, arc, here)
         when = branch.when
         if arc.get("when") is not None:
             try:
@@ -163,7 +165,7 @@ def _task(
     value, place = branch.actions[key], (*branch.path, key)
     gate = _guarding(branch, step=step, main=main)
     if key in sink.KEYS:
-        name = f"{step}_sink" if index == 0 else f"{step}_sink_{index}"
+        name = sink.name_of(step)
         collect = branch.actions.get("collect")
         collected = collect.get("path", "") if isinstance(collect, dict) else ""
         found = sink.task(reading, value, place, name=name, main=main.raw, collected=collected)

@@ -25,7 +25,8 @@ class NotAnExpressionError(Exception):
 def renamed(source: str, to: Mapping[str, str]) -> str:
     """Replace free names of a template by expressions; what cannot be parsed stays as it is.
 
-    A name that the template itself binds, with `set` or `for`, is left alone everywhere.
+    `a.b` stands for that attribute of a name. A name that the template itself binds, with `set`
+    or `for`, is left alone everywhere.
     """
     if not is_template(source) or not any(name in source for name in to):
         return source
@@ -38,9 +39,20 @@ def renamed(source: str, to: Mapping[str, str]) -> str:
         return source
     if not free:
         return source
-    return "".join(
-        to[text] if position in free else text for position, (_, _, text) in enumerate(tokens)
-    )
+    parts: list[str] = []
+    skip_until = 0
+    for position, (_, _, text) in enumerate(tokens):
+        if position < skip_until:
+            continue
+        attribute = "".join(token[2] for token in tokens[position : position + 3])
+        if position not in free:
+            parts.append(text)
+        elif attribute in to:
+            parts.append(to[attribute])
+            skip_until = position + 3
+        else:
+            parts.append(to[text])
+    return "".join(parts)
 
 
 def renamed_within(value: Any, to: Mapping[str, str]) -> Any:

@@ -17,6 +17,11 @@ _OF_TASK = ("name", "retry", "timeout", "spec", "params", "set", "input", "args"
 _OF_TABLE = ("table", "mode", "key", "mapping")
 
 
+def name_of(step: str) -> str:
+    """Name the task of a step's sink."""
+    return f"{step}_sink"
+
+
 def task(
     reading: Reading,
     value: Any,
@@ -81,7 +86,9 @@ def _flattened(reading: Reading, value: Any, path: Path) -> dict[str, Any] | Non
 
 def _as_given(raw: dict[str, Any], path: Path, *, name: str, kind: str) -> PlacedTask:
     fields = {key: item for key, item in raw.items() if key not in _KIND_KEYS}
-    return PlacedTask(raw={"name": name, **fields, "kind": kind}, path=path)
+    written = next((key for key in _KIND_KEYS if raw.get(key) == kind), None)
+    moves: dict[Path, Path] = {} if written is None else {("kind",): (*path, written)}
+    return PlacedTask(raw={"name": name, **fields, "kind": kind}, path=path, moves=moves)
 
 
 def _transfer(

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from noetl_playbook import loops
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import arcs, case, repeat, retry, shapes, sink
@@ -128,14 +129,8 @@ def _looped(
                 hint="write the step's loop",
             )
         elif value is not None:
-            loop: dict[str, Any] = {}
-            for key, item in value.items():
-                canonical = {"items": "in", "item": "iterator"}.get(key, key)
-                reading.move((*here, key), (*path, "loop", canonical))
-                loop[canonical] = item
-            loop.setdefault("iterator", "item")
             reading.move(here, (*path, "loop"))
-            return {**raw, "loop": loop}
+            return {**raw, "loop": loops.canonical_loop(reading, value, here, (*path, "loop"))}
     return raw
 
 
@@ -162,7 +157,16 @@ def _pipeline(
     for index, plan in enumerate(plans):
         is_last = index == len(plans) - 1 and not cases.tasks
         pipeline += _around(reading, plan, step=step, is_last=is_last)
-    return [*pipeline, *_spelled(reading, cases.tasks)], cases
+    pipeline += _spelled(reading, cases.tasks)
+    _number_sinks(pipeline, step=step)
+    return pipeline, cases
+
+
+def _number_sinks(tasks: list[PlacedTask], *, step: str) -> None:
+    """Tell several sinks of a step apart: the second is `<step>_sink_2`."""
+    sinks = [task for task in tasks if task.name == sink.name_of(step)]
+    for number, task in enumerate(sinks[1:], start=2):
+        task.raw = {**task.raw, "name": f"{task.name}_{number}"}
 
 
 def _plan_of(reading: Reading, task: PlacedTask) -> _Plan:
@@ -203,12 +207,12 @@ def _around(reading: Reading, plan: _Plan, *, step: str, is_last: bool) -> list[
     collected = next((repeat.collected_path(entry) for entry in plan.repeats), "")
     sinks = [*_sinks_of(plan.repeats), *plan.sinks]
     made: list[PlacedTask] = []
-    for index, (value, path, own_path) in enumerate(sinks):
+    for value, path, own_path in sinks:
         found = sink.task(
             reading,
             value,
             path,
-            name=f"{step}_sink" if index == 0 else f"{step}_sink_{index}",
+            name=sink.name_of(step),
             main=main.raw,
             collected=own_path or collected,
             names={"attempt": "iter.calls"} if plan.repeats else {},

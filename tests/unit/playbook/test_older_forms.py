@@ -1,0 +1,151 @@
+"""Every older form loads as its canonical one, and strict says what to write instead."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from noetl_playbook import document
+from noetl_playbook.model import Playbook
+from noetl_playbook.parse import Parsed, parse
+from noetl_playbook.problems import Level, Problem
+from noetl_playbook.writing import document_of
+
+HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "test"}}
+CORPUS = Path(__file__).parent / "older"
+ROUNDS_MAX = 60
+STRUCTURAL = {"case", "retry", "pagination", "sink", "save", "iterator"}
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(case, id=f"{file.stem}: {case['about']}")
+        for file in sorted(CORPUS.glob("*.yaml"))
+        for case in document.read(file.read_text()).value
+    ]
+
+
+def read(sections: dict[str, Any], *, level: Level = Level.TOLERANT) -> Parsed:
+    """Read a document given as its sections; JSON is YAML."""
+    found = {key: item for key, item in {**HEAD, **sections}.items() if item is not None}
+    return parse(msgspec.json.encode(found).decode(), level=level)
+
+
+def canonical(parsed: Parsed) -> Playbook:
+    assert parsed.playbook is not None, parsed.problems
+    return parsed.playbook
+
+
+def older_codes(parsed: Parsed) -> list[str]:
+    return sorted({each.code for each in parsed.problems if each.code.startswith("W90")} - {"W905"})
+
+
+@pytest.mark.parametrize("case", cases())
+def test_an_older_form_loads_as_the_canonical_one(case: dict[str, Any]) -> None:
+    parsed = read(case["older"])
+    assert older_codes(parsed) == case["codes"]
+    assert {each.code for each in parsed.problems} - {
+        *case["codes"],
+        "W905",
+        "E205",
+        "E303",
+    } == set()
+    found = canonical(parsed)
+    if case["canonical"] is not None:
+        assert found == canonical(read(case["canonical"]))
+        assert found == canonical(read(case["canonical"], level=Level.STRICT))
+
+
+@pytest.mark.parametrize("case", cases())
+def test_normalising_twice_changes_nothing(case: dict[str, Any]) -> None:
+    once = canonical(read(case["older"]))
+    again = parse(msgspec.json.encode(document_of(once)).decode())
+    assert canonical(again) == once
+    if case["canonical"] is not None:
+        assert older_codes(again) == []
+
+
+@pytest.mark.parametrize("case", [each for each in cases() if each.values[0]["codes"]])
+def test_strict_refuses_it_and_its_replacements_lead_to_the_canonical_form(
+    case: dict[str, Any],
+) -> None:
+    strict = read(case["older"], level=Level.STRICT)
+    assert strict.playbook is None
+    refused = [each for each in strict.problems if each.is_error]
+    assert {each.code for each in refused} == set(case["codes"])
+    assert all(each.replacement for each in refused)
+    if case["canonical"] is None:
+        return
+    sections = {**HEAD, **case["older"]}
+    for _ in range(ROUNDS_MAX):
+        parsed = read(sections, level=Level.STRICT)
+        problem = next((each for each in parsed.problems if each.is_error), None)
+        if problem is None:
+            break
+        replace(sections, problem)
+    assert canonical(parsed) == canonical(read(case["canonical"]))
+
+
+def replace(root: dict[str, Any], problem: Problem) -> None:
+    """Do what a reader of the problem would: put the fragment in place of what it is about."""
+    assert problem.replacement is not None
+    fragment = document.read(problem.replacement).value
+    *way, last = document.read(f"[{path_segments(problem.path)}]").value
+    if "tool" in fragment and last in STRUCTURAL:
+        replace_pipeline(root["workflow"][way[1]], fragment)
+        return
+    parent = at(root, way)
+    if isinstance(parent, list):
+        parent[last] = fragment
+        return
+    parent.pop(last, None)
+    if last == "tool" and isinstance(fragment.get("tool"), dict):
+        for key in fragment["tool"]:
+            parent.pop(key, None)
+    # What stood under `spec` belongs beside it.
+    is_moved = way[-1:] == ["spec"] and last != "policy"
+    merge(at(root, way[:-1]) if is_moved else parent, fragment)
+
+
+def replace_pipeline(step: dict[str, Any], fragment: dict[str, Any]) -> None:
+    """Replace everything that a step says about its tasks."""
+    for key in [*STRUCTURAL & step.keys(), "url", "params"]:
+        step.pop(key, None)
+    if isinstance(step.get("loop"), dict):
+        for key in STRUCTURAL - {"iterator"}:
+            step["loop"].pop(key, None)
+    step.update(fragment)
+
+
+def at(root: Any, way: list[Any]) -> Any:
+    for segment in way:
+        root = root[segment]
+    return root
+
+
+def path_segments(path: str) -> str:
+    return ", ".join(part for part in path.replace("[", ".").replace("]", "").split(".") if part)
+
+
+def merge(into: dict[str, Any], fragment: dict[str, Any]) -> None:
+    for key, item in fragment.items():
+        if isinstance(into.get(key), dict) and isinstance(item, dict):
+            merge(into[key], item)
+        else:
+            into[key] = item
+
+
+def test_root_vars_are_replaced_by_a_step_that_sets_them() -> None:
+    older = {
+        "vars": {"a": "{{ workload.b }}"},
+        "workflow": [{"step": "s", "tool": {"kind": "noop"}}],
+    }
+    strict = read(older, level=Level.STRICT)
+    (problem,) = strict.problems
+    assert (problem.code, problem.path, problem.is_error) == ("W901", "vars", True)
+    assert problem.replacement is not None
+    (first,) = document.read(problem.replacement).value["workflow"]
+    found = read({"workflow": [first, *older["workflow"]]}, level=Level.STRICT)
+    assert canonical(found).workflow[0].set == {"ctx.a": "{{ workload.b }}"}
+    assert [arc.step for arc in canonical(found).workflow[0].next.arcs] == ["s"]
