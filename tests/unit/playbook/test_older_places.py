@@ -150,3 +150,19 @@ def test_a_step_whose_name_is_no_identifier_names_its_tasks_after_itself() -> No
     step = a_step("- {step: a/b, tool: {kind: http, url: u}, sink: {tool: postgres, table: t}}")
     assert [task.name for task in step.tool] == ["a/b_task", "a/b_sink"]
     assert step.tool[1].fields["source"]["data"] == '{{ results["a/b_task"].body }}'
+
+
+def test_a_collected_list_that_hides_the_data_of_a_response_is_told() -> None:
+    text = """
+        - step: s
+          tool: {kind: python, code: "result = {'data': [1]}"}
+          retry:
+            when: "{{ response.data.more }}"
+            collect: {path: data.rows}
+            next_call: {input: {a: 1}}
+        """
+    parsed = judged(text)
+    assert [(each.code, each.path) for each in parsed.problems if each.code != "W903"] == [
+        ("W908", "workflow[0].retry.collect")
+    ]
+    assert codes(judged(text.replace("data.rows}", "data.rows, into: all}"))) == ["W903"]

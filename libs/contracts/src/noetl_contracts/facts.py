@@ -69,6 +69,7 @@ class CommandCompleted(
     result: ResultEnvelope
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_failed"):

@@ -171,6 +171,7 @@ def _apply_step(
                 state.last_step = event.step
         case step.CallDone() | step.CallError():
             state.ctx = {**state.ctx, **event.patch}
+            state.warnings += len(event.notes) if isinstance(event, step.CallDone) else 0
             if event.item_index is None:
                 _remember_outcome(state, event)
             else:

@@ -51,6 +51,7 @@ class CallDone(
     result: ResultEnvelope
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     item_index: int | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class CallError(

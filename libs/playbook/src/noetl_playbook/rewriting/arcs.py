@@ -6,7 +6,8 @@ from noetl_playbook.policies import gather_sets, rename_older_when
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming
-from noetl_playbook.rewriting.fragments import flow, fragment
+from noetl_playbook.rewriting.fragments import fragment
+from noetl_playbook.rewriting.placed import response_names
 
 _OLDER_VALUES = ("args", "data", "payload", "with", "input")
 _MODES = ("exclusive", "inclusive")
@@ -153,12 +154,8 @@ def place(reading: Reading, path: Path, first: list[PlacedArc], *, count: int) -
         reading.rebase(read_at)
 
 
-def about_main(arcs: list[PlacedArc], *, main: str) -> list[PlacedArc]:
+def about_main(arcs: list[PlacedArc], *, main: dict[str, Any], collects: bool) -> list[PlacedArc]:
     """Let `response` mean the main task's result when the step's own holds more than that."""
-    own = (
-        f"output.data.{main}"
-        if main.isidentifier()
-        else f"output.data.results[{flow([main])[1:-1]}]"
-    )
-    to = {"response": own, "result": own}
+    own = renaming.with_key("output.data", str(main["name"]))
+    to = response_names(main, collects=collects, root=own)
     return [(renaming.renamed_within(arc, to), here, when) for arc, here, when in arcs]

@@ -10,7 +10,7 @@ from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming, retry, sink
 from noetl_playbook.rewriting.arcs import canonical_arc
-from noetl_playbook.rewriting.placed import PlacedTask
+from noetl_playbook.rewriting.placed import PlacedTask, response_names
 from noetl_playbook.rewriting.renaming import NotAnExpressionError
 from noetl_playbook.rewriting.retry import Entry
 
@@ -26,6 +26,14 @@ class Branch(Struct, frozen=True, kw_only=True):
     when_path: Path
     actions: dict[str, Any]
     path: Path
+
+
+class About(Struct, frozen=True, kw_only=True):
+    """The step of a case: its main task, and how `response` is written after it."""
+
+    step: str
+    main: PlacedTask
+    names: dict[str, str]
 
 
 class Cases(Struct, kw_only=True):
@@ -83,6 +91,8 @@ def _of(reading: Reading, value: Any, path: Path, when: str, when_path: Path) ->
 def read(reading: Reading, found: list[Branch], *, step: str, main: PlacedTask) -> Cases:
     """Sort the consequences into repeats, tasks and arcs."""
     cases = Cases()
+    collects = any("collect" in branch.actions for branch in found)
+    about = About(step=step, main=main, names=response_names(main.raw, collects=collects))
     for branch in found:
         for key, value in branch.actions.items():
             place = (*branch.path, key)
@@ -91,11 +101,11 @@ def read(reading: Reading, found: list[Branch], *, step: str, main: PlacedTask) 
                     cases.arcs += _arcs(reading, value, place, branch)
                 case "retry" | "collect":
                     if key == "retry" or "retry" not in branch.actions:
-                        cases.entries += _entries(reading, branch, step=step, main=main)
+                        cases.entries += _entries(reading, branch, about=about)
                 case "set" | "fail":
-                    cases.tasks.append(_guard(branch, key, len(cases.tasks), step=step, main=main))
+                    cases.tasks.append(_guard(branch, key, len(cases.tasks), about=about))
                 case "call" | "sink" | "save":
-                    task = _task(reading, branch, key, len(cases.tasks), step=step, main=main)
+                    task = _task(reading, branch, key, len(cases.tasks), about=about)
                     cases.tasks += [] if task is None else [task]
                 case _:
                     pass
@@ -128,17 +138,15 @@ def _arcs(
     return found
 
 
-def _guarding(branch: Branch, *, step: str, main: PlacedTask) -> str:
+def _guarding(branch: Branch, about: About) -> str:
     """Write a branch's condition for a task after the main one."""
-    own = renaming.reference(main.name)
     when = "{{ " + branch.when + " }}"
-    when = renaming.with_event(when, name=aliases.DONE, equal=_SUCCESS, step=step)
-    return renaming.expression(renaming.renamed(when, {"response": own, "result": own}))
+    when = renaming.with_event(when, name=aliases.DONE, equal=_SUCCESS, step=about.step)
+    return renaming.expression(renaming.renamed(when, about.names))
 
 
-def _guard(branch: Branch, key: str, index: int, *, step: str, main: PlacedTask) -> PlacedTask:
-    own = renaming.reference(main.name)
-    value = renaming.renamed_within(branch.actions[key], {"response": own, "result": own})
+def _guard(branch: Branch, key: str, index: int, *, about: About) -> PlacedTask:
+    value = renaming.renamed_within(branch.actions[key], about.names)
     place = (*branch.path, key)
     rule: Path = ("spec", "policy", "rules", 0)
     moves = {rule: branch.path, (*rule, "when"): branch.when_path}
@@ -152,39 +160,46 @@ def _guard(branch: Branch, key: str, index: int, *, step: str, main: PlacedTask)
         if isinstance(message, str):
             then["message"] = message
             moves[(*rule, "then", "message")] = place
-    when = "{{ " + _guarding(branch, step=step, main=main) + " }}"
+    when = "{{ " + _guarding(branch, about) + " }}"
     policy = {"rules": [{"when": when, "then": then}]}
-    raw = {"name": f"{step}_case_{index}", "kind": "noop", "spec": {"policy": policy}}
+    raw = {"name": f"{about.step}_case_{index}", "kind": "noop", "spec": {"policy": policy}}
     return PlacedTask(raw=raw, path=branch.path, moves=moves)
 
 
 def _task(
-    reading: Reading, branch: Branch, key: str, index: int, *, step: str, main: PlacedTask
+    reading: Reading, branch: Branch, key: str, index: int, *, about: About
 ) -> PlacedTask | None:
     """Write the task that a branch calls, to be run when its condition holds."""
     value, place = branch.actions[key], (*branch.path, key)
-    gate = _guarding(branch, step=step, main=main)
+    gate = _guarding(branch, about)
     if key in sink.KEYS:
-        name = sink.name_of(step)
+        name = sink.name_of(about.step)
         collect = branch.actions.get("collect")
         collected = collect.get("path", "") if isinstance(collect, dict) else ""
-        found = sink.task(reading, value, place, name=name, main=main.raw, collected=collected)
+        found = sink.task(
+            reading,
+            value,
+            place,
+            name=name,
+            main=about.main.raw,
+            collected=collected,
+            names=about.names,
+        )
         if found is not None:
             found.gate = gate
         return found
     raw = reading.mapping(value, place)
     if raw is None:
         return None
-    own = renaming.reference(main.name)
-    task = renaming.renamed_within(raw, {"response": own, "result": own})
-    return PlacedTask(raw={"name": f"{step}_call_{index}", **task}, path=place, gate=gate)
+    task = renaming.renamed_within(raw, about.names)
+    return PlacedTask(raw={"name": f"{about.step}_call_{index}", **task}, path=place, gate=gate)
 
 
-def _entries(reading: Reading, branch: Branch, *, step: str, main: PlacedTask) -> list[Entry]:
+def _entries(reading: Reading, branch: Branch, *, about: About) -> list[Entry]:
     """Read `collect` and `retry` as a retry whose condition is the branch's."""
     place = (*branch.path, "retry")
     if "retry" in branch.actions:
-        entries = retry.entries(reading, _as_entry(branch.actions["retry"], main), place)
+        entries = retry.entries(reading, _as_entry(branch.actions["retry"], about.main), place)
     else:
         entries = [Entry(raw={}, path=branch.path, then=branch.path)]
     found: list[Entry] = []
@@ -197,8 +212,11 @@ def _entries(reading: Reading, branch: Branch, *, step: str, main: PlacedTask) -
             reading.move((*branch.path, "collect"), entry.place("collect"))
         is_error = fails and "collect" not in own and own.get("next_call") is None
         name, equal = (aliases.ERROR, _FAILURE) if is_error else (aliases.DONE, _SUCCESS)
-        settled = renaming.with_event(when, name=name, equal=equal, step=step)
-        own["when"] = _joined(settled, own.get("when"))
+        settled = renaming.with_event(when, name=name, equal=equal, step=about.step)
+        try:
+            own["when"] = _joined(settled, own.get("when"))
+        except NotAnExpressionError as problem:
+            retry.refuse_condition(reading, entry, problem)
         reading.move(branch.when_path, entry.place("when"))
         found.append(Entry(raw=own, path=entry.path, then=entry.then, is_error=is_error))
     return found

@@ -78,6 +78,20 @@ def result_path(task: dict[str, Any], path: str = "") -> str:
     return renaming.with_path(root, path)
 
 
+def response_names(
+    task: dict[str, Any], *, collects: bool, root: str | None = None
+) -> dict[str, str]:
+    """Say how `response` and `result` are written once they are a task's result.
+
+    A collected list is kept as `data`, so that an http body must be read as `body`.
+    """
+    own = renaming.reference(str(task["name"])) if root is None else root
+    found = {"response": own, "result": own}
+    if collects and task.get("kind") == "http":
+        found |= {"response.data": f"{own}.body", "result.data": f"{own}.body"}
+    return found
+
+
 def is_derived(name: str, *, step: str) -> bool:
     """Tell whether a task was named after its step, whose name need not be an identifier."""
     return name.startswith(f"{step}_") and not names.is_identifier(step)

@@ -1,6 +1,6 @@
 """Renames what a template reads, on its tokens and its tree, never inside text."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jinja2
@@ -227,6 +227,17 @@ def with_key(root: str, key: str) -> str:
     if names.is_identifier(key):
         return f"{root}.{key}"
     return f"{root}[{json_scalar(key)}]"
+
+
+def texts(*values: Any) -> Iterator[str]:
+    """List every text inside values."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            yield from texts(*value.values())
+        elif isinstance(value, list):
+            yield from texts(*value)
 
 
 def mentions(source: Any) -> tuple[frozenset[str], frozenset[str]]:

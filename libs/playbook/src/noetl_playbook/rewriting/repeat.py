@@ -6,13 +6,14 @@ from noetl_playbook import coercion, tools
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming, retry
-from noetl_playbook.rewriting.placed import PlacedTask
+from noetl_playbook.rewriting.placed import PlacedTask, response_names
 from noetl_playbook.rewriting.renaming import NotAnExpressionError
 from noetl_playbook.rewriting.retry import REPEATS_DEFAULT, Entry
 
 COLLECTED_AS = "data"
 
 _COUNT = "{{ (iter.calls | default(0)) + 1 }}"
+_RESPONSE = ("response.", "result.")
 _COLLECT_KEYS = ("strategy", "path", "into")
 
 
@@ -25,6 +26,34 @@ def collected_path(entry: Entry) -> str:
     return path if isinstance(path, str) else ""
 
 
+def hides_data(entries: list[Entry]) -> bool:
+    """Tell whether the collected list is kept under the name that a response's data has."""
+    collecting = next((entry for entry in entries if "collect" in entry.raw), None)
+    if collecting is None:
+        return False
+    collect = collecting.raw["collect"]
+    into = collect.get("into") if isinstance(collect, dict) else None
+    return into in (None, COLLECTED_AS)
+
+
+def check_hidden(reading: Reading, main: PlacedTask, entries: list[Entry]) -> None:
+    """Report a repeat that reads `response.data` where the collected list has that name."""
+    if main.raw.get("kind") == "http" or not hides_data(entries):
+        return
+    collecting = next(entry for entry in entries if "collect" in entry.raw)
+    asked = [each for entry in entries for each in (entry.when, entry.raw.get("next_call"))]
+    paths = {path for text in renaming.texts(*asked) for path in renaming.mentions(text)[1]}
+    read = [path.partition(".")[2] for path in paths if path.startswith(_RESPONSE)]
+    read.append(collected_path(collecting))
+    if any(path.split(".")[0] == COLLECTED_AS for path in read):
+        reading.report(
+            "W908",
+            collecting.place("collect"),
+            f"the collected list hides '{COLLECTED_AS}' of the response",
+            hint="name the list with collect.into",
+        )
+
+
 def prepare(reading: Reading, main: PlacedTask, entries: list[Entry]) -> None:
     """Make the main task count its calls, collect, and take what the next call changes."""
     task = main.raw
@@ -34,6 +63,7 @@ def prepare(reading: Reading, main: PlacedTask, entries: list[Entry]) -> None:
     for entry in collecting[1:]:
         reading.report("E104", entry.place("collect"), "one entry of a retry may collect")
     if collecting:
+        check_hidden(reading, main, entries)
         _collect(reading, main, collecting[0])
     for entry in entries:
         following = entry.raw.get("next_call")
@@ -110,8 +140,7 @@ def page(
     reading: Reading, main: PlacedTask, entries: list[Entry], *, path: Path, is_last: bool
 ) -> PlacedTask:
     """Write the task that decides whether the main task is called again."""
-    own = renaming.reference(main.name)
-    to = {"response": own, "result": own, "attempt": "iter.calls"}
+    to = {**response_names(main.raw, collects=hides_data(entries)), "attempt": "iter.calls"}
     rules: list[dict[str, Any]] = []
     moves: dict[Path, Path] = {}
     for index, entry in enumerate(entries):

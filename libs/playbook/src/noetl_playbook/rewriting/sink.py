@@ -30,18 +30,17 @@ def task(
     name: str,
     main: dict[str, Any],
     collected: str,
-    names: dict[str, str] | None = None,
+    names: dict[str, str],
 ) -> PlacedTask | None:
     """Write the task of a sink.
 
-    `collected` is the path of the value that an entry collects; `names` are others to rewrite
-    than those of the main task's result.
+    `collected` is the path of the value that an entry collects; `names` says how `response` and
+    the like are written here.
     """
     raw = _flattened(reading, value, path)
     if raw is None:
         return None
-    own = renaming.reference(str(main["name"]))
-    raw = renaming.renamed_within(raw, {"response": own, "result": own, **(names or {})})
+    raw = renaming.renamed_within(raw, names)
     kind = next((raw[key] for key in _KIND_KEYS if isinstance(raw.get(key), str)), None)
     data = raw.get("data")
     if data is None:

@@ -9,7 +9,12 @@ from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import arcs, case, repeat, retry, shapes, sink
 from noetl_playbook.rewriting.fragments import flow
-from noetl_playbook.rewriting.placed import PlacedTask, with_gates, write_pipeline
+from noetl_playbook.rewriting.placed import (
+    PlacedTask,
+    response_names,
+    with_gates,
+    write_pipeline,
+)
 from noetl_playbook.rewriting.retry import Entry
 from noetl_playbook.rewriting.task import STRUCTURAL, canonical_task, with_error_rules
 
@@ -62,7 +67,9 @@ def rewritten(reading: Reading, raw: dict[str, Any], path: Path, *, step: str) -
     tasks = with_gates(tasks)
     kept = arcs.canonical_next(reading, kept, path)
     if len(tasks) > 1 and kept.get("loop") is None:
-        cases.arcs = arcs.about_main(cases.arcs, main=spelled[-1].name)
+        cases.arcs = arcs.about_main(
+            cases.arcs, main=spelled[-1].raw, collects=repeat.hides_data(cases.entries)
+        )
     following = arcs.with_arcs(kept.get("next"), cases.arcs)
     written = {**kept, "tool": [task.raw for task in tasks]}
     if following is not None:
@@ -206,6 +213,9 @@ def _around(reading: Reading, plan: _Plan, *, step: str, is_last: bool) -> list[
     main = plan.main
     collected = next((repeat.collected_path(entry) for entry in plan.repeats), "")
     sinks = [*_sinks_of(plan.repeats), *plan.sinks]
+    names = response_names(main.raw, collects=repeat.hides_data(plan.repeats))
+    if plan.repeats:
+        names["attempt"] = "iter.calls"
     made: list[PlacedTask] = []
     for value, path, own_path in sinks:
         found = sink.task(
@@ -215,7 +225,7 @@ def _around(reading: Reading, plan: _Plan, *, step: str, is_last: bool) -> list[
             name=sink.name_of(step),
             main=main.raw,
             collected=own_path or collected,
-            names={"attempt": "iter.calls"} if plan.repeats else {},
+            names=names,
         )
         made += [] if found is None else [found]
     made = _spelled(reading, made)

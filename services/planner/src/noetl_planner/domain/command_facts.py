@@ -92,6 +92,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             result=fact.result,
             patch=fact.patch,
             item_index=live.item_index,
+            notes=fact.notes,
         )
     )
     _progress(draft, live, Outcome(status=RunStatus.COMPLETED))

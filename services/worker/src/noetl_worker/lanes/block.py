@@ -10,6 +10,7 @@ from noetl_contracts import codec
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
+from noetl_playbook.repeats import Ended, ended_by_bound
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Timeout
 
@@ -85,6 +86,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     output: Output | None
     code_mentions: frozenset[str]
     is_result_unread: bool
+    bounds: tuple[Ended, ...] = ()
 
 
 class Block(Struct, frozen=True, kw_only=True):
@@ -141,6 +143,7 @@ def _task(
         output=task.output or (step.output if len(step.tool) == 1 else None),
         code_mentions=frozenset(_STATE_NAMES.findall(str(task.fields.get("code", "")))),
         is_result_unread=_is_result_unread(task, step),
+        bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
     )
 
 

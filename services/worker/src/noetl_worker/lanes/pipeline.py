@@ -11,6 +11,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
 from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -34,6 +35,7 @@ class PipelineEnd(Struct, frozen=True, kw_only=True):
     result: PipelineResult
     error: ErrorObject | None
     patch: dict[str, Any]
+    notes: list[str] = []
 
 
 class Pipeline:
@@ -45,6 +47,7 @@ class Pipeline:
         self._surrounding = surrounding
         self._hands = hands
         self._scratch = Scratch(block=block, unit=unit, surrounding=surrounding)
+        self._notes: set[str] = set()
 
     async def run(self) -> PipelineEnd:
         """Run the tasks to the pipeline's end."""
@@ -54,7 +57,9 @@ class Pipeline:
         except ToolFailure as failed:
             error = self._placed(failed.error)
         scratch = self._scratch
-        return PipelineEnd(result=scratch.result(), error=error, patch=scratch.patch)
+        return PipelineEnd(
+            result=scratch.result(), error=error, patch=scratch.patch, notes=sorted(self._notes)
+        )
 
     async def _run_tasks(self) -> None:
         position, jumps = 0, 0
@@ -84,6 +89,8 @@ class Pipeline:
             choice = _NO_RULES
             if task.rules:
                 choice = await self._loading(lambda: self._choose(task, attempt))  # noqa: B023 - called at once
+            if task.bounds:
+                await self._loading(lambda: self._note_bound(task, choice))  # noqa: B023 - called at once
             if choice.index is None:
                 self._check_unmatched(task, tried, attempt, choice)
                 await self._finish(task, tried, None)
@@ -157,6 +164,12 @@ class Pipeline:
                 error, step=self._unit.site.step, task=task.name, field="spec.policy.rules"
             )
             raise ToolFailure(found) from error
+
+    def _note_bound(self, task: CompiledTask, choice: Choice) -> None:
+        """Note a repeat that only its bound ended."""
+        repeats = choice.index is not None and task.rules[choice.index].action.do == "jump"
+        if not repeats and any(is_ended(self._scratch.scope) for is_ended in task.bounds):
+            self._notes.add(REPEAT_BOUND)
 
     def _number(self, compiled: Compiled, task: CompiledTask, field: str) -> int:
         found = coercion.integer(compiled.render(self._scratch.scope))

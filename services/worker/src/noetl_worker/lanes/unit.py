@@ -50,6 +50,7 @@ class Surrounding:
             "env": {},
             "iter": {},
             scope.last_name("parent_execution_id"): command.parent_execution_id,
+            scope.last_name("payload"): workload,
             **Clockwork(now=clock.now, new_uuid=_new_uuid).names(),
         }
         came_from = command.slice.came_from

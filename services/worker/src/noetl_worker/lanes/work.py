@@ -146,5 +146,6 @@ async def _end(
             worker_id=hands.worker_id,
             result=envelope,
             patch=end.patch,
+            notes=end.notes,
         )
     )
