@@ -83,6 +83,15 @@ def test_a_call_written_beside_the_step_and_in_a_loop_is_a_call() -> None:
     assert (step.tool[0].name, step.tool[0].kind) == ("grade", "python")
 
 
+def test_the_input_of_the_step_fills_parameters_and_nothing_that_the_entry_says() -> None:
+    (task,) = the_step("""
+        - step: s
+          input: {n: 5, limit: 6, other: 7}
+          tool: {kind: workbook, name: grade}
+        """).tool
+    assert task.input == {"n": 5, "limit": 25, "other": 7}
+
+
 def test_older_constructs_apply_to_what_the_entry_is() -> None:
     step = the_step("""
         - step: s

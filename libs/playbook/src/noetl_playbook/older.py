@@ -43,8 +43,9 @@ def rename(
 
 def rename_task_keys(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """Spell a task's older keys as the canonical ones."""
-    kind = raw.get("kind")
-    table = tools.KINDS.get(kind) if isinstance(kind, str) else None
+    kind = raw.get("kind", raw.get("tool"))
+    kind = tools.KIND_ALIASES.get(kind, kind) if isinstance(kind, str) else None
+    table = tools.KINDS.get(kind) if kind is not None else None
     own = table.known if table is not None else frozenset[str]()
     renames = {older: new for older, new in _TASK_RENAMES.items() if older not in own}
     if "payload" in raw and "payload" not in own:

@@ -29,7 +29,11 @@ def read_tasks(
     """Read a step's pipeline; always at least one task unless something is wrong."""
     tool_path = (*path, "tool")
     placed = shapes.placed_tasks(reading, step, path, step_name=step_name)
-    read = (read_task(reading, task.raw, task.path, step_name=step_name) for task in placed)
+    given = step.get("input")
+    read = (
+        read_task(reading, task.raw, task.path, step_name=step_name, defaults=given)
+        for task in placed
+    )
     tasks = tuple(task for task in read if task is not None)
     _check_pipeline(reading, tasks, tool_path)
     return tasks
@@ -52,13 +56,19 @@ def misplaced_fields(reading: Reading, step: dict[str, Any], path: Path) -> froz
 
 
 def read_task(
-    reading: Reading, value: Any, path: Path, *, step_name: str, default_name: str | None = None
+    reading: Reading,
+    value: Any,
+    path: Path,
+    *,
+    step_name: str,
+    default_name: str | None = None,
+    defaults: Any = None,
 ) -> Task | None:
-    """Read one task; its name may be derived from its step's, or be the default."""
+    """Read one task; `defaults` is its step's input, and its name may derive from the step's."""
     if not isinstance(value, dict):
         reading.wrong(path, "a task", value)
         return None
-    found = canonical_task(reading, value, path)
+    found = canonical_task(reading, value, path, defaults=defaults)
     if found is None:
         return None
     raw = refuse_structural(reading, found, path)

@@ -141,17 +141,19 @@ def with_arcs(following: Any, first: list[PlacedArc]) -> Any:
     }
 
 
-def place(reading: Reading, path: Path, first: list[PlacedArc], *, count: int) -> None:
+def place(reading: Reading, path: Path, first: list[PlacedArc], *, following: Any) -> None:
     """Remember where arcs that were put first come from, and which the others were."""
+    if not first:
+        return
     here = (*path, "next", "arcs")
     read_at: dict[Path, Path] = {
-        (*here, index): (*here, index - len(first)) for index in range(len(first), count)
+        (*here, index): (*here, index - len(first))
+        for index in range(len(first), len(following["arcs"]))
     }
     for index, (_, arc, when) in enumerate(first):
         read_at[(*here, index)] = arc
         read_at[(*here, index, "when")] = when
-    if first:
-        reading.rebase(read_at)
+    reading.rebase(read_at)
 
 
 def about_main(arcs: list[PlacedArc], *, main: dict[str, Any], collects: bool) -> list[PlacedArc]:

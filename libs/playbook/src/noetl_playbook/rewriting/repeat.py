@@ -61,7 +61,12 @@ def prepare(reading: Reading, main: PlacedTask, entries: list[Entry]) -> None:
     task["set"] = {**(written if isinstance(written, dict) else {}), "iter.calls": _COUNT}
     collecting = [entry for entry in entries if "collect" in entry.raw]
     for entry in collecting[1:]:
-        reading.report("E104", entry.place("collect"), "one entry of a retry may collect")
+        reading.report(
+            "E104",
+            entry.place("collect"),
+            "only one entry may collect",
+            hint="repeat under one condition, or write the tasks",
+        )
     if collecting:
         check_hidden(reading, main, entries)
         _collect(reading, main, collecting[0])

@@ -45,7 +45,7 @@ def rewritten(reading: Reading, raw: dict[str, Any], path: Path, *, step: str) -
     placed = shapes.placed_tasks(reading, raw, path, step_name=step)
     spelled: list[PlacedTask] = []
     for task in placed:
-        found = canonical_task(reading, task.raw, task.path)
+        found = canonical_task(reading, task.raw, task.path, defaults=raw.get("input"))
         if found is not None:
             spelled.append(PlacedTask(raw=found, path=task.path))
     of_tasks = [
@@ -76,7 +76,7 @@ def rewritten(reading: Reading, raw: dict[str, Any], path: Path, *, step: str) -
         written["next"] = following
     _report(reading, [*on_step, *of_tasks], written, before=raw)
     write_pipeline(reading, tasks, (*path, "tool"))
-    arcs.place(reading, path, cases.arcs, count=len((written.get("next") or {}).get("arcs", ())))
+    arcs.place(reading, path, cases.arcs, following=following)
     return written
 
 

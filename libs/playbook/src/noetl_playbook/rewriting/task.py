@@ -14,14 +14,17 @@ STRUCTURAL = ("retry", "pagination", "sink", "save", "iterator")
 _RULES = ("spec", "policy", "rules")
 
 
-def canonical_task(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any] | None:
+def canonical_task(
+    reading: Reading, raw: dict[str, Any], path: Path, *, defaults: Any = None
+) -> dict[str, Any] | None:
     """Give a task in canonical spelling; `None` when it calls an entry that does not exist.
 
-    A `retry` that repeats after success stays for the step's rewriting.
+    `defaults` is the input of the step. A `retry` that repeats after success stays for the step's
+    rewriting.
     """
     kind = raw.get("kind", raw.get("tool"))
     if kind == workbook.KIND:
-        expanded = workbook.expanded(reading, raw, path)
+        expanded = workbook.expanded(reading, raw, path, defaults=defaults)
         if expanded is None:
             return None
         raw = expanded

@@ -11,10 +11,13 @@ KIND = "workbook"
 _OF_CALL = frozenset({"kind", "tool", "task"})
 
 
-def expanded(reading: Reading, call: dict[str, Any], path: Path) -> dict[str, Any] | None:
+def expanded(
+    reading: Reading, call: dict[str, Any], path: Path, *, defaults: Any
+) -> dict[str, Any] | None:
     """Give the task that a call means; a call that means none is reported.
 
-    The caller's fields are merged over the entry's, mapping by mapping.
+    The caller's fields are merged over the entry's, mapping by mapping. A parameter that the
+    caller leaves open takes the step's input of that name.
     """
     key = "task" if isinstance(call.get("task"), str) else "name"
     found = _entry(reading, call.get(key))
@@ -35,6 +38,7 @@ def expanded(reading: Reading, call: dict[str, Any], path: Path) -> dict[str, An
     tool = _spelled(reading, tool, (*origin, "tool"))
     own = {name: item for name, item in call.items() if name not in _OF_CALL}
     own = _spelled(reading, {**own, "kind": tool.get("kind")}, path)
+    own = _with_defaults(reading, own, tool.get("input"), defaults, path)
     task = _merged(reading, tool, own, (*origin, "tool"), path)
     task["name"] = call.get("name", tool.get("name"))
     if isinstance(assertion, dict):
@@ -42,6 +46,22 @@ def expanded(reading: Reading, call: dict[str, Any], path: Path) -> dict[str, An
         if "assert" not in own:
             reading.move((*origin, "assert"), (*path, "assert"))
     return task
+
+
+def _with_defaults(
+    reading: Reading, call: dict[str, Any], parameters: Any, defaults: Any, path: Path
+) -> dict[str, Any]:
+    given = call.get("input") or {}
+    if not (
+        isinstance(parameters, dict) and isinstance(defaults, dict) and isinstance(given, dict)
+    ):
+        return call
+    found = dict(given)
+    for name, item in parameters.items():
+        if item is None and name not in given and name in defaults:
+            found[name] = defaults[name]
+            reading.move((*path[:2], "input", name), (*path, "input", name))
+    return {**call, "input": found} if found else call
 
 
 def _entries(reading: Reading) -> list[tuple[str, int]]:

@@ -1,0 +1,46 @@
+"""Every example of the language and every playbook of the tree loads, and stays what it became."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from noetl_playbook.parse import parse
+from noetl_playbook.writing import document_of
+
+ROOT = Path(__file__).parents[3]
+PAGE = sorted((Path(__file__).parent / "page").glob("*.yaml"))
+TREE = sorted(
+    file
+    for folder in ("cli", "docs", "services", "workloads")
+    for file in (ROOT / folder).rglob("*.yaml")
+    if "kind: Playbook" in file.read_text()
+)
+OLDER = {"W901", "W902", "W903", "W904"}
+# An example is a part of a playbook: it names what the rest would define.
+OF_PARTS = {"E205", "E303", "E304"}
+
+
+@pytest.mark.parametrize("file", [*PAGE, *TREE], ids=lambda file: file.stem)
+def test_it_loads_and_normalising_it_again_changes_nothing(file: Path) -> None:
+    parsed = parse(file.read_text())
+    assert parsed.playbook is not None, parsed.problems
+    found = {each.code for each in parsed.problems}
+    assert found <= OF_PARTS | (OLDER if "older" in file.stem else set())
+    written = msgspec.json.encode(document_of(parsed.playbook)).decode()
+    again = parse(written)
+    assert again.playbook == parsed.playbook
+    assert {each.code for each in again.problems} <= OF_PARTS
+
+
+def test_the_older_example_of_the_page_becomes_its_canonical_one() -> None:
+    older, canonical = (
+        parse((Path(__file__).parent / "page" / f"repeat-{name}.yaml").read_text()).playbook
+        for name in ("older", "canonical")
+    )
+    assert older == canonical
+
+
+def test_there_are_examples_to_load() -> None:
+    assert len(PAGE) >= 25
+    assert any(file.stem == "pft_a" for file in TREE)
