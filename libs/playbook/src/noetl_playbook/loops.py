@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from noetl_playbook import coercion, names
+from noetl_playbook.fragments import flow, fragment
 from noetl_playbook.model import (
     Cursor,
     Failure,
@@ -20,7 +21,6 @@ from noetl_playbook.model import (
 from noetl_playbook.older import rename
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading, shown
-from noetl_playbook.rewriting.fragments import flow, fragment
 
 MAX_IN_FLIGHT_MAX = 10_000
 CHUNK_ROWS_DEFAULT = 100

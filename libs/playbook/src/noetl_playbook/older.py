@@ -3,10 +3,10 @@
 from typing import Any
 
 from noetl_playbook import tools
+from noetl_playbook.fragments import fragment, nested
 from noetl_playbook.policies import gather_sets
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
-from noetl_playbook.rewriting.fragments import fragment, nested
 
 _TASK_RENAMES = {
     "args": "input",

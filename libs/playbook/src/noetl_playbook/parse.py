@@ -7,6 +7,7 @@ import msgspec
 from noetl_playbook import document, loops, policies, tools
 from noetl_playbook.document import Document, UnreadableError
 from noetl_playbook.executor import Executor
+from noetl_playbook.fragments import fragment
 from noetl_playbook.model import (
     Accumulate,
     AdmitRule,
@@ -23,7 +24,6 @@ from noetl_playbook.model import (
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
 from noetl_playbook.rewriting import outcome
-from noetl_playbook.rewriting.fragments import fragment
 from noetl_playbook.steps import read_workflow
 from noetl_playbook.tasks import read_task
 from noetl_playbook.validate import validate

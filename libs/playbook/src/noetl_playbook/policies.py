@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from noetl_playbook import names
+from noetl_playbook.fragments import fragment
 from noetl_playbook.model import (
     Accumulate,
     Action,
@@ -14,7 +15,6 @@ from noetl_playbook.model import (
 )
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
-from noetl_playbook.rewriting.fragments import fragment
 
 SetScope = Literal["task", "rule", "step"]
 

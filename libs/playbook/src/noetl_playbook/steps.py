@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from noetl_playbook import names
+from noetl_playbook.fragments import fragment, nested
 from noetl_playbook.loops import read_loop
 from noetl_playbook.model import Arc, Next, NextSpec, Step, StepSpec, Task
 from noetl_playbook.older import rename
@@ -12,7 +13,6 @@ from noetl_playbook.policies import gather_sets, read_output, read_set, rename_o
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, shown
 from noetl_playbook.rewriting.arcs import canonical_arc, canonical_next
-from noetl_playbook.rewriting.fragments import fragment, nested
 from noetl_playbook.rewriting.step import rewritten
 from noetl_playbook.tasks import misplaced_fields, read_tasks
 

@@ -3,12 +3,12 @@
 from typing import Any, TypeGuard
 
 from noetl_playbook import names, spelling, tools
+from noetl_playbook.fragments import fragment
 from noetl_playbook.model import Assertion, Stream, Task
 from noetl_playbook.policies import read_output, read_rules, read_set
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading, shown
 from noetl_playbook.rewriting import shapes
-from noetl_playbook.rewriting.fragments import fragment
 from noetl_playbook.rewriting.placed import is_derived
 from noetl_playbook.rewriting.task import canonical_task, refuse_structural
 

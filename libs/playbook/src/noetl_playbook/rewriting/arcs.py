@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from noetl_playbook.fragments import fragment
 from noetl_playbook.policies import gather_sets, rename_older_when
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming
-from noetl_playbook.rewriting.fragments import fragment
 from noetl_playbook.rewriting.placed import response_names
 
 _OLDER_VALUES = ("args", "data", "payload", "with", "input")

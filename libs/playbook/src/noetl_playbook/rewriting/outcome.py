@@ -3,10 +3,10 @@
 from typing import Any
 
 from noetl_playbook.coercion import is_template
+from noetl_playbook.fragments import flow, fragment
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming
-from noetl_playbook.rewriting.fragments import flow, fragment
 from noetl_playbook.rewriting.renaming import NotAnExpressionError
 
 _OLDER = "outcome"

@@ -8,7 +8,7 @@ from jinja2 import nodes
 
 from noetl_playbook import names, syntax
 from noetl_playbook.coercion import is_template
-from noetl_playbook.rewriting.fragments import json_scalar
+from noetl_playbook.fragments import json_scalar
 from noetl_playbook.sandbox import environment
 from noetl_playbook.syntax import SyntaxProblemError
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from noetl_playbook import tools
+from noetl_playbook.fragments import flow, fragment
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
-from noetl_playbook.rewriting.fragments import flow, fragment
 from noetl_playbook.rewriting.placed import PlacedTask
 
 INLINE_DATABASE = ("db_host", "db_port", "db_user", "db_password", "db_name", "dsn")

@@ -5,10 +5,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from noetl_playbook import loops
+from noetl_playbook.fragments import flow
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import arcs, case, repeat, retry, shapes, sink
-from noetl_playbook.rewriting.fragments import flow
 from noetl_playbook.rewriting.placed import (
     PlacedTask,
     response_names,

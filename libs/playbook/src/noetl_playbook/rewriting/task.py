@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from noetl_playbook.fragments import fragment, nested
 from noetl_playbook.older import rename_task_keys
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import retry, workbook
-from noetl_playbook.rewriting.fragments import fragment, nested
 from noetl_playbook.rewriting.retry import Entry
 
 # Constructs that make more tasks, or a loop, of the step that a task stands in.
