@@ -83,7 +83,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """One unit of work for one worker.
 
     `definition` is the canonical step as `noetl_playbook.model.Step`; `attempt` is the fence that
-    every fact about the command repeats; `lease_s` is how long the worker may hold it unheard.
+    every fact about the command repeats; `lease_s` is how long the worker may hold it unheard;
+    `limits` are the playbook's own bounds on a pipeline, by the names of the language.
     """
 
     command_id: CommandId
@@ -103,6 +104,7 @@ class Command(Struct, frozen=True, kw_only=True):
     definition_ref: PayloadRef | None = None
     slice: Slice = msgspec.field(default_factory=Slice)
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    limits: dict[str, int] = msgspec.field(default_factory=dict)
     catalog_id: str | None = None
     parent_execution_id: ExecutionId | None = None
     traceparent: str | None = None

@@ -30,9 +30,37 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
-    """Someone asked to stop an execution."""
+    """Someone asked to stop an execution; `cascade` also its children."""
 
     reason: str | None = None
+    requested_by: str | None = None
+    cascade: bool = True
+
+
+class PauseRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="pause"):
+    """Someone asked that nothing more be dispatched for now.
+
+    `request_id` makes a repetition of this very wish recognisable, also after it was undone.
+    """
+
+    request_id: str
+    reason: str | None = None
+    requested_by: str | None = None
+
+
+class ResumeRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="resume"):
+    """Someone asked a paused execution to go on."""
+
+    request_id: str
+    requested_by: str | None = None
+
+
+class CtxWriteRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="ctx_write"):
+    """Someone asked to write top-level `ctx` keys, and to remove others, from outside."""
+
+    request_id: str
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    removed: list[str] = msgspec.field(default_factory=list)
     requested_by: str | None = None
 
 
@@ -169,6 +197,9 @@ class TimerDue(Struct, frozen=True, kw_only=True, tag_field="fact", tag="timer_d
 Fact = (
     ExecutionRequested
     | CancelRequested
+    | PauseRequested
+    | ResumeRequested
+    | CtxWriteRequested
     | CommandStarted
     | CommandHeartbeat
     | CommandCompleted

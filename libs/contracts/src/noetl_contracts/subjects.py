@@ -73,6 +73,16 @@ def poke(what: str) -> str:
     return f"{POKES}.{_token(what)}"
 
 
+def stop(command_id: str) -> str:
+    """Address the hint that a command's work is to end now."""
+    return poke(f"stop-{command_id}")
+
+
+def pause(command_id: str) -> str:
+    """Address the hint that a slot is to end after the frame that it is at."""
+    return poke(f"pause-{command_id}")
+
+
 def followed(execution_id: str) -> str:
     """Address the hint that an execution's history has grown."""
     return poke(f"grown-{execution_id}")

@@ -163,6 +163,7 @@ class RunState(Struct, kw_only=True):
     activation: int
     entered_at: datetime
     came_from: str | None = None
+    expires_at: datetime | None = None
     loop: LoopState | None = None
     failure: ErrorObject | None = None
 
@@ -226,12 +227,20 @@ class ExecutionState(Struct, kw_only=True):
     updated_at: datetime | None = None
     cancelling_at: datetime | None = None
     cancel_reason: str | None = None
+    expires_at: datetime | None = None
+    paused_at: datetime | None = None
+    held: dict[CommandId, None] = msgspec.field(default_factory=dict)
+    wishes: dict[str, None] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None
     changes: Changes = msgspec.field(default_factory=Changes)
 
     def is_terminal(self) -> bool:
         """Tell whether nothing can change any more."""
         return self.ended_at is not None
+
+    def is_halted(self) -> bool:
+        """Tell whether nothing may be dispatched: it is paused, or being cancelled."""
+        return self.paused_at is not None or self.cancelling_at is not None
 
 
 def empty(

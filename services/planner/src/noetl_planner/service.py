@@ -275,7 +275,9 @@ class ShardPlanner:
             if followup is not None:
                 self._followups.append(followup)
         for command_id in one.decision.to_stop:
-            await self._shared.hints.poke(subjects.poke(f"stop-{command_id}"))
+            await self._shared.hints.poke(subjects.stop(command_id))
+        for command_id in one.decision.to_pause:
+            await self._shared.hints.poke(subjects.pause(command_id))
         if one.decision.envelopes:
             await self._shared.hints.poke(subjects.followed(one.state.execution_id))
         _measure(one)

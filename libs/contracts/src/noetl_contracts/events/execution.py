@@ -1,5 +1,6 @@
 """What happens to an execution as a whole."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ class PlaybookInitialized(
     tag_field="event_type",
     tag="playbook.initialized",
 ):
-    """The one root event: which playbook runs, with which inputs."""
+    """The one root event: which playbook runs, with which inputs, and until when at most."""
 
     path: str
     catalog_id: CatalogId
@@ -30,6 +31,7 @@ class PlaybookInitialized(
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
+    expires_at: datetime | None = None
 
 
 class PlaybookCompleted(
@@ -68,10 +70,11 @@ class CancelRequested(
     tag_field="event_type",
     tag="execution.cancelling",
 ):
-    """From here on nothing is dispatched."""
+    """From here on nothing is dispatched; `cascade` extends it to the children."""
 
     reason: str | None = None
     requested_by: str | None = None
+    cascade: bool = True
 
 
 class ExecutionCancelled(

@@ -15,6 +15,7 @@ from noetl_contracts.commands import (
     Work,
 )
 from noetl_contracts.status import RunStatus
+from noetl_planner.domain import limits
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, ExecutionState, RunState
 
@@ -50,6 +51,7 @@ def message(draft: Draft, live: CommandState) -> Command:
         work=_work(draft, run, live, policy),
         slice=_slice(draft, run),
         defaults=codec.builtins(draft.program.playbook.executor.spec.policy.defaults),
+        limits=limits.for_worker(draft.program.playbook.executor.spec.policy.limits),
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
         traceparent=draft.traceparent,

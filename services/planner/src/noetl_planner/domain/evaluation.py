@@ -38,6 +38,11 @@ class Refusal(Exception):  # noqa: N818 - the playbook is refused, nothing went 
         """Name the step, the kind and the way out."""
         return cls(ErrorObject(kind=kind, code=kind.upper(), step=step, message=message))
 
+    @classmethod
+    def over(cls, limit: str, step: str, message: str) -> Self:
+        """Name a limit that is exceeded (language, 15)."""
+        return cls(ErrorObject(kind="limit", code=limit, step=step, message=message))
+
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """How an activation ended."""
@@ -143,12 +148,16 @@ def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool
         raise _refused(error, step, field) from error
 
 
-def number(value: Any, *, step: str, field: str, least: int, most: int) -> int:
-    """Admit a rendered number within its bounds."""
+def number(
+    value: Any, *, step: str, field: str, least: int, most: int, limit: str | None = None
+) -> int:
+    """Admit a rendered number within its bounds; `limit` names the one that `most` is."""
     try:
         found = int(value)
     except (TypeError, ValueError) as error:
         raise Refusal.of("validation", step, f"{field}: {value!r} is not a number") from error
+    if limit is not None and found > most:
+        raise Refusal.over(limit, step, f"{field}: {found} exceeds the limit of {most}")
     if not least <= found <= most:
         raise Refusal.of("validation", step, f"{field}: {found} is not within {least} and {most}")
     return found

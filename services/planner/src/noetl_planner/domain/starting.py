@@ -1,13 +1,15 @@
 """How an execution begins: inputs merged and rendered, a token on the entry step."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution
-from noetl_planner.domain import evaluation, flow
+from noetl_planner.domain import bounds, evaluation, flow, requirements
 from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook.expressions import TemplateError, compile_value, located
 from noetl_playbook.scope import Parts, Scope, last_name
 
@@ -22,24 +24,36 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     ctx: dict[str, Any] = {}
     if error is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
-    entry = draft.program.entry
+    expires_at, unusable = _expires_at(draft, workload)
+    error = error or requirements.missing(draft) or unusable
     draft.emit(
         execution.PlaybookInitialized(
             path=fact.path,
             catalog_id=draft.program.catalog_id,
             catalog_version=draft.program.catalog_version,
             playbook_digest=draft.program.digest,
-            entry_step=entry,
+            entry_step=draft.program.entry,
             workload=workload,
             ctx=ctx,
             parent_execution_id=fact.parent_execution_id,
             requested_by=fact.requested_by,
+            expires_at=expires_at,
         )
     )
     if error is not None:
-        flow.fail_execution(draft, error, step=WORKLOAD)
+        flow.fail_execution(draft, error, step=error.step or WORKLOAD)
         return
     flow.advance(draft)
+
+
+def _expires_at(
+    draft: Draft, workload: Mapping[str, Any]
+) -> tuple[datetime | None, ErrorObject | None]:
+    names = start_scope(draft, request=workload, workload=workload)
+    try:
+        return bounds.of_execution(draft, names), None
+    except Refusal as refusal:
+        return None, refusal.error
 
 
 def render_workload(
