@@ -73,6 +73,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     lease_s: float = 30.0,
     heartbeat_s: float = 10.0,
     defaults: dict[str, Any] | None = None,
+    limits: dict[str, int] | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
     definition = step_of(step) if isinstance(step, str) else step
@@ -93,6 +94,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
         work=work or StepWork(),
         slice=Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
         defaults=defaults or {},
+        limits=limits or {},
     )
 
 

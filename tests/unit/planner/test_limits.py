@@ -43,8 +43,10 @@ def test_a_playbook_cannot_raise_what_the_deployment_bounds() -> None:
         ),
         (
             "{max_in_flight: 1}",
-            ("{cursor: {kind: postgres, auth: db, claim: SELECT 1}, iterator: i,"
-            " spec: {max_in_flight: 2}}"),
+            (
+                "{cursor: {kind: postgres, auth: db, claim: SELECT 1}, iterator: i,"
+                " spec: {max_in_flight: 2}}"
+            ),
             "max_in_flight",
         ),
     ],

@@ -41,6 +41,8 @@ class Hold:
         self._confirmed_at = clock.monotonic()
         self._interruption: Interruption | None = None
         self._interrupted = asyncio.Event()
+        # Work that goes on by itself ends after the frame that it is at.
+        self.leaving = asyncio.Event()
 
     @property
     def name(self) -> str:

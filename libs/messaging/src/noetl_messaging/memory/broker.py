@@ -180,6 +180,11 @@ class MemoryBroker:
                 return
         raise MessagingUnavailable(f"no stream takes {message.subject}")
 
+    @property
+    def listened(self) -> frozenset[str]:
+        """Return the subjects of hints that somebody listens to."""
+        return frozenset(self._listeners)
+
     async def poke(self, subject: str) -> None:
         """Wake whoever listens."""
         for woken in self._listeners.get(subject, []):

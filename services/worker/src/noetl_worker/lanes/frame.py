@@ -94,6 +94,8 @@ class _Run:
                 self._done += 1
             else:
                 self._failed += 1
+            # Rows that wait for nothing would never hear that they are to stop.
+            await asyncio.sleep(0)
 
     def _is_over(self) -> bool:
         spent_s = self._hands.clock.monotonic() - self._started_at

@@ -374,7 +374,7 @@ select
     e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
     e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
 from noetl.execution as e
-where e.status in ('PENDING', 'RUNNING')
+where e.status in ('PENDING', 'RUNNING', 'PAUSED')
     and e.updated_at < now() - make_interval(secs => $1)
 order by e.updated_at
 limit $2;
