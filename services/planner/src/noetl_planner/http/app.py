@@ -16,7 +16,9 @@ from noetl_planner.http import (
     payloads,
     playbooks,
     problems,
+    results,
     stream,
+    variables,
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -36,6 +38,8 @@ def create_app(services: ApiServices) -> Litestar:
             *playbooks.ROUTES,
             *credentials.ROUTES,
             *payloads.ROUTES,
+            *results.ROUTES,
+            *variables.ROUTES,
         ],
     )
     return Litestar(

@@ -1,4 +1,4 @@
-"""Durable asks: to run a playbook, to cancel a run."""
+"""Durable asks: to run a playbook, and how any ask is kept and sent."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -6,15 +6,17 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec, subjects
-from noetl_contracts.facts import CancelRequested, ExecutionRequested, Fact, FactBatch
+from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.ledger import CatalogEntry, Request
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
+from noetl_planner.domain import requirements
 from noetl_planner.http import finding, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
+from noetl_playbook.executor import Requires
 
 PRODUCER = "api"
 SUGGESTIONS_MAX = 1000
@@ -41,6 +43,7 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> views.Accepted:
     """Keep a request to run a playbook; the answer is durable."""
     entry = await find_playbook(services, body.path, _version(body.version))
+    check_requirements(services, entry)
     parent = body.parent_execution_id
     fact = ExecutionRequested(
         path=entry.path,
@@ -50,11 +53,11 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
         requested_by=PRODUCER,
     )
     execution_id = ExecutionId(services.mint())
-    request = _request(
+    request = request_of(
         services, fact, execution_id, request_id=finding.request_id(execution_id), kind="execute"
     )
     request = structs.replace(request, idempotency_key=_key(body, key))
-    accepted = await _submit(services, request)
+    accepted = await submit(services, request)
     if accepted != execution_id:
         return await _earlier(services, accepted, fact)
     return views.Accepted(
@@ -62,22 +65,7 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     )
 
 
-async def cancel(services: ApiServices, text: str, reason: str | None) -> views.CancelAnswer:
-    """Keep a wish to stop an execution; a terminal one answers with its status."""
-    row = await finding.get_row(services, text)
-    execution_id = ExecutionId(row["execution_id"])
-    is_over = views.is_terminal(row)
-    if not is_over:
-        wish = CancelRequested(reason=reason, requested_by=PRODUCER)
-        # A repeated wish is its own request: the first may have come before there was a history.
-        name = f"cancel-{execution_id}-{services.mint()}"
-        await _submit(
-            services, _request(services, wish, execution_id, request_id=name, kind="cancel")
-        )
-    return views.CancelAnswer(execution_id=execution_id, status=row["status"], accepted=not is_over)
-
-
-async def _submit(services: ApiServices, request: Request) -> ExecutionId:
+async def submit(services: ApiServices, request: Request) -> ExecutionId:
     """Keep a request, then publish it at once: the outbox sends the same message again later.
 
     Whatever happens to this publication, the stream takes the message once.
@@ -112,9 +100,18 @@ async def find_playbook(services: ApiServices, path: str, version: int | None) -
     )
 
 
-def _request(
+def check_requirements(services: ApiServices, entry: CatalogEntry) -> None:
+    """Refuse what needs tools that are not enabled here; raises a 422 (language, 2.3)."""
+    required = codec.convert(entry.model.get("executor", {}).get("requires", {}), Requires)
+    missing = requirements.error_of(required.tools, enabled=services.tools)
+    if missing is not None:
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code=missing.kind, detail=missing.message)
+
+
+def request_of(
     services: ApiServices, fact: Fact, execution_id: ExecutionId, *, request_id: str, kind: str
 ) -> Request:
+    """Write an ask down; raises a 413 for what no message carries."""
     batch = FactBatch(
         key=request_id,
         execution_id=execution_id,
