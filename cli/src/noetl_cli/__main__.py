@@ -16,7 +16,9 @@ from noetl_cli.commands import (
     lint,
     logs,
     ls,
+    pause,
     register,
+    resume,
     run,
     schema,
     status,
@@ -44,6 +46,8 @@ app.command("status")(status.status)
 app.command("ls")(ls.ls)
 app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
+app.command("pause")(pause.pause)
+app.command("resume")(resume.resume)
 app.command("lint")(lint.lint)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")

@@ -63,6 +63,7 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
     match event:
         case (
             execution.PlaybookInitialized()
+            | execution.StateInherited()
             | execution.PlaybookCompleted()
             | execution.PlaybookFailed()
             | execution.CancelRequested()
@@ -100,6 +101,7 @@ def _apply_execution(
     state: ExecutionState,
     at: Envelope,
     event: execution.PlaybookInitialized
+    | execution.StateInherited
     | execution.PlaybookCompleted
     | execution.PlaybookFailed
     | execution.CancelRequested
@@ -108,6 +110,8 @@ def _apply_execution(
     match event:
         case execution.PlaybookInitialized():
             _initialize(state, at, event)
+        case execution.StateInherited():
+            _inherit(state, event)
         case execution.PlaybookCompleted():
             state.result = event.result
             _end(state, at, ExecutionStatus.COMPLETED)
@@ -131,7 +135,16 @@ def _initialize(state: ExecutionState, at: Envelope, event: execution.PlaybookIn
     state.parent_execution_id = event.parent_execution_id
     state.expires_at = event.expires_at
     state.started_at = at.event_time
-    state.tokens[event.entry_step] = None
+    state.tokens[event.entry_step] = event.came_from
+    state.source = event.source
+
+
+def _inherit(state: ExecutionState, event: execution.StateInherited) -> None:
+    state.ctx = {**state.ctx, **event.ctx}
+    for inherited in event.steps:
+        remembered = step_of(state, inherited.step)
+        remembered.status, remembered.run_id = inherited.status, inherited.run_id
+        remembered.result, remembered.error = inherited.result, inherited.error
 
 
 def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.execution import Source
 from noetl_contracts.events.loop import LoopStats
 from noetl_contracts.ids import (
     CatalogId,
@@ -202,6 +203,7 @@ class ExecutionState(Struct, kw_only=True):
     catalog_version: int = 0
     playbook_digest: str = ""
     parent_execution_id: ExecutionId | None = None
+    source: Source | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)

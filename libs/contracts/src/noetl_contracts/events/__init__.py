@@ -19,6 +19,7 @@ from noetl_contracts.events import (
 
 Event = (
     execution.PlaybookInitialized
+    | execution.StateInherited
     | execution.PlaybookCompleted
     | execution.PlaybookFailed
     | execution.CancelRequested

@@ -7,8 +7,27 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import CatalogId, ExecutionId
+from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import RunStatus
+
+
+class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The execution that is repeated from a step on, and up to which version it was read."""
+
+    execution_id: ExecutionId
+    version: int
+    step: str
+
+
+class InheritedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is remembered of a step that an earlier execution has run."""
+
+    step: str
+    run_id: RunId
+    status: RunStatus
+    result: ResultEnvelope | None = None
+    error: ErrorObject | None = None
 
 
 class PlaybookInitialized(
@@ -19,7 +38,10 @@ class PlaybookInitialized(
     tag_field="event_type",
     tag="playbook.initialized",
 ):
-    """The one root event: which playbook runs, with which inputs, and until when at most."""
+    """The one root event: which playbook runs, with which inputs, and until when at most.
+
+    With a `source` the execution begins at that execution's step, and `came_from` led there.
+    """
 
     path: str
     catalog_id: CatalogId
@@ -32,6 +54,23 @@ class PlaybookInitialized(
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
     expires_at: datetime | None = None
+    source: Source | None = None
+    came_from: str | None = None
+
+
+class StateInherited(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="execution.inherited",
+):
+    """A part of what the source had before the step: several follow when one would be large."""
+
+    part: int
+    ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    steps: list[InheritedStep] = msgspec.field(default_factory=list)
 
 
 class PlaybookCompleted(

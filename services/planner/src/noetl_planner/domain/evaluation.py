@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.draft import Draft
 from noetl_playbook import carried
@@ -49,6 +49,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     status: RunStatus
     error: ErrorObject | None = None
+
+
+def payload(draft: Draft, reference: PayloadRef) -> Any:
+    """Return the value of a payload; raises `PayloadNeeded` while it is not loaded."""
+    return carried.found_in(draft.loaded)(reference)
 
 
 class StepViews(Mapping[str, Any]):

@@ -74,6 +74,8 @@ def _control_key(event: Event) -> str | None:
     match event:
         case context.CtxPatched():
             return f"ctx/{event.request_id}" if event.request_id is not None else None
+        case execution.StateInherited():
+            return f"execution/inherited/{event.part}"
         case control.ExecutionPaused():
             return f"execution/paused/{event.request_id}"
         case control.ExecutionResumed():

@@ -9,6 +9,7 @@ from noetl_contracts import codec, subjects
 from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.ledger import CatalogEntry, Request
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import requirements
@@ -22,6 +23,8 @@ PRODUCER = "api"
 SUGGESTIONS_MAX = 1000
 # What the stream adds to a message: subject, headers, deduplication id.
 _MESSAGE_MARGIN_BYTES = 4096
+# Larger inputs are stored, and the request refers to them.
+INLINE_BYTES_MAX = 64 * 1024
 _INPUT_NAMES = ("workload", "payload", "input", "args")
 
 Key = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -45,24 +48,51 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     entry = await find_playbook(services, body.path, _version(body.version))
     check_requirements(services, entry)
     parent = body.parent_execution_id
+    workload, workload_ref = await carried_inputs(services, _inputs(body))
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
-        workload=_inputs(body),
+        workload=workload,
+        workload_ref=workload_ref,
         parent_execution_id=None if parent is None else finding.checked_id(parent),
         requested_by=PRODUCER,
     )
+    is_pinned = _version(body.version) is not None
+    return await begin(services, fact, entry, key=_key(body, key), is_pinned=is_pinned)
+
+
+async def begin(
+    services: ApiServices,
+    fact: ExecutionRequested,
+    entry: CatalogEntry,
+    *,
+    key: str | None,
+    is_pinned: bool,
+) -> views.Accepted:
+    """Keep the request of an execution; one with a known key answers with the earlier one.
+
+    `is_pinned` says that the version was asked for, and not merely the latest.
+    """
     execution_id = ExecutionId(services.mint())
     request = request_of(
         services, fact, execution_id, request_id=finding.request_id(execution_id), kind="execute"
     )
-    request = structs.replace(request, idempotency_key=_key(body, key))
-    accepted = await submit(services, request)
+    accepted = await submit(services, structs.replace(request, idempotency_key=key))
     if accepted != execution_id:
-        return await _earlier(services, accepted, fact)
+        return await _earlier(services, accepted, fact, is_pinned=is_pinned)
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
     )
+
+
+async def carried_inputs(
+    services: ApiServices, workload: dict[str, Any]
+) -> tuple[dict[str, Any], PayloadRef | None]:
+    """Store inputs that are large; what is not stored travels with the request."""
+    data = codec.canonical(workload)
+    if len(data) <= INLINE_BYTES_MAX:
+        return workload, None
+    return {}, await services.payloads.put(data, media_type=JSON_MEDIA_TYPE, **services.place)
 
 
 async def submit(services: ApiServices, request: Request) -> ExecutionId:
@@ -146,17 +176,17 @@ def request_of(
 
 
 async def _earlier(
-    services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested
+    services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested, *, is_pinned: bool
 ) -> views.Accepted:
-    """Answer with the execution that the same key began; other inputs are a mistake."""
+    """Answer with the execution that the same key began; another request is a mistake."""
     kept = await services.requests.find(finding.request_id(execution_id))
     asked = finding.asked_for(kept) if kept is not None else None
-    if asked is not None and (asked.path, asked.workload) != (fact.path, fact.workload):
+    if asked is not None and not _is_same(asked, fact, is_pinned=is_pinned):
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="idempotency_key_reused",
             detail=f"this idempotency key already began execution {execution_id}, "
-            "with another path or other inputs",
+            "with another path, version or other inputs",
             hint="use a new key for a new request",
         )
     row = await finding.get_row(services, execution_id)
@@ -167,6 +197,17 @@ async def _earlier(
         version=row.get("catalog_version") or 0,
         deduplicated=True,
     )
+
+
+def _is_same(earlier: ExecutionRequested, fact: ExecutionRequested, *, is_pinned: bool) -> bool:
+    """Tell whether two requests ask for the same; the latest version may have moved on."""
+    return _asked(earlier) == _asked(fact) and (not is_pinned or earlier.version == fact.version)
+
+
+def _asked(fact: ExecutionRequested) -> tuple[Any, ...]:
+    source = fact.rerun.source if fact.rerun is not None else None
+    repeated = None if source is None else (source.execution_id, source.step)
+    return fact.path, fact.workload, fact.workload_ref, fact.parent_execution_id, repeated
 
 
 def _inputs(body: ExecuteBody) -> dict[str, Any]:
