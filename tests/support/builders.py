@@ -615,7 +615,43 @@ def a_held_run() -> History:
     return history
 
 
+def a_repeated_run() -> History:
+    """A run that begins at a step of another one, with what that one had before it."""
+    history = History()
+    history.add(
+        execution.PlaybookInitialized(
+            path="examples/story",
+            catalog_id=CatalogId("1"),
+            catalog_version=1,
+            playbook_digest=codec.digest(b"story"),
+            entry_step="sum",
+            workload={"pages": 3},
+            source=execution.Source(execution_id=FIRST_EXECUTION, version=12, step="sum"),
+            came_from="fetch",
+        ),
+        execution.StateInherited(
+            part=0,
+            ctx={"seen": 3},
+            steps=[
+                execution.InheritedStep(
+                    step="fetch",
+                    run_id=RunId("77"),
+                    status=RunStatus.COMPLETED,
+                    result=ResultEnvelope(status="ok", context={"data": {"pages": 3}}),
+                ),
+                execution.InheritedStep(
+                    step="probe", run_id=RunId("78"), status=RunStatus.FAILED, error=an_error()
+                ),
+            ],
+        ),
+    )
+    run_step(history, "sum")
+    history.add(execution.PlaybookCompleted(step="sum"))
+    return history
+
+
 STORIES = {
+    "repeated-run": a_repeated_run,
     "held-run": a_held_run,
     "failed-loop": a_failed_loop,
     "single-step": a_single_step,

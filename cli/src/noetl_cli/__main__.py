@@ -18,6 +18,7 @@ from noetl_cli.commands import (
     ls,
     pause,
     register,
+    rerun,
     resume,
     run,
     schema,
@@ -48,6 +49,7 @@ app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
+app.command("rerun")(rerun.rerun)
 app.command("lint")(lint.lint)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")

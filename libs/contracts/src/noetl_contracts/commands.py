@@ -38,6 +38,7 @@ class Slice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    ctx_ref: PayloadRef | None = None
     steps: dict[str, StepResult] = msgspec.field(default_factory=dict)
     came_from: str | None = None
 

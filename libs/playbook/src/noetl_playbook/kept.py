@@ -3,7 +3,7 @@
 In `ctx` a marker stands for such a value; templates see a handle, or the text itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -46,15 +46,36 @@ def shown(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Values(Mapping[str, Any]):
+def too_large(sizes: Mapping[str, int], *, inline_max: int) -> list[str]:
+    """Choose what of a patch is kept by reference, by the sizes of its values in bytes.
+
+    Every value above 64 KiB is, and then the largest until the rest is small enough for an event.
+    """
+    chosen = [name for name, size in sizes.items() if size > VALUE_BYTES_MAX]
+    rest = sorted(sizes.keys() - set(chosen), key=lambda name: (sizes[name], name))
+    total = sum(sizes[name] for name in rest)
+    while rest and total > inline_max:
+        name = rest.pop()
+        total -= sizes[name]
+        chosen.append(name)
+    return chosen
+
+
+class Values(MutableMapping[str, Any]):
     """`ctx` as templates see it: what is kept by reference is loaded when it is touched."""
 
     def __init__(self, values: Mapping[str, Any], find: Find) -> None:
-        self._values = values
+        self._values = dict(values)
         self._find = find
 
     def __getitem__(self, key: str) -> Any:
         return opened(self._values[key], self._find)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._values[key]
 
     def __contains__(self, key: object) -> bool:
         return key in self._values
@@ -65,10 +86,23 @@ class Values(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def copied(self) -> "Values":
+        """Return a copy; nothing is loaded for it."""
+        return Values(self._values, self._find)
 
-def view(values: Mapping[str, Any], find: Find) -> Mapping[str, Any]:
+
+def view(values: dict[str, Any], find: Find) -> MutableMapping[str, Any]:
     """Show `ctx` to templates; as it is when it holds no marker."""
     return Values(values, find) if any(map(is_kept, values.values())) else values
+
+
+def overlaid(
+    values: MutableMapping[str, Any], patch: Mapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Return a copy of a view with other values laid over it; nothing is loaded for it."""
+    copy = values.copied() if isinstance(values, Values) else dict(values)
+    copy.update(patch)
+    return copy
 
 
 def opened(value: Any, find: Find) -> Any:
@@ -80,3 +114,8 @@ def opened(value: Any, find: Find) -> Any:
         return find(reference)
     stored = Stored(reference=reference, locator=reference.uri, fields={})
     return Handle(stored, load=lambda one: find(one.reference))
+
+
+def plain(value: Any, find: Find) -> Any:
+    """Give a value itself, loaded if it is kept by reference."""
+    return find(reference_of(value)) if is_kept(value) else value

@@ -95,7 +95,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
         return
-    refused = growth.excess(draft.state.ctx, fact.patch, step=live.step)
+    patch, refused = growth.carried(draft, fact.patch, step=live.step)
     if refused is not None:
         fail(draft, live, refused, worker_id=fact.worker_id)
         return
@@ -115,7 +115,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             run_id=live.run_id,
             command_id=live.command_id,
             result=fact.result,
-            patch=fact.patch,
+            patch=patch,
             item_index=live.item_index,
         )
     )
@@ -130,7 +130,8 @@ def fail(
     worker_id: WorkerId | None,
     fact: facts.CommandFailed | None = None,
 ) -> None:
-    """End a command as failed, and go on from there."""
+    """End a command as failed, and go on from there; writes that do not fit are left out."""
+    patch, _ = growth.carried(draft, fact.patch if fact is not None else {}, step=live.step)
     draft.emit(
         command.CommandFailed(
             command_id=live.command_id,
@@ -151,7 +152,7 @@ def fail(
                 command_id=live.command_id,
                 error=error,
                 result=fact.result if fact is not None else None,
-                patch=fact.patch if fact is not None else {},
+                patch=patch,
                 item_index=live.item_index,
             )
         )

@@ -114,10 +114,12 @@ def _slice(draft: Draft, run: RunState) -> Slice:
         and (step.result is not None or step.error is not None)
     }
     is_large = len(codec.encode(state.workload)) > _PARTS_BYTES_MAX
+    is_much = len(codec.encode(state.ctx)) > _PARTS_BYTES_MAX
     return Slice(
         workload={} if is_large else state.workload,
         workload_ref=draft.keep(state.workload) if is_large else state.workload_ref,
-        ctx=state.ctx,
+        ctx={} if is_much else state.ctx,
+        ctx_ref=draft.keep(state.ctx) if is_much else None,
         steps=steps,
         came_from=run.came_from,
     )

@@ -71,6 +71,7 @@ class Draft:
         self.traceparent = traceparent
         self.envelopes: list[Envelope] = []
         self.payloads: dict[str, bytes] = {}
+        self.kept: dict[str, Any] = {}
         self.to_send: dict[CommandId, None] = {}
         self.to_stop: dict[CommandId, None] = {}
         self.to_pause: dict[CommandId, None] = {}
@@ -110,6 +111,7 @@ class Draft:
         data = codec.canonical(value)
         digest = codec.digest(data)
         self.payloads[digest] = data
+        self.kept[digest] = value
         return PayloadRef(
             uri=locators.payload(self.state.tenant_id, self.state.organization_id, digest),
             sha256=digest,

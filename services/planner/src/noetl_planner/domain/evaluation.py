@@ -1,6 +1,6 @@
 """Templates on the control plane: what they may see, and how their errors become the step's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.draft import Draft
-from noetl_playbook import carried
+from noetl_playbook import carried, kept
 from noetl_playbook.canonical import Expression
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import (
@@ -51,9 +51,43 @@ class Outcome(Struct, frozen=True, kw_only=True):
     error: ErrorObject | None = None
 
 
+class Inputs(Mapping[str, Any]):
+    """Inputs that are kept by reference, loaded when one of them is touched."""
+
+    def __init__(self, load: Callable[[], Mapping[str, Any]]) -> None:
+        self._load = load
+
+    def __getitem__(self, key: str) -> Any:
+        return self._load()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load())
+
+    def __len__(self) -> int:
+        return len(self._load())
+
+
+def workload(draft: Draft) -> Mapping[str, Any]:
+    """Return the execution's inputs as templates see them."""
+    reference = draft.state.workload_ref
+    if reference is None:
+        return draft.state.workload
+    return Inputs(lambda: payload(draft, reference))
+
+
 def payload(draft: Draft, reference: PayloadRef) -> Any:
-    """Return the value of a payload; raises `PayloadNeeded` while it is not loaded."""
+    """Return the value of a payload; raises `PayloadNeeded` while it is not loaded.
+
+    What this decision itself keeps needs no loading.
+    """
+    if reference.sha256 in draft.kept:
+        return draft.kept[reference.sha256]
     return carried.found_in(draft.loaded)(reference)
+
+
+def find(draft: Draft) -> Callable[[PayloadRef], Any]:
+    """Return what finds payloads for this decision."""
+    return lambda reference: payload(draft, reference)
 
 
 class StepViews(Mapping[str, Any]):
@@ -106,15 +140,16 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
     """
     state = draft.state
     steps = StepViews(draft)
-    ctx = {**state.ctx, **patch} if patch else state.ctx
+    ctx = kept.view({**state.ctx, **patch} if patch else state.ctx, find(draft))
+    inputs = workload(draft)
     fixed = {
-        "workload": state.workload,
+        "workload": inputs,
         "ctx": ctx,
         "steps": Views(steps),
         **base_names(draft),
         **bound,
     }
-    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=state.workload))
+    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=inputs))
 
 
 def base_names(draft: Draft) -> dict[str, Any]:
@@ -126,7 +161,7 @@ def base_names(draft: Draft) -> dict[str, Any]:
         "job": {"uuid": execution_id, "execution_id": execution_id},
         "env": {},
         last_name("parent_execution_id"): draft.state.parent_execution_id,
-        last_name("payload"): draft.state.workload,
+        last_name("payload"): workload(draft),
         **Clockwork(now=lambda: draft.now, new_uuid=lambda: _uuid(draft)).names(),
     }
 

@@ -7,13 +7,14 @@ from typing import Any
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution
-from noetl_planner.domain import bounds, evaluation, flow, requirements, rerunning
+from noetl_planner.domain import bounds, evaluation, flow, growth, requirements, rerunning
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook.expressions import TemplateError, compile_value, located
 from noetl_playbook.scope import Parts, Scope, last_name
 
 WORKLOAD = "(workload)"
+VARS = "(vars)"
 
 
 def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
@@ -28,6 +29,9 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
         ctx, error = _render_vars(draft, workload)
     expires_at, unusable = _expires_at(draft, workload)
     error = error or requirements.missing(draft) or unusable
+    error = error or growth.workload_error(workload, step=WORKLOAD)
+    ctx, refused = growth.carried(draft, ctx, step=VARS)
+    inline, workload_ref = growth.kept_workload(draft, workload)
     draft.emit(
         execution.PlaybookInitialized(
             path=fact.path,
@@ -35,7 +39,8 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
             catalog_version=draft.program.catalog_version,
             playbook_digest=draft.program.digest,
             entry_step=_entry(draft, fact),
-            workload=workload,
+            workload=inline,
+            workload_ref=workload_ref,
             ctx=ctx,
             parent_execution_id=fact.parent_execution_id,
             requested_by=fact.requested_by,
@@ -46,6 +51,7 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     )
     if taken is not None:
         rerunning.inherit(draft, taken)
+    error = error or refused
     if error is not None:
         flow.fail_execution(draft, error, step=error.step or WORKLOAD)
         return
@@ -168,5 +174,5 @@ def _render_vars(
         return dict(compile_value(draft.program.playbook.vars).render(names)), None
     except TemplateError as error:
         return {}, ErrorObject(
-            kind="template", code="TEMPLATE", step="(vars)", message=located(error, step="(vars)")
+            kind="template", code="TEMPLATE", step=VARS, message=located(error, step=VARS)
         )

@@ -14,11 +14,12 @@ def write(draft: Draft, fact: facts.CtxWriteRequested) -> None:
     removed = [key for key in fact.removed if key in state.ctx]
     if not fact.patch and not removed:
         return
-    if growth.excess(state.ctx, fact.patch, step=WHERE) is not None:
+    patch, refused = growth.carried(draft, fact.patch, step=WHERE)
+    if refused is not None:
         return
     draft.emit(
         context.CtxPatched(
-            patch=fact.patch,
+            patch=patch,
             removed=removed,
             request_id=fact.request_id,
             requested_by=fact.requested_by,

@@ -10,6 +10,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_playbook import kept
 
 Row = dict[str, Any]
 
@@ -178,7 +179,7 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         failed=row["status"] == ExecutionStatus.FAILED,
         current_step=row.get("current_step"),
         completed_steps=list(row.get("completed_steps") or []),
-        variables=row.get("variables") or {},
+        variables=kept.shown(row.get("variables") or {}),
         error=row.get("error") or _called_off(row),
         duration=_duration_s(row, now),
         started_at=row.get("started_at"),
