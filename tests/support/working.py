@@ -74,6 +74,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     heartbeat_s: float = 10.0,
     defaults: dict[str, Any] | None = None,
     limits: dict[str, int] | None = None,
+    slice_: Slice | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
     definition = step_of(step) if isinstance(step, str) else step
@@ -92,7 +93,8 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
         heartbeat_s=heartbeat_s,
         definition=definition,
         work=work or StepWork(),
-        slice=Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
+        slice=slice_
+        or Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
         defaults=defaults or {},
         limits=limits or {},
     )
