@@ -55,6 +55,11 @@ class SilentHints:
         if subject in self.poked:
             yield None
 
+    async def overhear(self, prefix: str) -> AsyncIterator[str]:
+        for subject in self.poked:
+            if subject.rpartition(".")[0] == prefix:
+                yield subject.rpartition(".")[2]
+
     @asynccontextmanager
     async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
         yield asyncio.Event()

@@ -27,6 +27,7 @@ from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.masking import Mask
+from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.opening import open_tools
 from noetl_worker.reporting import Desk
@@ -110,6 +111,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     ingest: MemoryConsumer
     tools: Tools
     mask: Mask
+    halts: Halts
 
     async def send(self, command: Command, *, copy: int = 0) -> None:
         """Put a command into the stream."""
@@ -201,6 +203,7 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
     payloads = MemoryPayloads()
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
+        halts = Halts(broker)
         lane = IoLane(
             Lane(
                 tools=tools,
@@ -213,6 +216,7 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
                 consumer="worker-default-io",
                 lease_s=config.lease_s,
                 commands_max=config.commands_max,
+                halts=halts,
             )
         )
         yield Bench(
@@ -223,4 +227,5 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
             ingest=MemoryConsumer(broker, stream=topology.INGEST, name="planner-0"),
             tools=tools,
             mask=mask,
+            halts=halts,
         )

@@ -289,3 +289,28 @@ async def test_a_held_slot_ends_before_its_next_claim(
     assert not of(facts, SlotDry)
     assert isinstance(facts[-1], CommandLost)
     assert facts[-1].is_release
+
+
+async def test_a_command_of_a_halted_execution_does_not_begin(
+    worker: Bench, server: Script
+) -> None:
+    server.answers(says({}))
+    command = command_of(f"\n  - {{step: s, tool: {{kind: http, url: '{server.url}'}}}}\n")
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(worker.lane.listen())
+
+        async def is_listening() -> bool:
+            return subjects.HALTED in worker.broker.listened
+
+        await eventually(is_listening)
+        await worker.broker.poke(subjects.halted(command.execution_id))
+
+        async def is_known() -> bool:
+            return command.execution_id in worker.halts
+
+        await eventually(is_known)
+        listening.cancel()
+    (fact,) = await worker.run(command)
+    assert isinstance(fact, CommandStopped)
+    assert server.seen == []
+    assert await worker.commands.pending() == (0, 0)

@@ -16,6 +16,8 @@ from noetl_playbook.results import Stored
 KEY = "__noetl_kept__"
 # Larger values are kept by reference.
 VALUE_BYTES_MAX = 64 * 1024
+# About what a marker takes: nothing smaller is worth one.
+_MARKER_BYTES = 512
 _OPAQUE = "opaque"
 _OUTLINED = "outlined"
 
@@ -54,7 +56,7 @@ def too_large(sizes: Mapping[str, int], *, inline_max: int) -> list[str]:
     chosen = [name for name, size in sizes.items() if size > VALUE_BYTES_MAX]
     rest = sorted(sizes.keys() - set(chosen), key=lambda name: (sizes[name], name))
     total = sum(sizes[name] for name in rest)
-    while rest and total > inline_max:
+    while rest and total > inline_max and sizes[rest[-1]] > _MARKER_BYTES:
         name = rest.pop()
         total -= sizes[name]
         chosen.append(name)

@@ -17,7 +17,7 @@ from noetl_storage.ports import Payloads
 from noetl_worker.domain import heartbeat
 from noetl_worker.domain.failures import failure
 from noetl_worker.domain.masking import Mask
-from noetl_worker.holding import Hold, Interruption, LeaseLost, Released, Stopped
+from noetl_worker.holding import Halts, Hold, Interruption, LeaseLost, Released, Stopped
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.tracing import command_span
@@ -44,6 +44,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     consumer: str
     lease_s: float
     commands_max: int
+    halts: Halts
 
 
 class IoLane:
@@ -89,7 +90,15 @@ class IoLane:
             await self._report_alone(command, _lost(command, "redelivered"), key="lost")
             await delivery.ack()
             return
+        if command.execution_id in self._lane.halts:
+            await self._report_alone(command, _stopped(command, self._lane.desk), key="stopped")
+            await delivery.ack()
+            return
         await self._hold(command, delivery, fence)
+
+    async def listen(self) -> None:
+        """Hear of executions whose commands are not to begin any more."""
+        await self._lane.halts.listen()
 
     async def _hold(self, command: Command, delivery: Delivery, fence: tuple[str, int]) -> None:
         lane = self._lane
