@@ -4,7 +4,7 @@ import pytest
 from tests.replay import record
 
 from noetl_contracts import codec, envelope
-from noetl_contracts.events import CLASS_BY_TYPE, EVENT_CLASSES, event_type
+from noetl_contracts.events import CLASS_BY_TYPE, EVENT_CLASSES
 from noetl_replay import fold, snapshot, state
 
 NAMES = record.names()
@@ -15,7 +15,8 @@ def test_there_are_golden_histories() -> None:
 
 
 def test_golden_histories_cover_the_event_types() -> None:
-    seen = {event_type(one.event) for name in NAMES for one in record.load(name)}
+    events = (one.event for name in NAMES for one in record.load(name))
+    seen = {str(event.__struct_config__.tag) for event in events}
     assert seen == set(CLASS_BY_TYPE)
 
 

@@ -25,7 +25,7 @@ from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials
+from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.payloads.memory import MemoryPayloads
 
@@ -54,6 +54,11 @@ class SilentHints:
     async def listen(self, subject: str) -> AsyncIterator[None]:
         if subject in self.poked:
             yield None
+
+    async def overhear(self, prefix: str) -> AsyncIterator[str]:
+        for subject in self.poked:
+            if subject.rpartition(".")[0] == prefix:
+                yield subject.rpartition(".")[2]
 
     @asynccontextmanager
     async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
@@ -105,6 +110,7 @@ class ApiWorld:
             "mint": Snowflake(node=7, clock=clock).next_id,
             "sealer": Sealer(SECRET_KEY),
             "shard_count": SHARD_COUNT,
+            "snapshots": MemorySnapshots(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,
             "list_problems": self._list_problems,

@@ -7,7 +7,17 @@ from typing import Any
 from noetl_contracts import codec, envelope, ids
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import Event, command, context, execution, frame, loop, stage, step
+from noetl_contracts.events import (
+    Event,
+    command,
+    context,
+    control,
+    execution,
+    frame,
+    loop,
+    stage,
+    step,
+)
 from noetl_contracts.ids import (
     CatalogId,
     CommandId,
@@ -99,7 +109,13 @@ class History:
             envelopes=self.envelopes[after:until],
         )
 
-    def start(self, *, entry: str = "fetch", workload: dict[str, Any] | None = None) -> None:
+    def start(
+        self,
+        *,
+        entry: str = "fetch",
+        workload: dict[str, Any] | None = None,
+        expires_at: datetime | None = None,
+    ) -> None:
         self.add(
             execution.PlaybookInitialized(
                 path="examples/story",
@@ -109,14 +125,23 @@ class History:
                 entry_step=entry,
                 workload=workload or {"pages": 3},
                 ctx={"seen": 0},
+                expires_at=expires_at,
             )
         )
 
-    def enter(self, name: str, *, came_from: str | None = None) -> RunId:
+    def enter(
+        self, name: str, *, came_from: str | None = None, expires_at: datetime | None = None
+    ) -> RunId:
         self._activation += 1
         run = ids.run_id(self.execution_id, self._activation)
         self.add(
-            step.StepEnter(step=name, run_id=run, activation=self._activation, came_from=came_from)
+            step.StepEnter(
+                step=name,
+                run_id=run,
+                activation=self._activation,
+                came_from=came_from,
+                expires_at=expires_at,
+            )
         )
         return run
 
@@ -560,7 +585,74 @@ def a_failed_loop() -> History:
     return history
 
 
+def a_held_run() -> History:
+    """A run that is paused, resumed, written to from outside, and announces its step's end."""
+    history = History()
+    history.start(expires_at=NOON + timedelta(hours=1))
+    run = history.enter("fetch", expires_at=NOON + timedelta(minutes=1))
+    command_id = history.issue("fetch", run, "step")
+    history.begin("fetch", run, command_id)
+    history.add(
+        control.ExecutionPaused(request_id="pause-1", reason="a look", requested_by="ops"),
+        command.CommandReissued(
+            command_id=command_id, run_id=run, step="fetch", attempt=2, reason="released"
+        ),
+        context.CtxPatched(patch={"seen": 7, "kept": 1}, requested_by="ops", request_id="write-1"),
+        context.CtxPatched(patch={}, removed=["seen"], requested_by="ops", request_id="write-2"),
+        control.ExecutionResumed(request_id="resume-1", requested_by="ops"),
+        control.CustomEvent(name="fetched", step="fetch", run_id=run, status="COMPLETED"),
+        execution.CancelRequested(reason="enough", requested_by="ops", cascade=False),
+        command.CommandCancelled(
+            command_id=command_id,
+            run_id=run,
+            step="fetch",
+            attempt=2,
+            reason="enough",
+            error=ErrorObject(kind="cancelled", code="CANCELLED", message="enough"),
+        ),
+        execution.ExecutionCancelled(reason="enough"),
+    )
+    return history
+
+
+def a_repeated_run() -> History:
+    """A run that begins at a step of another one, with what that one had before it."""
+    history = History()
+    history.add(
+        execution.PlaybookInitialized(
+            path="examples/story",
+            catalog_id=CatalogId("1"),
+            catalog_version=1,
+            playbook_digest=codec.digest(b"story"),
+            entry_step="sum",
+            workload={"pages": 3},
+            source=execution.Source(execution_id=FIRST_EXECUTION, version=12, step="sum"),
+            came_from="fetch",
+        ),
+        execution.StateInherited(
+            part=0,
+            ctx={"seen": 3},
+            steps=[
+                execution.InheritedStep(
+                    step="fetch",
+                    run_id=RunId("77"),
+                    status=RunStatus.COMPLETED,
+                    result=ResultEnvelope(status="ok", context={"data": {"pages": 3}}),
+                ),
+                execution.InheritedStep(
+                    step="probe", run_id=RunId("78"), status=RunStatus.FAILED, error=an_error()
+                ),
+            ],
+        ),
+    )
+    run_step(history, "sum")
+    history.add(execution.PlaybookCompleted(step="sum"))
+    return history
+
+
 STORIES = {
+    "repeated-run": a_repeated_run,
+    "held-run": a_held_run,
     "failed-loop": a_failed_loop,
     "single-step": a_single_step,
     "lost-worker": a_lost_worker,

@@ -23,6 +23,7 @@ from noetl_planner.domain.program import Program
 from noetl_playbook import carried
 from noetl_playbook.parse import parse
 from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_replay.fold import fold
 from noetl_replay.state import ExecutionState, empty, take_changes
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -80,6 +81,14 @@ class Desk:
     def start(self, **workload: Any) -> list[str]:
         """Request the execution."""
         return self.tell(facts.ExecutionRequested(path="p", workload=workload))
+
+    def replay(self, history: Sequence[Envelope]) -> None:
+        """Know an execution from its history alone, as a planner that starts anew does."""
+        self.state = fold(self.state, history)
+        take_changes(self.state)
+        self.history += history
+        self.now = history[-1].event_time
+        self._minted = int(history[-1].event_id)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

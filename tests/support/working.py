@@ -27,6 +27,7 @@ from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.masking import Mask
+from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.opening import open_tools
 from noetl_worker.reporting import Desk
@@ -73,6 +74,8 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     lease_s: float = 30.0,
     heartbeat_s: float = 10.0,
     defaults: dict[str, Any] | None = None,
+    limits: dict[str, int] | None = None,
+    slice_: Slice | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
     definition = step_of(step) if isinstance(step, str) else step
@@ -91,8 +94,10 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
         heartbeat_s=heartbeat_s,
         definition=definition,
         work=work or StepWork(),
-        slice=Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
+        slice=slice_
+        or Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
         defaults=defaults or {},
+        limits=limits or {},
     )
 
 
@@ -106,6 +111,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     ingest: MemoryConsumer
     tools: Tools
     mask: Mask
+    halts: Halts
 
     async def send(self, command: Command, *, copy: int = 0) -> None:
         """Put a command into the stream."""
@@ -197,6 +203,7 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
     payloads = MemoryPayloads()
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
+        halts = Halts(broker)
         lane = IoLane(
             Lane(
                 tools=tools,
@@ -209,6 +216,7 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
                 consumer="worker-default-io",
                 lease_s=config.lease_s,
                 commands_max=config.commands_max,
+                halts=halts,
             )
         )
         yield Bench(
@@ -219,4 +227,5 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
             ingest=MemoryConsumer(broker, stream=topology.INGEST, name="planner-0"),
             tools=tools,
             mask=mask,
+            halts=halts,
         )

@@ -16,7 +16,10 @@ from noetl_cli.commands import (
     lint,
     logs,
     ls,
+    pause,
     register,
+    rerun,
+    resume,
     run,
     schema,
     status,
@@ -44,6 +47,9 @@ app.command("status")(status.status)
 app.command("ls")(ls.ls)
 app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
+app.command("pause")(pause.pause)
+app.command("resume")(resume.resume)
+app.command("rerun")(rerun.rerun)
 app.command("lint")(lint.lint)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")

@@ -9,6 +9,7 @@ from noetl_contracts import envelope
 from noetl_contracts.errors import ErrorObject, MalformedMessage, UnknownEventType
 from noetl_contracts.events import Event
 from noetl_contracts.events.command import CommandReissued
+from noetl_contracts.events.control import ExecutionPaused, ExecutionResumed
 from noetl_contracts.events.execution import (
     CancelRequested,
     ExecutionCancelled,
@@ -113,10 +114,22 @@ class Tracker:
             return []
         return [
             *self._feed_execution(event, at),
+            *self._feed_holds(event),
             *self._feed_step(event),
             *self._feed_loop(event, at),
             *self._feed_frame(event, at),
         ]
+
+    def _feed_holds(self, event: Event) -> list[Note]:
+        match event:
+            case ExecutionPaused(reason=reason):
+                self.status = ExecutionStatus.PAUSED
+                return [Note(text="paused" + (f": {reason}" if reason else ""))]
+            case ExecutionResumed():
+                self.status = ExecutionStatus.RUNNING
+                return [Note(text="goes on")]
+            case _:
+                return []
 
     def _feed_execution(self, event: Event, at: datetime) -> list[Note]:
         match event:

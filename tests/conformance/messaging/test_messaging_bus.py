@@ -264,5 +264,26 @@ async def test_a_hint_wakes_a_listener_and_many_wake_it_once(bus: Bus) -> None:
     assert heard
 
 
+async def test_hints_below_a_prefix_are_told_apart(bus: Bus) -> None:
+    heard: list[str] = []
+    enough = asyncio.Event()
+
+    async def listen() -> None:
+        async for token in bus.hints.overhear(subjects.HALTED):
+            heard.append(token)
+            if {"1", "2"} <= set(heard):
+                enough.set()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        listener = group.create_task(listen())
+        while not enough.is_set():
+            for execution_id in ("1", "2"):
+                await bus.hints.poke(subjects.halted(execution_id))
+            await bus.hints.poke(subjects.poke("test"))
+            await asyncio.sleep(0.01)
+        listener.cancel()
+    assert set(heard) == {"1", "2"}
+
+
 async def test_a_hint_that_nobody_hears_is_no_error(bus: Bus) -> None:
     await bus.hints.poke(subjects.poke("nobody"))

@@ -20,6 +20,7 @@ from noetl_contracts.envelope import is_sealed
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
 from noetl_contracts.events.context import CtxPatched
+from noetl_contracts.events.loop import LoopDone, LoopStats
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.ledger import ShardFence
@@ -266,6 +267,31 @@ async def test_item_results_come_in_item_order(stores: Stores) -> None:
 
     indices = [one.event.item_index for one in found if isinstance(one.event, CallDone | CallError)]
     assert indices == [0, 1, 2, 10]
+
+
+async def test_the_outcome_of_a_run_is_that_of_its_call_or_of_its_whole_loop(
+    stores: Stores,
+) -> None:
+    fence = await a_fence(stores)
+    execution = an_execution()
+    ok = ResultEnvelope(status="ok")
+    item = CallDone(step="l", run_id=RunId("1"), command_id=CommandId("5"), result=ok, item_index=0)
+    loop = LoopDone(step="l", run_id=RunId("1"), stats=LoopStats(total=1, success=1), result=ok)
+    failed = CallError(
+        step="s",
+        run_id=RunId("2"),
+        command_id=CommandId("6"),
+        error=ErrorObject(kind="k", message="m"),
+    )
+    await stores.ledger.append(an_append(fence, a_stream(execution, [a_run(), item, loop, failed])))
+
+    async def outcome(run: str) -> Event | None:
+        found = await stores.ledger_reader.find_outcome(execution, run)
+        return None if found is None else found.event
+
+    assert await outcome("1") == loop
+    assert await outcome("2") == failed
+    assert await outcome("3") is None
 
 
 async def test_many_histories_move_in_one_append(stores: Stores) -> None:

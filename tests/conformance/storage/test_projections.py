@@ -350,10 +350,36 @@ async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None
     assert len(await stores.projections.list_overdue(grace_s=60.0, commands_max=1)) == 1
 
 
+async def test_frames_are_listed_in_windows_of_a_stage_and_a_status(stores: Stores) -> None:
+    execution = an_execution()
+    frames = [
+        frame_row(execution, str(1000 + n), status="COMPLETED" if n % 2 else "RUNNING")
+        for n in range(5)
+    ]
+    await project(stores, execution, frame=frames)
+
+    async def listed(**fields: Any) -> tuple[list[str], int]:
+        values = {"stage_id": None, "status": None, "offset": 0, "frames_max": 10, **fields}
+        rows, total = await stores.projections.list_frames(execution, **values)
+        return [row["frame_id"] for row in rows], total
+
+    assert await listed() == (["1000", "1001", "1002", "1003", "1004"], 5)
+    assert await listed(offset=1, frames_max=2) == (["1001", "1002"], 5)
+    assert await listed(status="COMPLETED") == (["1001", "1003"], 2)
+    assert await listed(stage_id=frames[0]["stage_id"], frames_max=1) == (["1000"], 5)
+    assert await listed(stage_id="999999") == ([], 0)
+    rows, _ = await stores.projections.list_frames(
+        execution, stage_id=None, status=None, offset=4, frames_max=1
+    )
+    assert rows == frames[4:]
+
+
 async def test_executions_without_events_are_stalled(stores: Stores) -> None:
-    stalled, fresh, ended = (an_execution() for _ in range(3))
+    stalled, fresh, ended, held = (an_execution() for _ in range(4))
     for row in (
         execution_row(stalled),
+        # Its bounds in time go on counting.
+        execution_row(held, status="PAUSED", updated_at=NOON + timedelta(seconds=1)),
         execution_row(fresh, updated_at=datetime.now(UTC)),
         execution_row(ended, status="FAILED"),
     ):
@@ -361,4 +387,5 @@ async def test_executions_without_events_are_stalled(stores: Stores) -> None:
 
     found = await stores.projections.list_stalled(older_than_s=60.0, executions_max=10)
 
-    assert found == [execution_row(stalled)]
+    assert [row["execution_id"] for row in found] == [stalled, held]
+    assert found[0] == execution_row(stalled)

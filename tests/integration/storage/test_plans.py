@@ -12,6 +12,7 @@ HOT = [
     ("ledger", "read", "_pkey"),
     ("ledger", "list_heads", "execution_head_pkey"),
     ("ledger", "list_item_results", "_execution_id_node_id_idx"),
+    ("ledger", "find_outcome", "_execution_id_node_id_idx"),
     ("projections", "list_positions", "projection_position_pkey"),
     ("projections", "list_execution", "execution_pkey"),
     ("projections", "list_frame", "frame_pkey"),

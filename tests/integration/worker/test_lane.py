@@ -268,9 +268,11 @@ async def test_a_definition_of_another_release_fails_the_command(worker: Bench) 
 
 
 async def test_a_fact_beyond_the_message_limit_fails_the_command(worker: Bench) -> None:
-    step = """
+    # Each of them is too small to be worth a reference.
+    written = ", ".join(f"ctx.k{n}: \"{{{{ 'x' * 400 }}}}\"" for n in range(1500))
+    step = f"""
   - step: s
-    tool: {kind: noop, set: {ctx.big: "{{ 'x' * 500000 }}"}}
+    tool: {{kind: noop, set: {{{written}}}}}
 """
     facts = await worker.run(command_of(step))
     assert isinstance(facts[-1], CommandFailed)

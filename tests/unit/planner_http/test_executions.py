@@ -6,7 +6,7 @@ from litestar.testing import AsyncTestClient
 from tests.support.api import PLAYBOOK, SHARD_COUNT, ApiWorld, beginning, ending
 from tests.support.storage import an_execution
 
-from noetl_contracts import facts, subjects
+from noetl_contracts import codec, facts, subjects
 from noetl_contracts.facts import CancelRequested, ExecutionRequested
 from noetl_contracts.ids import shard_of
 from noetl_planner.http.app import create_app
@@ -79,6 +79,19 @@ async def test_a_key_with_other_inputs_is_a_conflict(api: Api) -> None:
     assert answer.json()["code"] == "idempotency_key_reused"
 
 
+async def test_a_key_stays_with_its_version_unless_the_latest_is_meant(api: Api) -> None:
+    await register(api)
+    await execute(api, idempotency_key="k")
+    newer = PLAYBOOK.replace("says hello", "says more")
+    await api.post("/api/catalog/register", content=newer, headers={"Content-Type": "text/yaml"})
+    again = await execute(api, idempotency_key="k")
+    assert (again["deduplicated"], again["version"]) == (True, 1)
+    pinned = await api.post(
+        "/api/execute", json={"path": "demo/hello", "version": 2, "idempotency_key": "k"}
+    )
+    assert pinned.status_code == 409
+
+
 async def test_an_unknown_path_names_the_near_one(api: Api) -> None:
     await register(api)
     answer = await api.post("/api/execute", json={"path": "demo/helo"})
@@ -120,13 +133,31 @@ async def test_a_body_that_is_not_json_is_refused_in_words(api: Api) -> None:
     assert answer.json()["title"] == "Bad Request"
 
 
+async def test_large_inputs_are_stored_and_the_request_refers_to_them(
+    api: Api, world: ApiWorld
+) -> None:
+    await register(api)
+    inputs = {"x": "y" * 2_000_000}
+    headers = {"Idempotency-Key": "large"}
+    body = {"path": "demo/hello", "workload": inputs}
+    first = await api.post("/api/execute", json=body, headers=headers)
+    assert first.status_code == 202, first.text
+    (message,) = world.store.message_by_id.values()
+    (fact,) = facts.decode_batch(message.row.data).facts
+    assert isinstance(fact, ExecutionRequested)
+    assert (fact.workload, len(message.row.data) < 2_000) == ({}, True)
+    assert fact.workload_ref is not None
+    assert codec.decode(await world.payloads.read(fact.workload_ref)) == inputs
+    again = await api.post("/api/execute", json=body, headers=headers)
+    assert again.json()["execution_id"] == first.json()["execution_id"]
+    other = await api.post(
+        "/api/execute", json={**body, "workload": {"x": "z" * 2_000_000}}, headers=headers
+    )
+    assert other.status_code == 409
+
+
 async def test_too_large_a_body_is_refused(api: Api) -> None:
     await register(api)
-    half = await api.post(
-        "/api/execute", json={"path": "demo/hello", "workload": {"x": "y" * 600_000}}
-    )
-    assert half.status_code == 413
-    assert half.json()["code"] == "payload_too_large"
     whole = await api.post(
         "/api/execute", json={"path": "demo/hello", "workload": {"x": "y" * 5_000_000}}
     )

@@ -132,7 +132,8 @@ async def test_references_that_lead_nowhere_are_refused(api: Api) -> None:
     ours = f"noetl://tenant/{TENANT}/org/{ORGANIZATION}/payloads/sha256/"
     for ref, status in (
         ("hello", 400),
-        ("noetl://execution/1/result/a/b", 400),
+        ("noetl://execution/1/result/a/b", 404),
+        ("noetl://execution/1/frames/a/b", 400),
         (f"noetl://tenant/x/org/y/payloads/sha256/{digest}", 404),
         (ours + digest, 404),
         (ours + "abc", 400),

@@ -89,18 +89,30 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             source=text or "", inputs=given, credentials=inputs.read_credentials(credentials)
         )
         raise typer.Exit(_run_here(asked, timeout_s=timeout_s, as_json=as_json))
-    show = partial(_watch, timeout_s=timeout_s, as_json=as_json)
     with client.open_client(server) as planner:
         if attach is not None:
-            raise typer.Exit(show(planner, attach))
+            raise typer.Exit(_watch(planner, attach, timeout_s=timeout_s, as_json=as_json))
         path = str(playbook)
         if file is not None and text is not None:
             registered = register.put(planner, text, file=file)
             path, version = registered["path"], registered["version"]
         begun = _begin(planner, path, given, key=idempotency_key, version=version)
-        if follow:
-            _announce(begun)
-            raise typer.Exit(show(planner, begun["execution_id"]))
+        show_begun(begun, planner, follow=follow, timeout_s=timeout_s, as_json=as_json)
+
+
+def show_begun(
+    begun: dict[str, Any],
+    planner: Client,
+    *,
+    follow: bool,
+    timeout_s: float | None,
+    as_json: bool,
+) -> None:
+    """Watch an accepted execution to its end, or say how to; raises `typer.Exit` at the end."""
+    if follow:
+        _announce(begun)
+        execution_id = begun["execution_id"]
+        raise typer.Exit(_watch(planner, execution_id, timeout_s=timeout_s, as_json=as_json))
     if as_json:
         render.json_line(begun)
     else:

@@ -20,7 +20,7 @@ from noetl_cli.local.system import Configs, System
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import credentials, playbooks, submission
+from noetl_planner.http import credentials, playbooks, submission, wishes
 from noetl_planner.http.credentials import PutBody
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.stream import END, Follower
@@ -81,7 +81,7 @@ class LocalRun:
         """Ask the execution to stop."""
         if self._loop is None or self._system is None or not self._thread.is_alive():
             return
-        wish = submission.cancel(
+        wish = wishes.cancel(
             self._system.services, self._begun.result(0), "cancelled at the terminal"
         )
         asyncio.run_coroutine_threadsafe(wish, self._loop).result(LOOK_S * 10)

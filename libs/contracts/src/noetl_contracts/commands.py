@@ -38,6 +38,7 @@ class Slice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    ctx_ref: PayloadRef | None = None
     steps: dict[str, StepResult] = msgspec.field(default_factory=dict)
     came_from: str | None = None
 
@@ -83,7 +84,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """One unit of work for one worker.
 
     `definition` is the canonical step as `noetl_playbook.model.Step`; `attempt` is the fence that
-    every fact about the command repeats; `lease_s` is how long the worker may hold it unheard.
+    every fact about the command repeats; `lease_s` is how long the worker may hold it unheard;
+    `limits` are the playbook's own bounds on a pipeline, by the names of the language.
     """
 
     command_id: CommandId
@@ -103,6 +105,7 @@ class Command(Struct, frozen=True, kw_only=True):
     definition_ref: PayloadRef | None = None
     slice: Slice = msgspec.field(default_factory=Slice)
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    limits: dict[str, int] = msgspec.field(default_factory=dict)
     catalog_id: str | None = None
     parent_execution_id: ExecutionId | None = None
     traceparent: str | None = None

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.errors import MalformedMessage, UnknownEventType
-from noetl_contracts.events import CLASS_BY_TYPE, Event, event_type
+from noetl_contracts.events import Event, event_type, find_class
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 
@@ -81,7 +81,7 @@ def split_body(event: Event) -> tuple[dict[str, Any], Any, Any]:
 
 def join_body(kind: str, context: dict[str, Any], result: Any, error: Any) -> Event:
     """Rebuild an event from its columns; raises `UnknownEventType` or `MalformedMessage`."""
-    known = CLASS_BY_TYPE.get(kind)
+    known = find_class(kind)
     if known is None:
         raise UnknownEventType(f"event type {kind!r} is not known to this release")
     body = dict(context)
@@ -90,7 +90,7 @@ def join_body(kind: str, context: dict[str, Any], result: Any, error: Any) -> Ev
     if error is not None:
         body["error"] = error
     try:
-        return msgspec.convert({"event_type": kind, **body}, known)  # type: ignore[return-value]  # CLASS_BY_TYPE holds exactly the members of Event
+        return msgspec.convert({**body, "event_type": known.__struct_config__.tag}, known)  # type: ignore[return-value]  # `find_class` knows exactly the members of Event
     except msgspec.ValidationError as failure:
         raise MalformedMessage(f"event {kind!r} does not fit its schema: {failure}") from failure
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject, MalformedMessage
+from noetl_contracts.events.execution import InheritedStep, Source
 from noetl_contracts.ids import (
     CommandId,
     ExecutionId,
@@ -19,20 +20,67 @@ from noetl_contracts.ids import (
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 
+class Inherited(Struct, frozen=True, kw_only=True):
+    """What an execution takes over from the one that it repeats from a step on."""
+
+    workload: dict[str, Any] = msgspec.field(default_factory=dict)
+    ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    steps: list[InheritedStep] = msgspec.field(default_factory=list)
+
+
+class Rerun(Struct, frozen=True, kw_only=True):
+    """Where to begin instead of the entry, and with what: inline, or by reference when large."""
+
+    source: Source
+    came_from: str | None = None
+    inherited: Inherited | None = None
+    inherited_ref: PayloadRef | None = None
+
+
 class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
-    """Someone asked to run a playbook."""
+    """Someone asked to run a playbook; large inputs are a payload."""
 
     path: str
     version: int | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
+    workload_ref: PayloadRef | None = None
+    rerun: Rerun | None = None
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
-    """Someone asked to stop an execution."""
+    """Someone asked to stop an execution; `cascade` also its children."""
 
     reason: str | None = None
+    requested_by: str | None = None
+    cascade: bool = True
+
+
+class PauseRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="pause"):
+    """Someone asked that nothing more be dispatched for now.
+
+    `request_id` makes a repetition of this very wish recognisable, also after it was undone.
+    """
+
+    request_id: str
+    reason: str | None = None
+    requested_by: str | None = None
+
+
+class ResumeRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="resume"):
+    """Someone asked a paused execution to go on."""
+
+    request_id: str
+    requested_by: str | None = None
+
+
+class CtxWriteRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="ctx_write"):
+    """Someone asked to write top-level `ctx` keys, and to remove others, from outside."""
+
+    request_id: str
+    patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    removed: list[str] = msgspec.field(default_factory=list)
     requested_by: str | None = None
 
 
@@ -170,6 +218,9 @@ class TimerDue(Struct, frozen=True, kw_only=True, tag_field="fact", tag="timer_d
 Fact = (
     ExecutionRequested
     | CancelRequested
+    | PauseRequested
+    | ResumeRequested
+    | CtxWriteRequested
     | CommandStarted
     | CommandHeartbeat
     | CommandCompleted

@@ -11,6 +11,7 @@ EVENTS = "noetl.events"
 COMMANDS = "noetl.commands"
 DEAD_LETTERS = "noetl.dlq"
 POKES = "noetl.poke"
+HALTED = f"{POKES}.halted"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -71,6 +72,21 @@ def dead_letter(stream: str, consumer: str) -> str:
 def poke(what: str) -> str:
     """Address a plain wake-up hint: `noetl.poke.<what>`; losing it costs only time."""
     return f"{POKES}.{_token(what)}"
+
+
+def stop(command_id: str) -> str:
+    """Address the hint that a command's work is to end now."""
+    return poke(f"stop-{command_id}")
+
+
+def pause(command_id: str) -> str:
+    """Address the hint that a slot is to end after the frame that it is at."""
+    return poke(f"pause-{command_id}")
+
+
+def halted(execution_id: str) -> str:
+    """Address the hint that an execution is over, or being cancelled: `noetl.poke.halted.<id>`."""
+    return f"{HALTED}.{_token(execution_id)}"
 
 
 def followed(execution_id: str) -> str:

@@ -138,6 +138,10 @@ class Streams(Protocol):
         """Return every consumer that is declared and exists."""
 
 
+# Hints that wait for a busy listener.
+OVERHEARD_MAX = 1024
+
+
 class Hints(Protocol):
     """Plain wake-ups: losing one costs only time."""
 
@@ -152,3 +156,9 @@ class Hints(Protocol):
 
     def listen(self, subject: str) -> AsyncIterator[None]:
         """Yield once per wake-up, folding those that came while the listener was busy."""
+
+    def overhear(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the last token of every hint one token below a prefix.
+
+        Of many that came while the listener was busy the oldest are forgotten.
+        """

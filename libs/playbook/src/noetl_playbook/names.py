@@ -6,6 +6,7 @@ STEP_NAME_CHARACTERS_MAX = 200
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+_EVENT_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _TARGET = re.compile(r"(?:(ctx|iter|step)\.)?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\Z")
 
 FIXED_NAMES = frozenset(
@@ -41,6 +42,11 @@ def is_task_name(text: str) -> bool:
 def is_step_name(text: str) -> bool:
     """Tell whether text may name a step."""
     return 0 < len(text) <= STEP_NAME_CHARACTERS_MAX and text.isprintable()
+
+
+def is_event_name(text: str) -> bool:
+    """Tell whether text may follow `custom.` in the type of an event."""
+    return _EVENT_NAME.fullmatch(text) is not None
 
 
 def split_target(key: str) -> tuple[str | None, str] | None:

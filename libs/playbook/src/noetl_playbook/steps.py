@@ -139,6 +139,13 @@ def _when_into_admit(reading: Reading, raw: dict[str, Any], path: Path) -> dict[
 def _read_spec(reading: Reading, spec: dict[str, Any], path: Path) -> StepSpec:
     found = reading.fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
     read = StepSpec(**found)
+    for index, name in enumerate(read.policy.emit.events):
+        if not names.is_event_name(name):
+            reading.report(
+                "E104",
+                (*path, "policy", "emit", "events", index),
+                f"{shown(name)} is not an event name: use letters, digits, '_', '-' and '.'",
+            )
     if read.timeout is not None and read.policy.lifecycle.timeout_s is None:
         lifecycle = msgspec.structs.replace(read.policy.lifecycle, timeout_s=read.timeout)
         policy = msgspec.structs.replace(read.policy, lifecycle=lifecycle)

@@ -9,6 +9,7 @@ from noetl_contracts.events import (
     Event,
     command,
     context,
+    control,
     event_type,
     execution,
     frame,
@@ -18,7 +19,7 @@ from noetl_contracts.events import (
 )
 from noetl_contracts.ids import CommandId
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
-from noetl_replay import fold_frames, fold_loops
+from noetl_replay import fold_control, fold_frames, fold_loops
 from noetl_replay.state import (
     CommandState,
     ExecutionState,
@@ -62,13 +63,20 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
     match event:
         case (
             execution.PlaybookInitialized()
+            | execution.StateInherited()
             | execution.PlaybookCompleted()
             | execution.PlaybookFailed()
             | execution.CancelRequested()
             | execution.ExecutionCancelled()
-            | context.CtxPatched()
         ):
             _apply_execution(state, at, event)
+        case (
+            control.ExecutionPaused()
+            | control.ExecutionResumed()
+            | control.CustomEvent()
+            | context.CtxPatched()
+        ):
+            fold_control.apply(state, at, event)
         case step.StepEnter() | step.StepExit() | step.CallDone() | step.CallError():
             _apply_step(state, at, event)
         case loop.LoopStarted() | loop.LoopDone() | loop.LoopFailed():
@@ -93,15 +101,17 @@ def _apply_execution(
     state: ExecutionState,
     at: Envelope,
     event: execution.PlaybookInitialized
+    | execution.StateInherited
     | execution.PlaybookCompleted
     | execution.PlaybookFailed
     | execution.CancelRequested
-    | execution.ExecutionCancelled
-    | context.CtxPatched,
+    | execution.ExecutionCancelled,
 ) -> None:
     match event:
         case execution.PlaybookInitialized():
             _initialize(state, at, event)
+        case execution.StateInherited():
+            _inherit(state, event)
         case execution.PlaybookCompleted():
             state.result = event.result
             _end(state, at, ExecutionStatus.COMPLETED)
@@ -112,8 +122,6 @@ def _apply_execution(
             state.cancelling_at, state.cancel_reason = at.event_time, event.reason
         case execution.ExecutionCancelled():
             _end(state, at, ExecutionStatus.CANCELLED)
-        case context.CtxPatched():
-            state.ctx = {**state.ctx, **event.patch}
         case _:
             assert_never(event)
 
@@ -125,8 +133,18 @@ def _initialize(state: ExecutionState, at: Envelope, event: execution.PlaybookIn
     state.workload, state.workload_ref = event.workload, event.workload_ref
     state.ctx = dict(event.ctx)
     state.parent_execution_id = event.parent_execution_id
+    state.expires_at = event.expires_at
     state.started_at = at.event_time
-    state.tokens[event.entry_step] = None
+    state.tokens[event.entry_step] = event.came_from
+    state.source = event.source
+
+
+def _inherit(state: ExecutionState, event: execution.StateInherited) -> None:
+    state.ctx = {**state.ctx, **event.ctx}
+    for inherited in event.steps:
+        remembered = step_of(state, inherited.step)
+        remembered.status, remembered.run_id = inherited.status, inherited.run_id
+        remembered.result, remembered.error = inherited.result, inherited.error
 
 
 def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
@@ -138,6 +156,8 @@ def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
     state.stages.clear()
     state.fenced.clear()
     state.rejections.clear()
+    state.held.clear()
+    state.wishes.clear()
 
 
 def _apply_step(
@@ -154,6 +174,7 @@ def _apply_step(
                 step=event.step,
                 activation=event.activation,
                 came_from=event.came_from,
+                expires_at=event.expires_at,
                 entered_at=at.event_time,
             )
             remembered = step_of(state, event.step)
@@ -256,6 +277,8 @@ def _reissue(state: ExecutionState, at: Envelope, event: command.CommandReissued
     live.attempt, live.status = event.attempt, CommandStatus.ISSUED
     live.heard_at, live.worker_id = at.event_time, None
     live.losses += event.reason != command.RELEASED
+    if state.paused_at is not None:
+        state.held[event.command_id] = None
     fold_loops.count_reissue(state, event, live)
 
 
@@ -271,6 +294,7 @@ def _settle(
     live = _touched(state, command_id)
     live.status, live.terminal_event_id, live.completed_at = status, at.event_id, at.event_time
     del state.commands[command_id]
+    state.held.pop(command_id, None)
     if live.attempt > 1:
         state.fenced[command_id] = live.attempt
         forget_oldest(state.fenced, FENCED_MAX)

@@ -36,7 +36,7 @@ def execution_row(state: ExecutionState) -> Row:
         "completed_steps": sorted(
             name for name, step in state.steps.items() if str(step.status) == "COMPLETED"
         ),
-        "workload": codec.builtins(state.workload),
+        "workload": _workload(state),
         "variables": codec.builtins(state.ctx),
         "error": codec.builtins(state.failure),
         "result": codec.builtins(state.result),
@@ -51,6 +51,13 @@ def execution_row(state: ExecutionState) -> Row:
         "updated_at": state.updated_at,
         "ended_at": state.ended_at,
     }
+
+
+def _workload(state: ExecutionState) -> Any:
+    """Show the inputs, or the reference by which large ones are kept."""
+    if state.workload_ref is not None:
+        return {"_ref": codec.builtins(state.workload_ref)}
+    return codec.builtins(state.workload)
 
 
 def _current_step(state: ExecutionState) -> str | None:

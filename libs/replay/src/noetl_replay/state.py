@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.execution import Source
 from noetl_contracts.events.loop import LoopStats
 from noetl_contracts.ids import (
     CatalogId,
@@ -163,6 +164,7 @@ class RunState(Struct, kw_only=True):
     activation: int
     entered_at: datetime
     came_from: str | None = None
+    expires_at: datetime | None = None
     loop: LoopState | None = None
     failure: ErrorObject | None = None
 
@@ -201,6 +203,7 @@ class ExecutionState(Struct, kw_only=True):
     catalog_version: int = 0
     playbook_digest: str = ""
     parent_execution_id: ExecutionId | None = None
+    source: Source | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -226,12 +229,20 @@ class ExecutionState(Struct, kw_only=True):
     updated_at: datetime | None = None
     cancelling_at: datetime | None = None
     cancel_reason: str | None = None
+    expires_at: datetime | None = None
+    paused_at: datetime | None = None
+    held: dict[CommandId, None] = msgspec.field(default_factory=dict)
+    wishes: dict[str, None] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None
     changes: Changes = msgspec.field(default_factory=Changes)
 
     def is_terminal(self) -> bool:
         """Tell whether nothing can change any more."""
         return self.ended_at is not None
+
+    def is_halted(self) -> bool:
+        """Tell whether nothing may be dispatched: it is paused, or being cancelled."""
+        return self.paused_at is not None or self.cancelling_at is not None
 
 
 def empty(

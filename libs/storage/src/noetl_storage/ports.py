@@ -44,6 +44,9 @@ class LedgerReader(Protocol):
     async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
         """Return the `call.done` and `call.error` events of one loop epoch, in item order."""
 
+    async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
+        """Return the event that ended the work of a run as a whole, or None while it lasts."""
+
 
 class LedgerWriter(Protocol):
     """The only way to append."""
@@ -141,6 +144,17 @@ class Projections(Protocol):
 
     async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return the rows of one surface for one execution, in key order."""
+
+    async def list_frames(
+        self,
+        execution_id: ExecutionId,
+        *,
+        stage_id: str | None,
+        status: str | None,
+        offset: int,
+        frames_max: int,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return a window of an execution's frames in key order, and how many there are."""
 
     async def clear(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""

@@ -12,7 +12,7 @@ KEY_BY_SURFACE = {
     "loop": "run_id",
     "business_object": "object_id",
 }
-LIVE_EXECUTION = ("PENDING", "RUNNING")
+LIVE_EXECUTION = ("PENDING", "RUNNING", "PAUSED")
 LIVE_COMMAND = ("ISSUED", "RUNNING")
 
 

@@ -74,7 +74,10 @@ def limits(config: Settings) -> Limits:
         cancel_grace_s=config.cancel_grace_s,
         command_lease_s=config.command_lease_s,
         command_heartbeat_s=config.command_heartbeat_s,
+        in_flight_max=config.in_flight_max,
         step_attempts_max=config.step_attempts_max,
+        ctx_bytes_max=config.ctx_bytes_max,
+        tools=config.tools,
     )
 
 
@@ -135,6 +138,8 @@ def api_services(
         mint=adapters.snowflake.next_id,
         sealer=Sealer(config.secret_key),
         shard_count=config.shard_count,
+        snapshots=adapters.snapshots,
+        tools=config.tools,
         tenant_id=TenantId(config.tenant_id),
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,

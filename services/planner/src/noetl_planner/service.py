@@ -275,7 +275,12 @@ class ShardPlanner:
             if followup is not None:
                 self._followups.append(followup)
         for command_id in one.decision.to_stop:
-            await self._shared.hints.poke(subjects.poke(f"stop-{command_id}"))
+            await self._shared.hints.poke(subjects.stop(command_id))
+        if one.decision.to_stop and (one.state.is_terminal() or one.state.cancelling_at):
+            # Commands that wait in a queue are not to begin.
+            await self._shared.hints.poke(subjects.halted(one.state.execution_id))
+        for command_id in one.decision.to_pause:
+            await self._shared.hints.poke(subjects.pause(command_id))
         if one.decision.envelopes:
             await self._shared.hints.poke(subjects.followed(one.state.execution_id))
         _measure(one)

@@ -39,6 +39,11 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     pool_connections_max: Annotated[int, Meta(ge=1, le=100)] = 10
     activations_max: Annotated[int, Meta(ge=1)] = 100_000
     items_max: Annotated[int, Meta(ge=1)] = 100_000
+    in_flight_max: Annotated[int, Meta(ge=1)] = 10_000
+    # What `ctx` may hold besides what it holds by reference.
+    ctx_bytes_max: Annotated[int, Meta(ge=1024)] = 4 * 1024 * 1024
+    # Tool kinds that the workers of this deployment run; empty: all that this release has.
+    tools: tuple[str, ...] = ()
     cancel_grace_s: Seconds = 30.0
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0

@@ -11,6 +11,7 @@ from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import egress
 from noetl_worker.domain.masking import Mask
+from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
@@ -56,6 +57,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             consumer=topology.worker_consumer(config.pool, IO_LANE),
             lease_s=config.lease_s,
             commands_max=config.commands_max,
+            halts=Halts(adapters.hints),
         )
     )
     return Worker(

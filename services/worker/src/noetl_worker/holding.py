@@ -4,14 +4,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+import structlog
+
 from noetl_chassis.clock import Clock
+from noetl_contracts import subjects
 from noetl_contracts.errors import Retryable
-from noetl_messaging.ports import Delivery
+from noetl_messaging.ports import Delivery, Hints
 from noetl_worker.domain import heartbeat
 from noetl_worker.domain.heartbeat import Lease
 
 LASTING_S = 0.2
 _RETRY_S = 0.5
+_HALTS_MAX = 4096
+
+log = structlog.get_logger(__name__)
 
 
 class Interruption(Exception):  # noqa: N818 - it tells the work to stop, which is no error
@@ -41,6 +47,8 @@ class Hold:
         self._confirmed_at = clock.monotonic()
         self._interruption: Interruption | None = None
         self._interrupted = asyncio.Event()
+        # Work that goes on by itself ends after the frame that it is at.
+        self.leaving = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -97,3 +105,27 @@ class Hold:
     async def ack(self) -> None:
         """Settle the latest delivery: done."""
         await self._delivery.ack()
+
+
+class Halts:
+    """Executions whose commands are not to begin any more: over, or being cancelled.
+
+    A worker learns of those that it has missed when it reports that it began.
+    """
+
+    def __init__(self, hints: Hints) -> None:
+        self._hints = hints
+        self._executions: dict[str, None] = {}
+
+    def __contains__(self, execution_id: str) -> bool:
+        return execution_id in self._executions
+
+    async def listen(self) -> None:
+        """Remember what is halted from now on; returns when there is no listening any more."""
+        try:
+            async for execution_id in self._hints.overhear(subjects.HALTED):
+                self._executions[execution_id] = None
+                while len(self._executions) > _HALTS_MAX:
+                    del self._executions[next(iter(self._executions))]
+        except Retryable as problem:
+            log.info("not listening for halted executions", reason=str(problem))

@@ -3,8 +3,13 @@
 from typing import Any
 
 from noetl_contracts import codec
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, ResultEnvelope
-from noetl_playbook import carried
+from noetl_contracts.payloads import (
+    EVENT_INLINE_BYTES_MAX,
+    JSON_MEDIA_TYPE,
+    RESULT_INLINE_BYTES_MAX,
+    ResultEnvelope,
+)
+from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
 from noetl_playbook.results import LoopResult, PipelineResult
 from noetl_worker.domain.masking import Mask
@@ -40,6 +45,20 @@ class Keeper:
             context=carried.referenced(result, fields_beside(result)),
         )
 
+    async def keep_patch(self, patch: dict[str, Any]) -> dict[str, Any]:
+        """Store what is large among writes to `ctx`, and return what stands for it."""
+        if not patch:
+            return patch
+        values = dict(patch)
+        for name in kept.too_large(_sized(patch), inline_max=EVENT_INLINE_BYTES_MAX):
+            data = self._mask.data(codec.canonical(values[name]))
+            count = len(values[name]) if isinstance(values[name], list) else None
+            reference = await self._payloads.store(
+                data, media_type=JSON_MEDIA_TYPE, row_count=count
+            )
+            values[name] = kept.marker(reference, values[name])
+        return values
+
     async def keep_list(self, results: list[Any]) -> ResultEnvelope:
         """Keep the results of a frame's rows."""
         kept = LoopResult(results=results)
@@ -52,6 +71,10 @@ class Keeper:
         return ResultEnvelope(
             status="ok", reference=reference, context=carried.referenced(kept, {})
         )
+
+
+def _sized(patch: dict[str, Any]) -> dict[str, int]:
+    return {name: len(codec.encode(value)) for name, value in patch.items()}
 
 
 def _row_count(result: PipelineResult) -> int | None:

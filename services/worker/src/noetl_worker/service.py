@@ -36,6 +36,7 @@ class Worker:
     async def run(self, *, stop: asyncio.Event, pulse: Pulse, drain_s: float) -> None:
         """Take turns until `stop`, then let work finish, then give the rest back."""
         async with asyncio.TaskGroup() as group:
+            listening = group.create_task(self._lane.listen())
             await pump(
                 lambda: self.turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
             )
@@ -44,6 +45,7 @@ class Worker:
                 log.info("giving back unfinished commands", commands=self._lane.running)
                 self._lane.release()
                 await self._finished(_RELEASE_S)
+            listening.cancel()
             for task in self._attended:
                 task.cancel()
 

@@ -6,14 +6,27 @@ bytes, and with them the checksums, of older events as they were.
 
 import msgspec
 
-from noetl_contracts.events import command, context, execution, frame, loop, stage, step
+from noetl_contracts.events import (
+    command,
+    context,
+    control,
+    execution,
+    frame,
+    loop,
+    stage,
+    step,
+)
 
 Event = (
     execution.PlaybookInitialized
+    | execution.StateInherited
     | execution.PlaybookCompleted
     | execution.PlaybookFailed
     | execution.CancelRequested
     | execution.ExecutionCancelled
+    | control.ExecutionPaused
+    | control.ExecutionResumed
+    | control.CustomEvent
     | context.CtxPatched
     | step.StepEnter
     | step.StepExit
@@ -49,5 +62,14 @@ CLASS_BY_TYPE: dict[str, type[msgspec.Struct]] = {
 
 
 def event_type(event: Event) -> str:
-    """Return the wire name of an event, such as `frame.committed`."""
+    """Return the name of an event's type, such as `frame.committed` or `custom.<name>`."""
+    if isinstance(event, control.CustomEvent):
+        return f"{control.CUSTOM}.{event.name}"
     return str(event.__struct_config__.tag)
+
+
+def find_class(kind: str) -> type[msgspec.Struct] | None:
+    """Return the Struct of an event type, or None for a type that this release does not know."""
+    if kind.startswith(f"{control.CUSTOM}."):
+        return control.CustomEvent
+    return CLASS_BY_TYPE.get(kind) if kind != control.CUSTOM else None

@@ -139,7 +139,7 @@ class CommandCancelled(
     tag_field="event_type",
     tag="command.cancelled",
 ):
-    """The command was called off before it ended."""
+    """The command was called off before it ended; `error` is of kind `cancelled`."""
 
     command_id: CommandId
     run_id: RunId
@@ -147,6 +147,7 @@ class CommandCancelled(
     attempt: int
     reason: str
     stage_id: StageId | None = None
+    error: ErrorObject | None = None
 
 
 class CommandRejected(

@@ -1,13 +1,33 @@
 """What happens to an execution as a whole."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import CatalogId, ExecutionId
+from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import RunStatus
+
+
+class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The execution that is repeated from a step on, and up to which version it was read."""
+
+    execution_id: ExecutionId
+    version: int
+    step: str
+
+
+class InheritedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is remembered of a step that an earlier execution has run."""
+
+    step: str
+    run_id: RunId
+    status: RunStatus
+    result: ResultEnvelope | None = None
+    error: ErrorObject | None = None
 
 
 class PlaybookInitialized(
@@ -18,7 +38,10 @@ class PlaybookInitialized(
     tag_field="event_type",
     tag="playbook.initialized",
 ):
-    """The one root event: which playbook runs, with which inputs."""
+    """The one root event: which playbook runs, with which inputs, and until when at most.
+
+    With a `source` the execution begins at that execution's step, and `came_from` led there.
+    """
 
     path: str
     catalog_id: CatalogId
@@ -30,6 +53,24 @@ class PlaybookInitialized(
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
+    expires_at: datetime | None = None
+    source: Source | None = None
+    came_from: str | None = None
+
+
+class StateInherited(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="execution.inherited",
+):
+    """A part of what the source had before the step: several follow when one would be large."""
+
+    part: int
+    ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    steps: list[InheritedStep] = msgspec.field(default_factory=list)
 
 
 class PlaybookCompleted(
@@ -68,10 +109,11 @@ class CancelRequested(
     tag_field="event_type",
     tag="execution.cancelling",
 ):
-    """From here on nothing is dispatched."""
+    """From here on nothing is dispatched; `cascade` extends it to the children."""
 
     reason: str | None = None
     requested_by: str | None = None
+    cascade: bool = True
 
 
 class ExecutionCancelled(

@@ -1,5 +1,6 @@
 """What happens to one activation of a step."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,12 +15,13 @@ from noetl_contracts.status import RunStatus
 class StepEnter(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="step.enter"
 ):
-    """A token set was taken and the step's activation began."""
+    """A token set was taken and the step's activation began; it may last until `expires_at`."""
 
     step: str
     run_id: RunId
     activation: int
     came_from: str | None = None
+    expires_at: datetime | None = None
 
 
 class StepExit(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,6 +10,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.ports import OVERHEARD_MAX
 
 log = logging.getLogger("noetl.messaging")
 
@@ -40,6 +42,27 @@ class NatsHints:
             subscription = await self._connection.client.subscribe(subject, cb=wake)
         try:
             yield woken
+        finally:
+            if not self._connection.client.is_closed:
+                await subscription.unsubscribe()
+
+    async def overhear(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the last token of every hint one token below a prefix."""
+        heard: deque[str] = deque(maxlen=OVERHEARD_MAX)
+        woken = asyncio.Event()
+
+        async def hear(message: Msg) -> None:
+            heard.append(message.subject.rpartition(".")[2])
+            woken.set()
+
+        with translated(f"listening below {prefix}"):
+            subscription = await self._connection.client.subscribe(f"{prefix}.*", cb=hear)
+        try:
+            while True:
+                await woken.wait()
+                woken.clear()
+                while heard:
+                    yield heard.popleft()
         finally:
             if not self._connection.client.is_closed:
                 await subscription.unsubscribe()

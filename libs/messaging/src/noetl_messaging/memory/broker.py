@@ -1,7 +1,7 @@
 """Streams, durable consumers and hints, as a server keeps them."""
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message, Queue
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, OVERHEARD_MAX, Message, Queue
 from noetl_messaging.topology import ConsumerSpec, Retention, StreamSpec, Topology
 
 _SEQUENCES_PER_LIFE = 1_000_000_000
@@ -103,6 +103,7 @@ class MemoryBroker:
         self._durables: dict[tuple[str, str], _Durable] = {}
         self._changed = asyncio.Event()
         self._listeners: dict[str, list[asyncio.Event]] = {}
+        self._overhearing: dict[str, list[tuple[asyncio.Event, deque[str]]]] = {}
 
     def wipe(self) -> None:
         """Lose everything, as a server does whose store was deleted."""
@@ -180,8 +181,18 @@ class MemoryBroker:
                 return
         raise MessagingUnavailable(f"no stream takes {message.subject}")
 
+    @property
+    def listened(self) -> frozenset[str]:
+        """Return the subjects of hints that somebody listens to."""
+        overheard = (prefix for prefix, ears in self._overhearing.items() if ears)
+        return frozenset([*self._listeners, *overheard])
+
     async def poke(self, subject: str) -> None:
         """Wake whoever listens."""
+        prefix, _, token = subject.rpartition(".")
+        for woken, heard in self._overhearing.get(prefix, []):
+            heard.append(token)
+            woken.set()
         for woken in self._listeners.get(subject, []):
             woken.set()
 
@@ -197,6 +208,20 @@ class MemoryBroker:
             listeners.remove(woken)
             if not listeners:
                 self._listeners.pop(subject, None)
+
+    async def overhear(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the last token of every hint one token below a prefix."""
+        woken, heard = asyncio.Event(), deque[str](maxlen=OVERHEARD_MAX)
+        ears = self._overhearing.setdefault(prefix, [])
+        ears.append((woken, heard))
+        try:
+            while True:
+                await woken.wait()
+                woken.clear()
+                while heard:
+                    yield heard.popleft()
+        finally:
+            ears.remove((woken, heard))
 
     async def listen(self, subject: str) -> AsyncIterator[None]:
         """Yield once per wake-up."""

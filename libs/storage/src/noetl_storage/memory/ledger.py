@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.loop import LoopDone, LoopFailed
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, Head, StreamAppend
@@ -47,6 +48,19 @@ class MemoryLedger:
             and event.item_index is not None
         ]
         return [envelope for _, _, envelope in sorted(found, key=lambda item: item[:2])]
+
+    async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
+        """Return the event that ended the work of a run as a whole, or None while it lasts."""
+        for envelope in self._store.history_by_execution.get(execution_id, []):
+            match envelope.event:
+                case LoopDone(run_id=of) | LoopFailed(run_id=of) if of == run_id:
+                    return envelope
+                case CallDone(run_id=of, item_index=None) | CallError(run_id=of, item_index=None):
+                    if of == run_id:
+                        return envelope
+                case _:
+                    pass
+        return None
 
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages at once; return the messages' outbox ids."""

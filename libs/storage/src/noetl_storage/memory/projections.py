@@ -70,6 +70,23 @@ class MemoryProjections:
         found.sort(key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item[0]))
         return [copy.deepcopy(row) for _, row in found]
 
+    async def list_frames(
+        self,
+        execution_id: ExecutionId,
+        *,
+        stage_id: str | None,
+        status: str | None,
+        offset: int,
+        frames_max: int,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return a window of an execution's frames in key order, and how many there are."""
+        found = [
+            row
+            for row in await self.list_rows("frame", execution_id)
+            if stage_id in {None, row["stage_id"]} and status in {None, row["status"]}
+        ]
+        return found[offset : offset + frames_max], len(found)
+
     async def clear(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""
         self._store.position_by_execution.pop(execution_id, None)

@@ -46,6 +46,11 @@ class PostgresLedger:
         found = await self._database.fetch(_QUERIES["list_item_results"], int(execution_id), run_id)
         return [rows.from_record(record) for record in found]
 
+    async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
+        """Return the event that ended the work of a run as a whole, or None while it lasts."""
+        record = await self._database.find_row(_QUERIES["find_outcome"], int(execution_id), run_id)
+        return None if record is None else rows.from_record(record)
+
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages in one transaction; return the messages' outbox ids."""
         fence = batch.fence

@@ -61,6 +61,21 @@ class PostgresProjections:
         found = await self._database.fetch(_QUERIES[f"list_{_known(surface)}"], int(execution_id))
         return [_row(record) for record in found]
 
+    async def list_frames(
+        self,
+        execution_id: ExecutionId,
+        *,
+        stage_id: str | None,
+        status: str | None,
+        offset: int,
+        frames_max: int,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return a window of an execution's frames in key order, and how many there are."""
+        chosen = (int(execution_id), None if stage_id is None else int(stage_id), status)
+        total = await self._database.get_value(_QUERIES["count_frames"], *chosen)
+        found = await self._database.fetch(_QUERIES["list_frames"], *chosen, offset, frames_max)
+        return [_row(record) for record in found], total
+
     async def clear(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""
         async with self._database.transaction() as transaction:

@@ -4,15 +4,23 @@ from datetime import timedelta
 
 from noetl_contracts import facts
 from noetl_contracts.events import execution
-from noetl_planner.domain import flow
+from noetl_planner.domain import flow, issuing
 from noetl_planner.domain.draft import Draft
+
+REASON = "execution cancelled"
 
 
 def begin(draft: Draft, fact: facts.CancelRequested) -> None:
     """Stop dispatching, ask workers to stop, and end at once when nothing is in flight."""
     if draft.state.cancelling_at is not None or draft.state.version == 0:
         return
-    draft.emit(execution.CancelRequested(reason=fact.reason, requested_by=fact.requested_by))
+    draft.emit(
+        execution.CancelRequested(
+            reason=fact.reason, requested_by=fact.requested_by, cascade=fact.cascade
+        )
+    )
+    for command_id in list(draft.state.held):
+        issuing.call_off(draft, draft.state.commands[command_id], REASON)
     draft.to_stop.update(dict.fromkeys(draft.state.commands))
     settle(draft)
 
@@ -25,5 +33,5 @@ def settle(draft: Draft) -> None:
     grace = timedelta(seconds=draft.limits.cancel_grace_s)
     if state.commands and draft.now < state.cancelling_at + grace:
         return
-    flow.cancel_open_work(draft, reason="execution cancelled")
+    flow.cancel_open_work(draft, reason=REASON)
     draft.emit(execution.ExecutionCancelled(reason=state.cancel_reason))

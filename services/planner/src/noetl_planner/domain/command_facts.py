@@ -25,7 +25,9 @@ def note(
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
     if live is None:
+        _answer_late(draft, fact)
         return
+    _answer(draft, live)
     match fact:
         case facts.CommandStarted():
             issuing.start(
@@ -52,10 +54,33 @@ def note(
             assert_never(fact)
 
 
+def _answer(draft: Draft, live: CommandState) -> None:
+    """Tell a worker again what it may have missed: hints get lost, and commands come late."""
+    if draft.state.cancelling_at is not None:
+        draft.to_stop[live.command_id] = None
+    elif draft.state.paused_at is not None and live.slot is not None:
+        draft.to_pause[live.command_id] = None
+
+
+def _answer_late(
+    draft: Draft, fact: facts.CommandStarted | facts.CommandHeartbeat | facts.CommandStopped
+) -> None:
+    is_gone = fact.command_id not in draft.state.commands
+    if is_gone and not isinstance(fact, facts.CommandStopped):
+        draft.to_stop[fact.command_id] = None
+
+
 def _stopped(draft: Draft, live: CommandState) -> None:
     if draft.state.cancelling_at is None:
+        # A hint for an earlier attempt met this one: nobody wanted it to stop.
+        lose(
+            draft,
+            facts.CommandLost(
+                command_id=live.command_id, attempt=live.attempt, reason="", is_release=True
+            ),
+        )
         return
-    issuing.call_off(draft, live, "execution cancelled")
+    issuing.call_off(draft, live, cancelling.REASON)
     cancelling.settle(draft)
 
 
@@ -70,7 +95,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
         return
-    refused = growth.excess(draft.state.ctx, fact.patch, step=live.step)
+    patch, refused = growth.carried(draft, fact.patch, step=live.step)
     if refused is not None:
         fail(draft, live, refused, worker_id=fact.worker_id)
         return
@@ -90,7 +115,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             run_id=live.run_id,
             command_id=live.command_id,
             result=fact.result,
-            patch=fact.patch,
+            patch=patch,
             item_index=live.item_index,
             notes=fact.notes,
         )
@@ -106,7 +131,8 @@ def fail(
     worker_id: WorkerId | None,
     fact: facts.CommandFailed | None = None,
 ) -> None:
-    """End a command as failed, and go on from there."""
+    """End a command as failed, and go on from there; writes that do not fit are left out."""
+    patch, _ = growth.carried(draft, fact.patch if fact is not None else {}, step=live.step)
     draft.emit(
         command.CommandFailed(
             command_id=live.command_id,
@@ -127,7 +153,7 @@ def fail(
                 command_id=live.command_id,
                 error=error,
                 result=fact.result if fact is not None else None,
-                patch=fact.patch if fact is not None else {},
+                patch=patch,
                 item_index=live.item_index,
             )
         )
@@ -162,7 +188,7 @@ def collect(draft: Draft, fact: facts.ItemsCollected) -> None:
 def lose(draft: Draft, fact: facts.CommandLost) -> None:
     """Send a lost command again, or end it when its attempts are used up."""
     live = draft.state.commands.get(fact.command_id)
-    if live is None or live.attempt != fact.attempt:
+    if live is None or live.attempt != fact.attempt or live.command_id in draft.state.held:
         return
     if draft.state.cancelling_at is not None:
         _stopped(draft, live)

@@ -13,7 +13,7 @@ from noetl_contracts import codec, ids
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
-from noetl_planner.domain import evaluation, failure_policy, issuing
+from noetl_planner.domain import evaluation, failure_policy, issuing, limits
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_playbook.model import Cursor, Loop
@@ -42,6 +42,7 @@ def start(draft: Draft, run: RunState) -> None:
         field=field,
         least=1,
         most=draft.limits.in_flight_max,
+        limit=limits.MAX_IN_FLIGHT,
     )
     policy = frame_policy(loop, names, run.step)
     stage_id = ids.stage_id(run.run_id)
@@ -95,12 +96,12 @@ def look_again(draft: Draft, run: RunState) -> Outcome | None:
     """Ask dry slots again where the drain rule wants it; close the stage when it is drained."""
     live, stage = parts(draft, run)
     if not all(slot.is_dry for slot in live.slots):
-        for slot in live.slots:
+        for slot in live.slots if draft.state.paused_at is None else ():
             if due_at(draft, run, slot) is not None and _is_due(draft, run, slot):
                 _ask(draft, run, stage, slot)
         return None
     stale = [slot for slot in live.slots if not slot.has_failed and is_stale(live, slot)]
-    for slot in stale:
+    for slot in stale if draft.state.paused_at is None else ():
         _ask(draft, run, stage, slot)
     return None if stale else _close(draft, run)
 

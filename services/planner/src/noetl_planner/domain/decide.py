@@ -11,6 +11,8 @@ from noetl_planner.domain import (
     dispatch,
     flow,
     frame_facts,
+    limits,
+    outside,
     starting,
     timers,
 )
@@ -27,18 +29,28 @@ def decide(
     Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold; the
     draft and its state are spoiled then.
     """
+    wanted = draft.program.playbook.executor.spec.policy.limits
+    draft.limits = limits.lowered(draft.limits, wanted)
     for fact in asked:
         if not draft.state.is_terminal():
             _decide_one(draft, fact)
+        elif isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
+            # Whoever goes on after the end has missed that it was to stop.
+            draft.to_stop[fact.command_id] = None
     if refused is not None and not draft.state.is_terminal():
         flow.fail_execution(draft, refused, step=refused.step)
     state = draft.state
-    sent = [state.commands[command] for command in draft.to_send if command in state.commands]
+    sent = [
+        state.commands[command]
+        for command in draft.to_send
+        if command in state.commands and command not in state.held
+    ]
     return Decision(
         commands=[dispatch.message(draft, live) for live in sent],
         envelopes=draft.envelopes,
         payloads=draft.payloads,
         to_stop=list(draft.to_stop),
+        to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
         wake_at=timers.wake_at(draft),
     )
@@ -50,6 +62,8 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm
             starting.start(draft, fact)
         case facts.CancelRequested():
             cancelling.begin(draft, fact)
+        case facts.PauseRequested() | facts.ResumeRequested() | facts.CtxWriteRequested():
+            outside.grant(draft, fact)
         case facts.CommandStarted() | facts.CommandHeartbeat() | facts.CommandStopped():
             command_facts.note(draft, fact)
         case facts.CommandCompleted() | facts.CommandFailed():

@@ -15,6 +15,7 @@ from noetl_contracts.commands import (
     Work,
 )
 from noetl_contracts.status import RunStatus
+from noetl_planner.domain import limits
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, ExecutionState, RunState
 
@@ -50,6 +51,7 @@ def message(draft: Draft, live: CommandState) -> Command:
         work=_work(draft, run, live, policy),
         slice=_slice(draft, run),
         defaults=codec.builtins(draft.program.playbook.executor.spec.policy.defaults),
+        limits=limits.for_worker(draft.program.playbook.executor.spec.policy.limits),
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
         traceparent=draft.traceparent,
@@ -112,10 +114,12 @@ def _slice(draft: Draft, run: RunState) -> Slice:
         and (step.result is not None or step.error is not None)
     }
     is_large = len(codec.encode(state.workload)) > _PARTS_BYTES_MAX
+    is_much = len(codec.encode(state.ctx)) > _PARTS_BYTES_MAX
     return Slice(
         workload={} if is_large else state.workload,
         workload_ref=draft.keep(state.workload) if is_large else state.workload_ref,
-        ctx=state.ctx,
+        ctx={} if is_much else state.ctx,
+        ctx_ref=draft.keep(state.ctx) if is_much else None,
         steps=steps,
         came_from=run.came_from,
     )

@@ -18,6 +18,9 @@ from noetl_planner.domain.program import Program
 from noetl_replay.fold import evolve
 from noetl_replay.state import ExecutionState
 
+# What `ctx` may hold besides what it holds by reference.
+CTX_BYTES_MAX = 4 * 1024 * 1024
+
 
 class Stamp(Struct, frozen=True, kw_only=True):
     """What a decision may not find out for itself: the time, and where identities come from."""
@@ -37,6 +40,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     command_lease_s: float = 30.0
     command_heartbeat_s: float = 10.0
     step_attempts_max: int = 3
+    ctx_bytes_max: int = CTX_BYTES_MAX
+    # Tool kinds that this deployment runs; empty: all that this release has.
+    tools: tuple[str, ...] = ()
 
 
 class Draft:
@@ -65,8 +71,10 @@ class Draft:
         self.traceparent = traceparent
         self.envelopes: list[Envelope] = []
         self.payloads: dict[str, bytes] = {}
+        self.kept: dict[str, Any] = {}
         self.to_send: dict[CommandId, None] = {}
         self.to_stop: dict[CommandId, None] = {}
+        self.to_pause: dict[CommandId, None] = {}
         self.to_collect: dict[str, None] = {}
         self._stamp = stamp
         self._causation_id = causation_id
@@ -103,6 +111,7 @@ class Draft:
         data = codec.canonical(value)
         digest = codec.digest(data)
         self.payloads[digest] = data
+        self.kept[digest] = value
         return PayloadRef(
             uri=locators.payload(self.state.tenant_id, self.state.organization_id, digest),
             sha256=digest,
@@ -116,13 +125,14 @@ class Decision(Struct, frozen=True, kw_only=True):
     """What a batch of facts led to.
 
     `payloads` are stored before the append; `commands` are sent with it; for `to_collect` the
-    shell gathers item results afterwards; `to_stop` are worth a hint to their workers; `wake_at`
-    is when the execution wants to be looked at again.
+    shell gathers item results afterwards; `to_stop` and `to_pause` are worth a hint to their
+    workers; `wake_at` is when the execution wants to be looked at again.
     """
 
     envelopes: list[Envelope]
     payloads: dict[str, bytes] = msgspec.field(default_factory=dict)
     commands: list[Command] = msgspec.field(default_factory=list)
     to_stop: list[CommandId] = msgspec.field(default_factory=list)
+    to_pause: list[CommandId] = msgspec.field(default_factory=list)
     to_collect: list[str] = msgspec.field(default_factory=list)
     wake_at: datetime | None = None

@@ -1,6 +1,6 @@
 """Templates on the control plane: what they may see, and how their errors become the step's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 from uuid import UUID
 
@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.draft import Draft
-from noetl_playbook import carried
+from noetl_playbook import carried, kept
 from noetl_playbook.canonical import Expression
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import (
@@ -38,12 +38,56 @@ class Refusal(Exception):  # noqa: N818 - the playbook is refused, nothing went 
         """Name the step, the kind and the way out."""
         return cls(ErrorObject(kind=kind, code=kind.upper(), step=step, message=message))
 
+    @classmethod
+    def over(cls, limit: str, step: str, message: str) -> Self:
+        """Name a limit that is exceeded (language, 15)."""
+        return cls(ErrorObject(kind="limit", code=limit, step=step, message=message))
+
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """How an activation ended."""
 
     status: RunStatus
     error: ErrorObject | None = None
+
+
+class Inputs(Mapping[str, Any]):
+    """Inputs that are kept by reference, loaded when one of them is touched."""
+
+    def __init__(self, load: Callable[[], Mapping[str, Any]]) -> None:
+        self._load = load
+
+    def __getitem__(self, key: str) -> Any:
+        return self._load()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load())
+
+    def __len__(self) -> int:
+        return len(self._load())
+
+
+def workload(draft: Draft) -> Mapping[str, Any]:
+    """Return the execution's inputs as templates see them."""
+    reference = draft.state.workload_ref
+    if reference is None:
+        return draft.state.workload
+    return Inputs(lambda: payload(draft, reference))
+
+
+def payload(draft: Draft, reference: PayloadRef) -> Any:
+    """Return the value of a payload; raises `PayloadNeeded` while it is not loaded.
+
+    What this decision itself keeps needs no loading.
+    """
+    if reference.sha256 in draft.kept:
+        return draft.kept[reference.sha256]
+    return carried.found_in(draft.loaded)(reference)
+
+
+def find(draft: Draft) -> Callable[[PayloadRef], Any]:
+    """Return what finds payloads for this decision."""
+    return lambda reference: payload(draft, reference)
 
 
 class StepViews(Mapping[str, Any]):
@@ -96,15 +140,16 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
     """
     state = draft.state
     steps = StepViews(draft)
-    ctx = {**state.ctx, **patch} if patch else state.ctx
+    ctx = kept.view({**state.ctx, **patch} if patch else state.ctx, find(draft))
+    inputs = workload(draft)
     fixed = {
-        "workload": state.workload,
+        "workload": inputs,
         "ctx": ctx,
         "steps": Views(steps),
         **base_names(draft),
         **bound,
     }
-    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=state.workload))
+    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=inputs))
 
 
 def base_names(draft: Draft) -> dict[str, Any]:
@@ -116,7 +161,7 @@ def base_names(draft: Draft) -> dict[str, Any]:
         "job": {"uuid": execution_id, "execution_id": execution_id},
         "env": {},
         last_name("parent_execution_id"): draft.state.parent_execution_id,
-        last_name("payload"): draft.state.workload,
+        last_name("payload"): workload(draft),
         **Clockwork(now=lambda: draft.now, new_uuid=lambda: _uuid(draft)).names(),
     }
 
@@ -143,12 +188,16 @@ def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool
         raise _refused(error, step, field) from error
 
 
-def number(value: Any, *, step: str, field: str, least: int, most: int) -> int:
-    """Admit a rendered number within its bounds."""
+def number(
+    value: Any, *, step: str, field: str, least: int, most: int, limit: str | None = None
+) -> int:
+    """Admit a rendered number within its bounds; `limit` names the one that `most` is."""
     try:
         found = int(value)
     except (TypeError, ValueError) as error:
         raise Refusal.of("validation", step, f"{field}: {value!r} is not a number") from error
+    if limit is not None and found > most:
+        raise Refusal.over(limit, step, f"{field}: {found} exceeds the limit of {most}")
     if not least <= found <= most:
         raise Refusal.of("validation", step, f"{field}: {found} is not within {least} and {most}")
     return found

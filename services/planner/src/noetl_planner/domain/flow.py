@@ -1,11 +1,13 @@
 """The token game: activations begin, end and route until nothing is live."""
 
+from datetime import datetime
+
 from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution, step
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import admission, cursors, issuing, items, routing
+from noetl_planner.domain import admission, announcing, bounds, cursors, issuing, items, routing
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome, Refusal
 from noetl_replay.state import RunState
@@ -17,7 +19,7 @@ def advance(draft: Draft) -> None:
         if draft.state.failure is not None:
             settle_failure(draft, draft.state.failure)
             return
-        ready = next_ready(draft)
+        ready = next_ready(draft) if draft.state.paused_at is None else None
         if ready is None:
             break
         start_run(draft, ready)
@@ -48,12 +50,7 @@ def start_run(draft: Draft, name: str) -> None:
     """Take a step's tokens and begin its activation."""
     state = draft.state
     activation = state.activations + 1
-    limit = min(
-        draft.program.playbook.executor.spec.policy.limits.get(
-            "max_steps", draft.limits.activations_max
-        ),
-        draft.limits.activations_max,
-    )
+    limit = draft.limits.activations_max
     if activation > limit:
         fail_execution(
             draft,
@@ -69,21 +66,36 @@ def start_run(draft: Draft, name: str) -> None:
         return
     run_id = ids.run_id(state.execution_id, activation)
     came_from = state.tokens.get(name)
-    draft.emit(step.StepEnter(step=name, run_id=run_id, activation=activation, came_from=came_from))
+    expires_at, unusable = _expires_at(draft, name)
+    draft.emit(
+        step.StepEnter(
+            step=name,
+            run_id=run_id,
+            activation=activation,
+            came_from=came_from,
+            expires_at=expires_at,
+        )
+    )
     run = draft.state.runs[run_id]
     try:
-        verdict = admission.admit(draft, run)
-        if verdict is not None:
-            end_run(draft, run, verdict.status, error=verdict.error)
-            return
-        outcome = _begin_work(draft, run)
+        outcome = admission.admit(draft, run) or unusable or _begin_work(draft, run)
     except Refusal as refusal:
         outcome = Outcome(status=RunStatus.FAILED, error=refusal.error)
     if outcome is not None:
         end_run(draft, run, outcome.status, error=outcome.error)
 
 
+def _expires_at(draft: Draft, name: str) -> tuple[datetime | None, Outcome | None]:
+    """Return until when an activation may last, or how it ends because that cannot be told."""
+    try:
+        return bounds.of_run(draft, name), None
+    except Refusal as refusal:
+        return None, Outcome(status=RunStatus.FAILED, error=refusal.error)
+
+
 def _begin_work(draft: Draft, run: RunState) -> Outcome | None:
+    if (late := bounds.run_error(draft, run)) is not None:
+        return Outcome(status=RunStatus.FAILED, error=late)
     definition = draft.program.steps[run.step]
     if definition.reduce is not None:
         raise Refusal.of(
@@ -110,6 +122,7 @@ def end_run(
     except Refusal as refusal:
         status, error = RunStatus.FAILED, refusal.error
         route = routing.Route(is_handled=False)
+    announcing.announce(draft, run, status)
     draft.emit(
         step.StepExit(
             step=run.step,

@@ -3,7 +3,15 @@
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
-from noetl_planner.domain import cancelling, command_facts, cursors, fences, flow, issuing
+from noetl_planner.domain import (
+    cancelling,
+    command_facts,
+    cursors,
+    fences,
+    flow,
+    growth,
+    issuing,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, SlotState
 
@@ -108,7 +116,8 @@ def _refuse(draft: Draft, fact: facts.FrameClosed, current: int, reason: str) ->
 
 
 def _terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None:
-    if fact.rows_failed or fact.error is not None:
+    patch, refused = growth.carried(draft, fact.patch, step=opened.step)
+    if fact.rows_failed or fact.error is not None or refused is not None:
         draft.emit(
             frame.FrameFailed(
                 frame_id=opened.frame_id,
@@ -118,10 +127,10 @@ def _terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> Non
                 frame_index=opened.frame_index,
                 attempt=opened.attempts,
                 row_count=fact.row_count,
-                rows_failed=fact.rows_failed,
-                error=fact.error or ErrorObject(kind="unknown", message="rows failed"),
+                rows_failed=fact.rows_failed if refused is None else fact.row_count,
+                error=fact.error or refused or ErrorObject(kind="unknown", message="rows failed"),
                 worker_id=fact.worker_id,
-                patch=fact.patch,
+                patch=patch,
                 metrics=fact.metrics,
             )
         )
@@ -137,7 +146,7 @@ def _terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> Non
             row_count=fact.row_count,
             worker_id=fact.worker_id,
             result=fact.result,
-            patch=fact.patch,
+            patch=patch,
             metrics=fact.metrics,
             parent_frame_id=opened.parent_frame_id,
         )

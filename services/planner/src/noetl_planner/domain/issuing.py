@@ -3,6 +3,7 @@
 from typing import Any
 
 from noetl_contracts import commands, ids
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import StageId, WorkerId
 from noetl_contracts.status import CommandStatus
@@ -79,6 +80,7 @@ def call_off(draft: Draft, live: CommandState, reason: str) -> None:
             attempt=live.attempt,
             reason=reason,
             stage_id=live.stage_id,
+            error=ErrorObject(kind="cancelled", code="CANCELLED", step=live.step, message=reason),
         )
     )
 

@@ -7,7 +7,7 @@ from noetl_contracts import codec, facts
 from noetl_contracts.events import loop as events
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import evaluation, failure_policy, issuing
+from noetl_planner.domain import evaluation, failure_policy, issuing, limits
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome, Refusal
 from noetl_playbook.model import Loop, Step
@@ -53,7 +53,8 @@ def go_on(draft: Draft, run: RunState) -> Outcome | None:
     definition = draft.program.steps[run.step]
     attempts_max = _loop_of(definition).spec.max_attempts
     stopping = failure_policy.stops_early(definition, loop)
-    while not stopping and loop.next_index < loop.total and loop.in_flight < loop.max_in_flight:
+    may_issue = not stopping and draft.state.paused_at is None
+    while may_issue and loop.next_index < loop.total and loop.in_flight < loop.max_in_flight:
         issuing.issue_item(draft, run, loop.next_index, attempts_max=attempts_max)
     if loop.in_flight == 0 and (stopping or loop.next_index >= loop.total):
         if loop.total == 0:
@@ -97,8 +98,8 @@ def as_list(found: Any, step: str, items_max: int) -> list[Any]:
         case _:
             raise _not_a_collection(found, step)
     if len(items) > items_max:
-        raise Refusal.of(
-            "limit",
+        raise Refusal.over(
+            limits.MAX_ITEMS,
             step,
             f"loop.in holds more than {items_max} items: store the list and loop"
             " over its reference",
@@ -138,7 +139,12 @@ def _in_flight(draft: Draft, loop: Loop, names: Scope, step: str) -> int:
     field = "loop.spec.max_in_flight"
     rendered = evaluation.render(loop.spec.max_in_flight, names, step=step, field=field)
     return evaluation.number(
-        rendered, step=step, field=field, least=1, most=draft.limits.in_flight_max
+        rendered,
+        step=step,
+        field=field,
+        least=1,
+        most=draft.limits.in_flight_max,
+        limit=limits.MAX_IN_FLIGHT,
     )
 
 

@@ -4,6 +4,7 @@ from noetl_contracts.events import (
     Event,
     command,
     context,
+    control,
     execution,
     frame,
     loop,
@@ -25,8 +26,6 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return "execution/terminal"
         case execution.CancelRequested():
             return "execution/cancelling"
-        case context.CtxPatched():
-            return None
         case step.StepEnter():
             return f"run/{event.run_id}/enter"
         case step.StepExit():
@@ -67,5 +66,21 @@ def _unit_key(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return f"frame/{event.frame_id}/terminal"
         case frame.FrameCommitRejected():
             return f"frame/{event.frame_id}/rejected/{event.attempt}"
+        case _:
+            return _control_key(event)
+
+
+def _control_key(event: Event) -> str | None:
+    match event:
+        case context.CtxPatched():
+            return f"ctx/{event.request_id}" if event.request_id is not None else None
+        case execution.StateInherited():
+            return f"execution/inherited/{event.part}"
+        case control.ExecutionPaused():
+            return f"execution/paused/{event.request_id}"
+        case control.ExecutionResumed():
+            return f"execution/resumed/{event.request_id}"
+        case control.CustomEvent():
+            return f"run/{event.run_id}/custom/{event.name}"
         case _:
             return None

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_planner.domain import evaluation
+from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
+from noetl_playbook import kept
 from noetl_playbook.scope import Scope
 
 _PREFIXES = ("ctx.", "step.")
 
 
 def render_set(
-    block: Mapping[str, Any], names: Scope, ctx: Mapping[str, Any], *, step: str
+    draft: Draft, block: Mapping[str, Any], names: Scope, ctx: Mapping[str, Any], *, step: str
 ) -> dict[str, Any]:
     """Return the top-level `ctx` keys that a block writes, with their new values."""
     rendered = {
@@ -20,7 +22,9 @@ def render_set(
     }
     patch: dict[str, Any] = {}
     for key, value in rendered.items():
-        _write(patch, ctx, _target(key, step), value, step)
+        path = _target(key, step)
+        before = kept.plain(ctx.get(path[0], {}), evaluation.find(draft)) if path[1:] else None
+        _write(patch, before, path, value, step)
     return patch
 
 
@@ -34,14 +38,12 @@ def _target(key: str, step: str) -> list[str]:
     return key.split(".")
 
 
-def _write(
-    patch: dict[str, Any], ctx: Mapping[str, Any], path: list[str], value: Any, step: str
-) -> None:
+def _write(patch: dict[str, Any], before: Any, path: list[str], value: Any, step: str) -> None:
     top, *rest = path
     if not rest:
         patch[top] = value
         return
-    branch = dict(_mapping(patch.get(top, ctx.get(top, {})), top, step))
+    branch = dict(_mapping(patch.get(top, before), top, step))
     patch[top] = branch
     for key in rest[:-1]:
         branch[key] = dict(_mapping(branch.get(key, {}), key, step))

@@ -35,13 +35,14 @@ def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | N
     patch: dict[str, Any] = {}
     if status is RunStatus.COMPLETED and definition.set:
         names = evaluation.scope(draft, **bound)
-        patch = patches.render_set(definition.set, names, draft.state.ctx, step=run.step)
+        patch = patches.render_set(draft, definition.set, names, draft.state.ctx, step=run.step)
     names = evaluation.scope(draft, patch, **bound)
     chosen = _choose(draft, run, names, status)
     for arc in chosen:
         ctx = {**draft.state.ctx, **patch}
-        patch.update(patches.render_set(arc.set, names, ctx, step=run.step))
-    if (refused := growth.excess(draft.state.ctx, patch, step=run.step)) is not None:
+        patch.update(patches.render_set(draft, arc.set, names, ctx, step=run.step))
+    patch, refused = growth.carried(draft, patch, step=run.step)
+    if refused is not None:
         raise Refusal(refused)
     targets = list(dict.fromkeys(arc.step for arc in chosen))
     if status is RunStatus.FAILED:

@@ -1,45 +1,87 @@
 """How an execution begins: inputs merged and rendered, a token on the entry step."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution
-from noetl_planner.domain import evaluation, flow
+from noetl_planner.domain import bounds, evaluation, flow, growth, requirements, rerunning
 from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook.expressions import TemplateError, compile_value, located
 from noetl_playbook.scope import Parts, Scope, last_name
 
 WORKLOAD = "(workload)"
+VARS = "(vars)"
 
 
 def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     """Begin the execution; a repetition of the request changes nothing."""
     if draft.state.version > 0:
         return
-    workload, error = render_workload(draft, fact.workload)
+    taken = rerunning.inherited_of(draft, fact.rerun) if fact.rerun is not None else None
+    request = _request(draft, fact, taken)
+    workload, error = render_workload(draft, request)
     ctx: dict[str, Any] = {}
-    if error is None and draft.program.playbook.vars:
+    if error is None and taken is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
-    entry = draft.program.entry
+    expires_at, unusable = _expires_at(draft, workload)
+    error = error or requirements.missing(draft) or unusable
+    error = error or growth.workload_error(workload, step=WORKLOAD)
+    ctx, refused = growth.carried(draft, ctx, step=VARS)
+    inline, workload_ref = growth.kept_workload(draft, workload)
     draft.emit(
         execution.PlaybookInitialized(
             path=fact.path,
             catalog_id=draft.program.catalog_id,
             catalog_version=draft.program.catalog_version,
             playbook_digest=draft.program.digest,
-            entry_step=entry,
-            workload=workload,
+            entry_step=_entry(draft, fact),
+            workload=inline,
+            workload_ref=workload_ref,
             ctx=ctx,
             parent_execution_id=fact.parent_execution_id,
             requested_by=fact.requested_by,
+            expires_at=expires_at,
+            source=fact.rerun.source if fact.rerun is not None else None,
+            came_from=fact.rerun.came_from if fact.rerun is not None else None,
         )
     )
+    if taken is not None:
+        rerunning.inherit(draft, taken)
+    error = error or refused
     if error is not None:
-        flow.fail_execution(draft, error, step=WORKLOAD)
+        flow.fail_execution(draft, error, step=error.step or WORKLOAD)
         return
     flow.advance(draft)
+
+
+def _request(
+    draft: Draft, fact: facts.ExecutionRequested, taken: facts.Inherited | None
+) -> Mapping[str, Any]:
+    """Return the inputs: those given, over those of the execution that is repeated."""
+    given = fact.workload
+    if fact.workload_ref is not None:
+        given = evaluation.payload(draft, fact.workload_ref)
+    return given if taken is None else deep_merge(taken.workload, given)
+
+
+def _entry(draft: Draft, fact: facts.ExecutionRequested) -> str:
+    """Return the first step; the API has refused a rerun from one that the playbook lacks."""
+    wanted = fact.rerun.source.step if fact.rerun is not None else draft.program.entry
+    return wanted if wanted in draft.program.steps else draft.program.entry
+
+
+def _expires_at(
+    draft: Draft, workload: Mapping[str, Any]
+) -> tuple[datetime | None, ErrorObject | None]:
+    names = start_scope(draft, request=workload, workload=workload)
+    try:
+        return bounds.of_execution(draft, names), None
+    except Refusal as refusal:
+        return None, refusal.error
 
 
 def render_workload(
@@ -132,5 +174,5 @@ def _render_vars(
         return dict(compile_value(draft.program.playbook.vars).render(names)), None
     except TemplateError as error:
         return {}, ErrorObject(
-            kind="template", code="TEMPLATE", step="(vars)", message=located(error, step="(vars)")
+            kind="template", code="TEMPLATE", step=VARS, message=located(error, step=VARS)
         )

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import cancelling, cursors, evaluation, flow, items
+from noetl_planner.domain import bounds, cancelling, cursors, flow, items
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import RunState
 
@@ -20,17 +19,25 @@ def ring(draft: Draft) -> None:
     if draft.state.version == 0:
         return
     cancelling.settle(draft)
+    if draft.state.is_terminal() or draft.state.cancelling_at is not None:
+        return
+    if (late := bounds.execution_error(draft)) is not None:
+        failure = draft.state.failure
+        flow.fail_execution(draft, failure or late, step=draft.state.failed_step)
+        return
     for run in list(draft.state.runs.values()):
-        if draft.state.is_terminal() or draft.state.cancelling_at is not None:
+        if draft.state.is_terminal():
             return
-        _ring_run(draft, run)
+        if run.run_id in draft.state.runs:
+            _ring_run(draft, run)
     flow.advance(draft)
 
 
 def _ring_run(draft: Draft, run: RunState) -> None:
-    expires = _expires_at(draft, run)
-    if expires is not None and expires <= draft.now:
-        _expire(draft, run)
+    late = bounds.run_error(draft, run)
+    if late is not None:
+        flow.cancel_run(draft, run, reason="step timed out")
+        flow.end_run(draft, run, RunStatus.FAILED, error=late)
         return
     if run.loop is None or run.loop.is_finished:
         return
@@ -40,38 +47,17 @@ def _ring_run(draft: Draft, run: RunState) -> None:
         flow.end_run(draft, run, outcome.status, error=outcome.error)
 
 
-def _expire(draft: Draft, run: RunState) -> None:
-    error = ErrorObject(
-        kind="timeout",
-        code="TIMEOUT",
-        step=run.step,
-        message=f"step {run.step!r} exceeded its time",
-    )
-    flow.cancel_run(draft, run, reason="step timed out")
-    flow.end_run(draft, run, RunStatus.FAILED, error=error)
-
-
-def _expires_at(draft: Draft, run: RunState) -> datetime | None:
-    step = draft.program.steps[run.step]
-    bound = step.spec.policy.lifecycle.timeout_s
-    bound = step.spec.timeout if bound is None else bound
-    if bound is None:
-        return None
-    names = evaluation.scope(draft)
-    rendered = evaluation.render(bound, names, step=run.step, field="spec.timeout")
-    return run.entered_at + timedelta(seconds=float(rendered))
-
-
 def _instants(draft: Draft) -> Iterator[datetime]:
     state = draft.state
     if state.cancelling_at is not None:
         yield state.cancelling_at + timedelta(seconds=draft.limits.cancel_grace_s)
         return
+    if state.expires_at is not None:
+        yield state.expires_at
     for run in state.runs.values():
-        expires = _expires_at(draft, run)
-        if expires is not None:
-            yield expires
-        if run.loop is not None and run.loop.stage_id is not None:
+        if run.expires_at is not None:
+            yield run.expires_at
+        if run.loop is not None and run.loop.stage_id is not None and state.paused_at is None:
             for slot in run.loop.slots:
                 due = cursors.due_at(draft, run, slot)
                 if due is not None:

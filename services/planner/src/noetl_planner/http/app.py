@@ -16,7 +16,10 @@ from noetl_planner.http import (
     payloads,
     playbooks,
     problems,
+    reruns,
+    results,
     stream,
+    variables,
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -36,6 +39,9 @@ def create_app(services: ApiServices) -> Litestar:
             *playbooks.ROUTES,
             *credentials.ROUTES,
             *payloads.ROUTES,
+            *reruns.ROUTES,
+            *results.ROUTES,
+            *variables.ROUTES,
         ],
     )
     return Litestar(

@@ -1,4 +1,4 @@
-"""Executions: begin, look, cancel."""
+"""Executions: begin, look, cancel, hold."""
 
 from typing import Annotated, Any
 
@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import finding, submission, views
+from noetl_planner.http import finding, submission, views, wishes
 from noetl_planner.http.services import Services
 from noetl_planner.http.submission import ExecuteBody
-from noetl_planner.http.views import EventView, Row, StageView, StatusView, Summary
+from noetl_planner.http.views import EventView, StageView, StatusView, Summary
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
@@ -29,6 +29,12 @@ class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     reason: Annotated[str, Meta(max_length=1000)] | None = None
     cascade: bool = True
+
+
+class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why to hold."""
+
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
 class Pagination(Struct, frozen=True, kw_only=True):
@@ -198,9 +204,14 @@ async def list_frames(
     """List a window of an execution's frames."""
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
-    frames = await services.projections.list_rows("frame", known)
-    chosen = [frame for frame in frames if _is_wanted(frame, stage_id=stage_id, status=status)]
-    return FrameList(execution_id=known, frames=chosen[offset : offset + limit], total=len(chosen))
+    frames, total = await services.projections.list_frames(
+        known,
+        stage_id=None if stage_id is None else finding.checked_number(stage_id, "a stage id"),
+        status=None if status is None else status.upper(),
+        offset=offset,
+        frames_max=limit,
+    )
+    return FrameList(execution_id=known, frames=frames, total=total)
 
 
 @post("/executions/{execution_id:str}/cancel", status_code=HTTP_202_ACCEPTED, tags=["executions"])
@@ -208,15 +219,26 @@ async def cancel(
     services: Services,
     execution_id: FromPath[str],
     data: JSONBody[CancelBody | None] = None,
-) -> views.CancelAnswer:
+) -> views.WishAnswer:
     """Stop an execution; what already ended stays as it is."""
-    return await submission.cancel(services, execution_id, None if data is None else data.reason)
+    asked = data or CancelBody()
+    return await wishes.cancel(services, execution_id, asked.reason, cascade=asked.cascade)
 
 
-def _is_wanted(frame: Row, *, stage_id: str | None, status: str | None) -> bool:
-    return (stage_id is None or frame["stage_id"] == stage_id) and (
-        status is None or frame["status"] == status.upper()
-    )
+@post("/executions/{execution_id:str}/pause", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def pause(
+    services: Services,
+    execution_id: FromPath[str],
+    data: JSONBody[PauseBody | None] = None,
+) -> views.WishAnswer:
+    """Dispatch nothing more until it is resumed; what runs may finish."""
+    return await wishes.pause(services, execution_id, None if data is None else data.reason)
+
+
+@post("/executions/{execution_id:str}/resume", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def resume(services: Services, execution_id: FromPath[str]) -> views.WishAnswer:
+    """Let a paused execution go on exactly where it was held."""
+    return await wishes.resume(services, execution_id)
 
 
 ROUTES = [
@@ -228,4 +250,6 @@ ROUTES = [
     list_stages,
     list_frames,
     cancel,
+    pause,
+    resume,
 ]

@@ -27,6 +27,13 @@ def checked_id(text: str) -> ExecutionId:
     return ExecutionId(text)
 
 
+def checked_number(text: str, what: str) -> str:
+    """Admit an identity that is a number; raises a 400 for anything else."""
+    if not (text.isascii() and text.isdigit() and int(text[:20]) <= _ID_MAX):
+        raise problems.refused(f"{text[:80]!r} is not {what}: it is a number of up to 19 digits")
+    return text
+
+
 async def get_row(services: ApiServices, text: str) -> Row:
     """Return an execution's row, or a stand-in while it is not projected; raises a 404."""
     execution_id = checked_id(text)

@@ -19,6 +19,7 @@ from noetl_storage.ports import (
     Payloads,
     Projections,
     Requests,
+    Snapshots,
 )
 
 STREAMS_MAX = 256
@@ -46,11 +47,13 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     mint: Callable[[], str]
     sealer: Sealer
     shard_count: int
+    snapshots: Snapshots
     tenant_id: TenantId
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]
     stop: asyncio.Event
     streams_max: int = STREAMS_MAX
+    tools: tuple[str, ...] = ()
 
     @property
     def place(self) -> Place:

@@ -1,4 +1,4 @@
-"""Durable asks: to run a playbook, to cancel a run."""
+"""Durable asks: to run a playbook, and how any ask is kept and sent."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -6,20 +6,25 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec, subjects
-from noetl_contracts.facts import CancelRequested, ExecutionRequested, Fact, FactBatch
+from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.ledger import CatalogEntry, Request
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
+from noetl_planner.domain import requirements
 from noetl_planner.http import finding, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
+from noetl_playbook.executor import Requires
 
 PRODUCER = "api"
 SUGGESTIONS_MAX = 1000
 # What the stream adds to a message: subject, headers, deduplication id.
 _MESSAGE_MARGIN_BYTES = 4096
+# Larger inputs are stored, and the request refers to them.
+INLINE_BYTES_MAX = 64 * 1024
 _INPUT_NAMES = ("workload", "payload", "input", "args")
 
 Key = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -41,43 +46,56 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> views.Accepted:
     """Keep a request to run a playbook; the answer is durable."""
     entry = await find_playbook(services, body.path, _version(body.version))
+    check_requirements(services, entry)
     parent = body.parent_execution_id
+    workload, workload_ref = await carried_inputs(services, _inputs(body))
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
-        workload=_inputs(body),
+        workload=workload,
+        workload_ref=workload_ref,
         parent_execution_id=None if parent is None else finding.checked_id(parent),
         requested_by=PRODUCER,
     )
+    is_pinned = _version(body.version) is not None
+    return await begin(services, fact, entry, key=_key(body, key), is_pinned=is_pinned)
+
+
+async def begin(
+    services: ApiServices,
+    fact: ExecutionRequested,
+    entry: CatalogEntry,
+    *,
+    key: str | None,
+    is_pinned: bool,
+) -> views.Accepted:
+    """Keep the request of an execution; one with a known key answers with the earlier one.
+
+    `is_pinned` says that the version was asked for, and not merely the latest.
+    """
     execution_id = ExecutionId(services.mint())
-    request = _request(
+    request = request_of(
         services, fact, execution_id, request_id=finding.request_id(execution_id), kind="execute"
     )
-    request = structs.replace(request, idempotency_key=_key(body, key))
-    accepted = await _submit(services, request)
+    accepted = await submit(services, structs.replace(request, idempotency_key=key))
     if accepted != execution_id:
-        return await _earlier(services, accepted, fact)
+        return await _earlier(services, accepted, fact, is_pinned=is_pinned)
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
     )
 
 
-async def cancel(services: ApiServices, text: str, reason: str | None) -> views.CancelAnswer:
-    """Keep a wish to stop an execution; a terminal one answers with its status."""
-    row = await finding.get_row(services, text)
-    execution_id = ExecutionId(row["execution_id"])
-    is_over = views.is_terminal(row)
-    if not is_over:
-        wish = CancelRequested(reason=reason, requested_by=PRODUCER)
-        # A repeated wish is its own request: the first may have come before there was a history.
-        name = f"cancel-{execution_id}-{services.mint()}"
-        await _submit(
-            services, _request(services, wish, execution_id, request_id=name, kind="cancel")
-        )
-    return views.CancelAnswer(execution_id=execution_id, status=row["status"], accepted=not is_over)
+async def carried_inputs(
+    services: ApiServices, workload: dict[str, Any]
+) -> tuple[dict[str, Any], PayloadRef | None]:
+    """Store inputs that are large; what is not stored travels with the request."""
+    data = codec.canonical(workload)
+    if len(data) <= INLINE_BYTES_MAX:
+        return workload, None
+    return {}, await services.payloads.put(data, media_type=JSON_MEDIA_TYPE, **services.place)
 
 
-async def _submit(services: ApiServices, request: Request) -> ExecutionId:
+async def submit(services: ApiServices, request: Request) -> ExecutionId:
     """Keep a request, then publish it at once: the outbox sends the same message again later.
 
     Whatever happens to this publication, the stream takes the message once.
@@ -112,9 +130,18 @@ async def find_playbook(services: ApiServices, path: str, version: int | None) -
     )
 
 
-def _request(
+def check_requirements(services: ApiServices, entry: CatalogEntry) -> None:
+    """Refuse what needs tools that are not enabled here; raises a 422 (language, 2.3)."""
+    required = codec.convert(entry.model.get("executor", {}).get("requires", {}), Requires)
+    missing = requirements.error_of(required.tools, enabled=services.tools)
+    if missing is not None:
+        raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code=missing.kind, detail=missing.message)
+
+
+def request_of(
     services: ApiServices, fact: Fact, execution_id: ExecutionId, *, request_id: str, kind: str
 ) -> Request:
+    """Write an ask down; raises a 413 for what no message carries."""
     batch = FactBatch(
         key=request_id,
         execution_id=execution_id,
@@ -149,17 +176,17 @@ def _request(
 
 
 async def _earlier(
-    services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested
+    services: ApiServices, execution_id: ExecutionId, fact: ExecutionRequested, *, is_pinned: bool
 ) -> views.Accepted:
-    """Answer with the execution that the same key began; other inputs are a mistake."""
+    """Answer with the execution that the same key began; another request is a mistake."""
     kept = await services.requests.find(finding.request_id(execution_id))
     asked = finding.asked_for(kept) if kept is not None else None
-    if asked is not None and (asked.path, asked.workload) != (fact.path, fact.workload):
+    if asked is not None and not _is_same(asked, fact, is_pinned=is_pinned):
         raise ApiError(
             HTTPStatus.CONFLICT,
             code="idempotency_key_reused",
             detail=f"this idempotency key already began execution {execution_id}, "
-            "with another path or other inputs",
+            "with another path, version or other inputs",
             hint="use a new key for a new request",
         )
     row = await finding.get_row(services, execution_id)
@@ -170,6 +197,17 @@ async def _earlier(
         version=row.get("catalog_version") or 0,
         deduplicated=True,
     )
+
+
+def _is_same(earlier: ExecutionRequested, fact: ExecutionRequested, *, is_pinned: bool) -> bool:
+    """Tell whether two requests ask for the same; the latest version may have moved on."""
+    return _asked(earlier) == _asked(fact) and (not is_pinned or earlier.version == fact.version)
+
+
+def _asked(fact: ExecutionRequested) -> tuple[Any, ...]:
+    source = fact.rerun.source if fact.rerun is not None else None
+    repeated = None if source is None else (source.execution_id, source.step)
+    return fact.path, fact.workload, fact.workload_ref, fact.parent_execution_id, repeated
 
 
 def _inputs(body: ExecuteBody) -> dict[str, Any]:

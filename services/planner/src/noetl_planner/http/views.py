@@ -10,6 +10,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_playbook import kept
 
 Row = dict[str, Any]
 
@@ -40,8 +41,8 @@ class Accepted(Struct, frozen=True, kw_only=True):
     deduplicated: bool = False
 
 
-class CancelAnswer(Struct, frozen=True, kw_only=True):
-    """What becomes of a wish to cancel; a terminal execution stays as it is."""
+class WishAnswer(Struct, frozen=True, kw_only=True):
+    """What becomes of a wish about an execution; a terminal one stays as it is."""
 
     execution_id: ExecutionId
     status: str
@@ -178,8 +179,8 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         failed=row["status"] == ExecutionStatus.FAILED,
         current_step=row.get("current_step"),
         completed_steps=list(row.get("completed_steps") or []),
-        variables=row.get("variables") or {},
-        error=row.get("error"),
+        variables=kept.shown(row.get("variables") or {}),
+        error=row.get("error") or _called_off(row),
         duration=_duration_s(row, now),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
@@ -218,6 +219,12 @@ def _loop_view(row: Row) -> LoopView:
         in_flight=row["in_flight"],
         stage_id=row["stage_id"],
     )
+
+
+def _called_off(row: Row) -> Any:
+    if row["status"] != ExecutionStatus.CANCELLED:
+        return None
+    return {"kind": "cancelled", "code": "CANCELLED", "message": "the execution was cancelled"}
 
 
 def _duration_s(row: Row, now: datetime) -> float | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl_playbook import forms
+from noetl_playbook import forms, kept
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -68,16 +68,19 @@ def prepare(
 def _named(task: CompiledTask, scratch: Scratch, surrounding: Surrounding) -> dict[str, Any]:
     """Gather what Python code mentions of the execution's state."""
     named: dict[str, Any] = {}
+    ctx: Any = {}
+    if task.code_mentions & {"ctx", "context"}:
+        ctx = forms.plain(scratch.ctx) if isinstance(scratch.ctx, kept.Values) else scratch.ctx
     if "ctx" in task.code_mentions:
-        named["ctx"] = scratch.ctx
+        named["ctx"] = ctx
     if "workload" in task.code_mentions:
         named["workload"] = surrounding.workload
     if "context" in task.code_mentions:
         named["context"] = {
             **surrounding.workload,
-            **scratch.ctx,
+            **ctx,
             **_plain(surrounding.steps),
-            "ctx": scratch.ctx,
+            "ctx": ctx,
             "workload": surrounding.workload,
             "execution_id": surrounding.command.execution_id,
         }

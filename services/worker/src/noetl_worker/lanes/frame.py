@@ -7,7 +7,7 @@ from msgspec import structs
 
 from noetl_chassis import instruments, names
 from noetl_contracts.errors import ErrorObject
-from noetl_playbook import forms
+from noetl_playbook import forms, kept
 from noetl_playbook.views import pipeline_view
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.block import Block
@@ -94,6 +94,8 @@ class _Run:
                 self._done += 1
             else:
                 self._failed += 1
+            # Rows that wait for nothing would never hear that they are to stop.
+            await asyncio.sleep(0)
 
     def _is_over(self) -> bool:
         spent_s = self._hands.clock.monotonic() - self._started_at
@@ -110,7 +112,7 @@ class _Run:
             ),
             fixed=fixed,
             iterators=iterators,
-            ctx={**ctx, **self._patch} if self._sees_earlier_writes() else ctx,
+            ctx=kept.overlaid(ctx, self._patch) if self._sees_earlier_writes() else ctx,
             transaction=self._transaction,
         )
         pipeline = Pipeline(

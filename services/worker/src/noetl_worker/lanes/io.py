@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names, tracing
 from noetl_contracts import commands, subjects
-from noetl_contracts.commands import Command
+from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.errors import MalformedMessage, Retryable
 from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped, Fact
 from noetl_messaging.ports import DeadLetters, Delivery, Hints
@@ -17,7 +17,7 @@ from noetl_storage.ports import Payloads
 from noetl_worker.domain import heartbeat
 from noetl_worker.domain.failures import failure
 from noetl_worker.domain.masking import Mask
-from noetl_worker.holding import Hold, Interruption, LeaseLost, Released, Stopped
+from noetl_worker.holding import Halts, Hold, Interruption, LeaseLost, Released, Stopped
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.tracing import command_span
@@ -44,6 +44,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     consumer: str
     lease_s: float
     commands_max: int
+    halts: Halts
 
 
 class IoLane:
@@ -52,7 +53,7 @@ class IoLane:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._hold_by_fence: dict[tuple[str, int], Hold] = {}
-        self._draining = asyncio.Event()
+        self._is_draining = False
 
     @property
     def running(self) -> int:
@@ -61,7 +62,9 @@ class IoLane:
 
     def drain(self) -> None:
         """Let slots end after the frame that they are at."""
-        self._draining.set()
+        self._is_draining = True
+        for hold in self._hold_by_fence.values():
+            hold.leaving.set()
 
     def release(self) -> None:
         """Give back everything that still runs."""
@@ -87,7 +90,15 @@ class IoLane:
             await self._report_alone(command, _lost(command, "redelivered"), key="lost")
             await delivery.ack()
             return
+        if command.execution_id in self._lane.halts:
+            await self._report_alone(command, _stopped(command, self._lane.desk), key="stopped")
+            await delivery.ack()
+            return
         await self._hold(command, delivery, fence)
+
+    async def listen(self) -> None:
+        """Hear of executions whose commands are not to begin any more."""
+        await self._lane.halts.listen()
 
     async def _hold(self, command: Command, delivery: Delivery, fence: tuple[str, int]) -> None:
         lane = self._lane
@@ -95,6 +106,8 @@ class IoLane:
             lease_s=command.lease_s, heartbeat_s=command.heartbeat_s, ack_wait_s=lane.lease_s
         )
         hold = Hold(delivery, lease=lease, clock=lane.desk.clock)
+        if self._is_draining:
+            hold.leaving.set()
         self._hold_by_fence[fence] = hold
         instruments.count(names.COMMANDS_TAKEN, labels={names.LANE: command.lane})
         instruments.show(names.COMMANDS_RUNNING, self.running)
@@ -131,6 +144,8 @@ class IoLane:
         def on_lasting() -> None:
             attendants.append(group.create_task(reporter.run()))
             attendants.append(group.create_task(self._listen(command, hold)))
+            if isinstance(command.work, SlotWork):
+                attendants.append(group.create_task(self._listen_for_pause(command, hold)))
             reporter.started()
 
         def on_beat() -> None:
@@ -139,7 +154,7 @@ class IoLane:
 
         attendants.append(group.create_task(hold.keep(on_lasting=on_lasting, on_beat=on_beat)))
         hands = self._hands(command)
-        work = execute(command, hands=hands, reporter=reporter, draining=self._draining)
+        work = execute(command, hands=hands, reporter=reporter, draining=hold.leaving)
         # A defect in one command's work is that command's failure, not the worker's.
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(outcome, Exception):
@@ -197,12 +212,19 @@ class IoLane:
 
     async def _listen(self, command: Command, hold: Hold) -> None:
         """Stop the command when the planner says so; a lost hint costs only time."""
-        subject = subjects.poke(f"stop-{command.command_id}")
         try:
-            async for _ in self._lane.hints.listen(subject):
+            async for _ in self._lane.hints.listen(subjects.stop(command.command_id)):
                 hold.interrupt(Stopped())
         except Retryable as problem:
             log.info("not listening for a stop", reason=str(problem))
+
+    async def _listen_for_pause(self, command: Command, hold: Hold) -> None:
+        """Let a slot end before its next claim when its execution is held."""
+        try:
+            async for _ in self._lane.hints.listen(subjects.pause(command.command_id)):
+                hold.leaving.set()
+        except Retryable as problem:
+            log.info("not listening for a pause", reason=str(problem))
 
     async def _report_alone(self, command: Command, fact: Fact, *, key: str) -> None:
         """Publish one fact outside a reporter; raises `TimeoutError` after a lease's time."""

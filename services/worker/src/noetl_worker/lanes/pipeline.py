@@ -65,6 +65,7 @@ class Pipeline:
         position, jumps = 0, 0
         tasks = self._block.tasks
         visits = [0] * len(tasks)
+        jumps_max = self._limit("max_jumps", JUMPS_MAX)
         while position < len(tasks):
             visits[position] += 1
             action = await self._run_task(tasks[position], visits[position])
@@ -74,9 +75,9 @@ class Pipeline:
                 return
             else:
                 jumps += 1
-                if jumps > JUMPS_MAX:
-                    text = f"step '{self._unit.site.step}' jumped more than {JUMPS_MAX} times"
-                    raise ToolFailure(failure("limit", text, code="MAX_JUMPS"))
+                if jumps > jumps_max:
+                    text = f"step '{self._unit.site.step}' jumped more than {jumps_max} times"
+                    raise ToolFailure(failure("limit", text, code="max_jumps"))
                 await self._pause(self._delay_s(action) or 0.0)
                 position = action.to
 
@@ -176,7 +177,15 @@ class Pipeline:
         if found is None:
             text = f"task '{task.name}', field '{field}' is not a whole number"
             raise ToolFailure(failure("validation", text))
-        return min(found, decisions.ATTEMPTS_MAX)
+        most = self._limit(field, decisions.ATTEMPTS_MAX)
+        if found > most:
+            text = f"task '{task.name}', field '{field}': {found} exceeds the limit of {most}"
+            raise ToolFailure(failure("limit", text, code=field))
+        return found
+
+    def _limit(self, name: str, most: int) -> int:
+        """Return a bound of the language, lowered where the playbook lowers it."""
+        return min(most, self._surrounding.command.limits.get(name, most))
 
     def _check_unmatched(
         self, task: CompiledTask, tried: Tried, attempt: int, choice: Choice
@@ -222,8 +231,8 @@ class Pipeline:
         return coercion.duration_s(action.delay.render(self._scratch.scope))
 
     async def _pause(self, seconds: float) -> None:
-        if seconds > 0:
-            await asyncio.sleep(seconds)
+        # Also without a wait: a pipeline of jumps alone would never hear that it is to stop.
+        await asyncio.sleep(max(0.0, seconds))
 
     def _placed(
         self, error: ErrorObject, task: CompiledTask | None = None, attempt: int | None = None

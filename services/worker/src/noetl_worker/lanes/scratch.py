@@ -1,6 +1,6 @@
 """The state of one pipeline run: its names, its writes, its results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_playbook import forms, kept
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.lookup import MISSING
@@ -28,7 +29,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     site: Site
     fixed: dict[str, Any]
     iterators: dict[str, Any]
-    ctx: dict[str, Any]
+    ctx: MutableMapping[str, Any]
     transaction: Transaction | None = None
 
 
@@ -144,6 +145,9 @@ class Scratch:
         if not targets:
             return
         values = [self._value(target, task) for target in targets]
+        below = {target.path[0] for target in targets if target.room == "ctx" and target.path[1:]}
+        # All that must be loaded is, before anything is written.
+        whole = {name: forms.plain(self.ctx[name]) for name in below if name in self.ctx}
         for target, value in zip(targets, values, strict=True):
             match target.room:
                 case "variable":
@@ -151,7 +155,7 @@ class Scratch:
                 case "iter":
                     _write(self.scope["iter"], target.path, value)
                 case "ctx":
-                    self._write_ctx(target.path, value)
+                    self._write_ctx(target.path, value, whole)
 
     def _value(self, target: Target, task: CompiledTask) -> Any:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
@@ -163,20 +167,25 @@ class Scratch:
                 template_failure(error, step=self._site.step, task=task.name, field=field)
             ) from error
 
-    def _write_ctx(self, path: tuple[str, ...], value: Any) -> None:
-        """Write to this unit's own copy of `ctx`, and to the patch that it hands in."""
+    def _write_ctx(self, path: tuple[str, ...], value: Any, whole: dict[str, Any]) -> None:
+        """Write to this unit's own copy of `ctx`, and to the patch that it hands in.
+
+        `whole` holds the values of before into which is written.
+        """
         if not self.patch:
-            self.ctx = dict(self.ctx)
+            self.ctx = kept.overlaid(self.ctx, {})
             parts = structs.replace(self.scope.parts, ctx=self.ctx)
             self.scope = self.scope.extended({"ctx": self.ctx}, parts=parts)
+        if path[0] in whole:
+            self.ctx[path[0]] = whole.pop(path[0])
         _write(self.ctx, path, value)
         self.patch[path[0]] = self.ctx[path[0]]
 
 
-def _write(room: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _write(room: MutableMapping[str, Any], path: tuple[str, ...], value: Any) -> None:
     """Write at a dotted path; the mappings on the way are copied, not shared."""
     top, *rest = path
-    room[top] = _within(room.get(top), rest, value)
+    room[top] = _within(room.get(top) if rest else None, rest, value)
 
 
 def _within(base: Any, path: list[str], value: Any) -> Any:

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import backoff, identity, instruments, names
 from noetl_contracts import codec, ids
@@ -113,6 +113,7 @@ class Slot:
         )
         self._frames += 1
         envelope = await self._kept(result)
+        result = structs.replace(result, patch=await self._hands.keeper.keep_patch(result.patch))
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush()
         self._report_closed(frame, result, envelope)

@@ -8,7 +8,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.commands import Command, StepResult
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
-from noetl_playbook import carried, scope
+from noetl_playbook import carried, kept, scope
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import Compiled, TemplateError, located
 from noetl_playbook.handles import PayloadNeeded
@@ -31,13 +31,19 @@ class Surrounding:
     """What all units of one command share: workload, `ctx` at dispatch, earlier results."""
 
     def __init__(
-        self, command: Command, *, workload: dict[str, Any], iterator: str | None, clock: Clock
+        self,
+        command: Command,
+        *,
+        workload: dict[str, Any],
+        ctx: dict[str, Any],
+        iterator: str | None,
+        clock: Clock,
     ) -> None:
         self.command = command
-        self.ctx = command.slice.ctx
         self.workload = workload
         self.iterator = iterator
         self._loaded: dict[str, Any] = {}
+        self.ctx = kept.view(ctx, carried.found_in(self._loaded))
         self.steps = {name: self._view(name, one) for name, one in command.slice.steps.items()}
         envelopes = {name: self._envelope(name) for name in self.steps}
         execution_id = command.execution_id

@@ -101,10 +101,14 @@ async def _surrounding(command: Command, block: Block, hands: Hands) -> Surround
     workload = command.slice.workload
     if command.slice.workload_ref is not None:
         workload = await hands.payloads.load(command.slice.workload_ref)
+    ctx = command.slice.ctx
+    if command.slice.ctx_ref is not None:
+        ctx = await hands.payloads.load(command.slice.ctx_ref)
     loop = block.step.loop
     return Surrounding(
         command,
         workload=workload,
+        ctx=ctx,
         iterator=None if loop is None else loop.iterator,
         clock=hands.clock,
     )
@@ -126,7 +130,8 @@ async def _item(work: ItemWork, surrounding: Surrounding, hands: Hands) -> Unit:
 async def _end(
     command: Command, block: Block, end: PipelineEnd, hands: Hands, reporter: Reporter
 ) -> None:
-    """Keep a pipeline's result, then queue the fact that names it."""
+    """Keep a pipeline's result and writes, then queue the fact that names them."""
+    end = msgspec.structs.replace(end, patch=await hands.keeper.keep_patch(end.patch))
     status = "ok" if end.error is None else "error"
     try:
         envelope = await hands.keeper.keep(

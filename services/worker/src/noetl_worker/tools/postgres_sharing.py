@@ -78,9 +78,28 @@ class Sharing:
             while lane.waiting:
                 batch = lane.waiting[:BATCH_RUNS_MAX]
                 del lane.waiting[:BATCH_RUNS_MAX]
-                await self._send_batch(lane.text, [one for one in batch if not one.answer.done()])
+                await self._send_wanted(lane.text, [one for one in batch if not one.answer.done()])
         finally:
             lane.batches -= 1
+
+    async def _send_wanted(self, text: str, batch: list[Waiter]) -> None:
+        """Send a batch; once nobody waits for any of it, it is cancelled on the server."""
+        if not batch:
+            return
+        sending = asyncio.ensure_future(self._send_batch(text, batch))
+
+        def has_left(_answer: asyncio.Future[Rows]) -> None:
+            if all(one.answer.cancelled() for one in batch):
+                sending.cancel()
+
+        for one in batch:
+            one.answer.add_done_callback(has_left)
+        try:
+            await asyncio.wait([sending])
+        finally:
+            sending.cancel()
+        if not sending.cancelled():
+            sending.result()
 
     async def _send_batch(self, text: str, batch: list[Waiter]) -> None:
         try:

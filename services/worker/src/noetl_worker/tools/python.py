@@ -1,7 +1,10 @@
 """The `python` tool: user code in warm child processes, one tenant per process."""
 
 import asyncio
+import contextlib
+import os
 import shutil
+import signal
 import struct
 import sys
 import tempfile
@@ -64,9 +67,10 @@ class Child:
             raise EOFError from problem
 
     def kill(self) -> None:
-        """End it without a warning."""
+        """End it without a warning, and with it whatever it has started."""
         if self._process.returncode is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     async def ended(self) -> int:
         """Wait until it is gone and return how it ended."""

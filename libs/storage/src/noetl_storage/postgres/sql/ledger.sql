@@ -24,6 +24,29 @@ where execution_id = $1 and stream_version > $2
 order by stream_version
 limit $3;
 
+-- name: find_outcome :one
+-- What ended the work of run $2 of execution $1: its call, or its loop.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1
+    and node_id = $2
+    and event_type in ('call.done', 'call.error')
+    and coalesce(context -> 'item_index', 'null') = 'null'
+union all
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1
+    and node_id = $2
+    and event_type in ('loop.done', 'loop.failed');
+
 -- name: list_item_results :many
 -- The outcome of every item of loop epoch $2 of execution $1, in item order.
 select

@@ -141,6 +141,28 @@ from noetl.frame
 where execution_id = $1
 order by frame_id;
 
+-- name: list_frames :many
+-- At most $5 frame rows of execution $1 after $4, of stage $2 and with status $3 if they are given.
+select
+    execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
+    claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
+    output_ref, attempts, created_at, completed_at
+from noetl.frame
+where execution_id = $1
+    and ($2::bigint is null or stage_id = $2)
+    and ($3::text is null or status = $3)
+order by frame_id
+offset $4
+limit $5;
+
+-- name: count_frames :one
+-- How many frames execution $1 has, of stage $2 and with status $3 if they are given.
+select count(*)
+from noetl.frame
+where execution_id = $1
+    and ($2::bigint is null or stage_id = $2)
+    and ($3::text is null or status = $3);
+
 -- name: clear_frame :exec
 -- Forget the frame rows of execution $1.
 delete from noetl.frame
@@ -374,7 +396,7 @@ select
     e.error, e.result, e.frames, e.rows, e.warnings, e.last_event_id, e.last_event_type,
     e.version, e.envelope_checksum, e.started_at, e.updated_at, e.ended_at
 from noetl.execution as e
-where e.status in ('PENDING', 'RUNNING')
+where e.status in ('PENDING', 'RUNNING', 'PAUSED')
     and e.updated_at < now() - make_interval(secs => $1)
 order by e.updated_at
 limit $2;

@@ -1,0 +1,44 @@
+"""`noetl rerun`: run an execution again from a step on."""
+
+from typing import Annotated, Any
+
+import typer
+
+from noetl_cli import client, inputs
+from noetl_cli.commands import run
+from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_cli.commands.run import Follow, Key, Payload, Sets, SetsJson, Timeout
+
+
+def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
+    execution_id: ExecutionArgument,
+    *,
+    from_step: Annotated[
+        str | None, typer.Option("--from", metavar="STEP", help="Default: the step that failed.")
+    ] = None,
+    pinned: Annotated[
+        bool,
+        typer.Option("--pinned/--latest", help="The version that ran then, or the newest."),
+    ] = True,
+    sets: Sets = None,
+    sets_json: SetsJson = None,
+    payload: Payload = None,
+    follow: Follow = True,
+    timeout_s: Timeout = None,
+    idempotency_key: Key = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a new execution at a step of an earlier one, with what that one had before it.
+
+    Exit codes are those of `noetl run`.
+    """
+    given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
+    body: dict[str, Any] = {"pinned": pinned, "workload": given}
+    if from_step is not None:
+        body["from_step"] = from_step
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    address = f"/api/executions/{client.escaped(execution_id)}/rerun"
+    with client.open_client(server) as planner:
+        begun = planner.post(address, body, headers=headers)
+        run.show_begun(begun, planner, follow=follow, timeout_s=timeout_s, as_json=as_json)

@@ -1,0 +1,41 @@
+"""What events mean that people and playbooks caused from outside: pauses and writes to `ctx`."""
+
+from typing import assert_never
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import context, control
+from noetl_contracts.status import ExecutionStatus
+from noetl_replay.state import ExecutionState, forget_oldest
+
+WISHES_MAX = 256
+
+ControlEvent = (
+    control.ExecutionPaused | control.ExecutionResumed | control.CustomEvent | context.CtxPatched
+)
+
+
+def apply(state: ExecutionState, at: Envelope, event: ControlEvent) -> None:
+    """Apply an event that came from outside the flow."""
+    match event:
+        case control.ExecutionPaused():
+            state.status, state.paused_at = ExecutionStatus.PAUSED, at.event_time
+            _remember(state, event.request_id)
+        case control.ExecutionResumed():
+            state.status, state.paused_at = ExecutionStatus.RUNNING, None
+            state.held.clear()
+            _remember(state, event.request_id)
+        case context.CtxPatched():
+            kept = {key: value for key, value in state.ctx.items() if key not in event.removed}
+            state.ctx = {**kept, **event.patch}
+            if event.request_id is not None:
+                _remember(state, event.request_id)
+        case control.CustomEvent():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _remember(state: ExecutionState, request_id: str) -> None:
+    """Keep a wish's identity for as long as its repetition is likely."""
+    state.wishes[request_id] = None
+    forget_oldest(state.wishes, WISHES_MAX)

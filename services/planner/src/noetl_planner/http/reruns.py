@@ -1,0 +1,177 @@
+"""Reruns: a new execution that begins at a step of an earlier one (language, 18; see the docs).
+
+What the new one takes over is folded from the earlier one's history, up to the latest entry of the
+step: `ctx`, and the results of the steps that had ended. Steps of other branches that ended later
+and that the step cannot lead to are taken over as well.
+"""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import post
+from litestar.params import FromPath, HeaderParameter, JSONBody
+from litestar.status_codes import HTTP_202_ACCEPTED
+from msgspec import Meta, Struct
+
+from noetl_contracts import codec
+from noetl_contracts.events.execution import InheritedStep, Source
+from noetl_contracts.events.step import StepEnter
+from noetl_contracts.facts import ExecutionRequested, Inherited, Rerun
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE
+from noetl_contracts.status import RunStatus
+from noetl_planner.http import finding, histories, reading, submission, views
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices, Services
+from noetl_planner.http.submission import INLINE_BYTES_MAX, PRODUCER
+from noetl_playbook import spelling
+from noetl_playbook.model import Playbook
+from noetl_playbook.plan import Graph
+from noetl_replay.fold import evolve
+from noetl_replay.state import ExecutionState, empty, take_changes
+
+_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.SKIPPED})
+
+
+class RerunBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From which step (default: the one that failed), in which version, with which other inputs."""
+
+    from_step: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    pinned: bool = True
+    workload: dict[str, Any] | None = None
+
+
+@post("/executions/{execution_id:str}/rerun", status_code=HTTP_202_ACCEPTED, tags=["executions"])
+async def rerun(
+    services: Services,
+    execution_id: FromPath[str],
+    data: JSONBody[RerunBody | None] = None,
+    idempotency_key: Annotated[
+        str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
+    ] = None,
+) -> views.Accepted:
+    """Run an execution again from a step on, as a new execution."""
+    return await begin(services, execution_id, data or RerunBody(), idempotency_key)
+
+
+async def begin(
+    services: ApiServices, text: str, body: RerunBody, key: str | None
+) -> views.Accepted:
+    """Keep a request to repeat an execution from a step on; the answer is durable."""
+    row = await finding.get_row(services, text)
+    ended = await histories.folded(services, ExecutionId(row["execution_id"]))
+    version = ended.catalog_version if body.pinned and ended.version else None
+    entry = await submission.find_playbook(services, row["path"], version)
+    submission.check_requirements(services, entry)
+    graph = Graph.of(codec.convert(entry.model, Playbook))
+    step = _step(ended, graph, body.from_step)
+    before, entered = await _before(services, ended, step)
+    workload, workload_ref = await submission.carried_inputs(services, body.workload or {})
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        requested_by=PRODUCER,
+        rerun=await _carried(
+            services,
+            Source(execution_id=ended.execution_id, version=before.version, step=step),
+            came_from=entered.came_from if entered is not None else None,
+            inherited=Inherited(
+                workload=await _workload(services, ended),
+                ctx=before.ctx,
+                steps=_inherited(before, ended, graph, step),
+            ),
+        ),
+    )
+    return await submission.begin(services, fact, entry, key=key, is_pinned=body.pinned)
+
+
+def _step(ended: ExecutionState, graph: Graph, wanted: str | None) -> str:
+    """Choose the step to begin with; raises a 422."""
+    if wanted is not None:
+        if wanted in graph.steps:
+            return wanted
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="unknown_step",
+            detail=f"this version of the playbook has no step {wanted!r}",
+            hint=spelling.hint(wanted, list(graph.steps)),
+        )
+    if ended.failure is None:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="no_failed_step",
+            detail=f"execution {ended.execution_id} has no failed step",
+            hint="name the step to begin with: from_step, or --from",
+        )
+    # What failed before the first step, such as its inputs, begins at the entry.
+    failed = ended.failed_step
+    return failed if failed is not None and failed in graph.steps else graph.entry
+
+
+async def _before(
+    services: ApiServices, ended: ExecutionState, step: str
+) -> tuple[ExecutionState, StepEnter | None]:
+    """Fold up to the latest entry of a step; up to the end when it was never entered."""
+    latest = ended.steps.get(step)
+    run_id = latest.run_id if latest is not None else None
+    state = empty(ended.execution_id, ended.tenant_id, ended.organization_id)
+    while state.version < ended.version:
+        page = await services.ledger.read(
+            ended.execution_id,
+            after_version=state.version,
+            events_max=histories.PAGE_EVENTS,
+        )
+        for envelope in page[: ended.version - state.version]:
+            if isinstance(envelope.event, StepEnter) and envelope.event.run_id == run_id:
+                return state, envelope.event
+            state = evolve(state, envelope)
+            take_changes(state)
+    return state, None
+
+
+def _inherited(
+    before: ExecutionState, ended: ExecutionState, graph: Graph, step: str
+) -> list[InheritedStep]:
+    """List what is remembered of the steps that are not to run again."""
+    live = {run.step for run in before.runs.values()}
+    downstream = graph.reachable(step) | {step}
+    found = {name: one for name, one in before.steps.items() if name not in live}
+    found |= {
+        name: one
+        for name, one in ended.steps.items()
+        if name in graph.steps and name not in downstream and one.status in _ENDED
+    }
+    return [
+        InheritedStep(
+            step=one.step,
+            run_id=one.run_id,
+            status=one.status,
+            result=one.result,
+            error=one.error,
+        )
+        for one in found.values()
+        if one.run_id is not None and one.status in _ENDED
+    ]
+
+
+async def _workload(services: ApiServices, ended: ExecutionState) -> dict[str, Any]:
+    if ended.workload_ref is None:
+        return ended.workload
+    workload: dict[str, Any] = await reading.read(services, ended.workload_ref)
+    return workload
+
+
+async def _carried(
+    services: ApiServices, source: Source, *, came_from: str | None, inherited: Inherited
+) -> Rerun:
+    """Refer to what is large instead of sending it."""
+    data = codec.canonical(inherited)
+    if len(data) <= INLINE_BYTES_MAX:
+        return Rerun(source=source, came_from=came_from, inherited=inherited)
+    reference = await services.payloads.put(data, media_type=JSON_MEDIA_TYPE, **services.place)
+    return Rerun(source=source, came_from=came_from, inherited_ref=reference)
+
+
+ROUTES = [rerun]

@@ -1,0 +1,246 @@
+"""Results of steps: by their step, and by the locator that playbooks see (language, 9 and 18)."""
+
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+from msgspec import Struct
+
+from noetl_contracts import codec, locators
+from noetl_contracts.events.loop import LoopDone, LoopFailed
+from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import RunStatus
+from noetl_planner.http import finding, histories, problems, reading
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.reading import WINDOW_MAX, Window
+from noetl_planner.http.services import ApiServices, Services
+from noetl_playbook import carried, forms
+from noetl_playbook.results import PipelineResult
+from noetl_playbook.views import task_view
+from noetl_replay.state import StepState
+
+LATEST = "latest"
+
+Offset = Annotated[int, QueryParameter(ge=0)]
+Limit = Annotated[int, QueryParameter(ge=1, le=WINDOW_MAX)]
+
+
+class ResultView(Struct, frozen=True, kw_only=True):
+    """The latest result of a step; of a row set, a window."""
+
+    execution_id: str
+    step: str
+    run_id: str | None
+    status: str
+    ref: str | None
+    data: Any
+    error: Any
+    total: int | None
+    offset: int | None
+    has_next: bool
+
+
+class ResultOutline(Struct, frozen=True, kw_only=True):
+    """What is known of a step's latest result without reading it."""
+
+    step: str
+    run_id: str | None
+    status: str
+    ref: str | None
+    bytes: int | None
+    row_count: int | None
+    fields: dict[str, Any]
+
+
+class ResultList(Struct, frozen=True, kw_only=True):
+    """The latest result of every step that has one."""
+
+    execution_id: str
+    results: list[ResultOutline]
+
+
+class ResultStats(Struct, frozen=True, kw_only=True):
+    """How many results an execution has, and what those in the store take."""
+
+    execution_id: str
+    results: int
+    inline: int
+    stored: int
+    stored_bytes: int
+
+
+@get("/result/{execution_id:str}/list", tags=["results"])
+async def list_results(services: Services, execution_id: FromPath[str]) -> ResultList:
+    """List the latest result of every step."""
+    known, steps = await _steps(services, execution_id)
+    return ResultList(execution_id=known, results=[_outline(known, step) for step in steps])
+
+
+@get("/result/{execution_id:str}/stats", tags=["results"])
+async def show_stats(services: Services, execution_id: FromPath[str]) -> ResultStats:
+    """Count the latest results."""
+    known, steps = await _steps(services, execution_id)
+    stored = [
+        step.result.reference.payload_bytes
+        for step in steps
+        if step.result is not None and step.result.reference is not None
+    ]
+    return ResultStats(
+        execution_id=known,
+        results=len(steps),
+        inline=len(steps) - len(stored),
+        stored=len(stored),
+        stored_bytes=sum(stored),
+    )
+
+
+@get("/result/{execution_id:str}/{step:str}", tags=["results"])
+async def show_result(
+    services: Services,
+    execution_id: FromPath[str],
+    step: FromPath[str],
+    offset: Offset = 0,
+    limit: Limit = 1000,
+) -> ResultView:
+    """Show the latest result of a step, row sets by windows."""
+    known, steps = await _steps(services, execution_id)
+    found = next((one for one in steps if one.step == step), None)
+    if found is None:
+        raise problems.not_found(
+            f"step {step[:200]!r} of execution {known} has no result",
+            hint=f"GET /api/result/{known}/list lists those that have",
+        )
+    error = codec.builtins(found.error) if found.error is not None else None
+    value = await _plain(services, known, found.step, _run(found), found.result, error=error)
+    shown = reading.window(value, offset=offset, limit=limit)
+    return ResultView(
+        execution_id=known,
+        step=found.step,
+        run_id=_run(found),
+        status="error" if error is not None else "ok",
+        ref=_locator(known, found),
+        data=shown.data,
+        error=error,
+        total=shown.total,
+        offset=shown.offset,
+        has_next=shown.has_next,
+    )
+
+
+async def resolve(
+    services: ApiServices, segments: tuple[str, ...], *, offset: int, limit: int
+) -> tuple[Window, PayloadRef | None]:
+    """Read what `noetl://execution/<id>/result/<step>/<run>[/<task>]` points to.
+
+    Raises a 404 for a run that has no result, or a task that did not run.
+    """
+    _, execution_id, _, step, run, *task = segments
+    row = await finding.get_row(services, execution_id)
+    known = ExecutionId(row["execution_id"])
+    result, error = await _of_run(services, known, step, run)
+    if task:
+        value = await _of_task(services, result, step, task[0])
+    else:
+        value = await _plain(services, known, step, run, result, error=error)
+    reference = result.reference if result is not None else None
+    return reading.window(value, offset=offset, limit=limit), reference
+
+
+async def _of_run(
+    services: ApiServices, execution_id: ExecutionId, step: str, run: str
+) -> tuple[ResultEnvelope | None, dict[str, Any] | None]:
+    state = await histories.folded(services, execution_id)
+    latest = state.steps.get(step)
+    is_latest = latest is not None and run in {_run(latest), LATEST}
+    if latest is not None and is_latest and (latest.result or latest.error):
+        return latest.result, codec.builtins(latest.error) if latest.error is not None else None
+    found = await services.ledger.find_outcome(execution_id, run)
+    match found.event if found is not None else None:
+        case CallDone(step=of, result=result) | LoopDone(step=of, result=result) if of == step:
+            return result, None
+        case CallError(step=of, result=earlier, error=error) if of == step:
+            return earlier, codec.builtins(error)
+        case LoopFailed(step=of, result=earlier, error=error) if of == step:
+            return earlier, codec.builtins(error)
+        case _:
+            raise _no_run(execution_id, step, run)
+
+
+async def _of_task(
+    services: ApiServices, result: ResultEnvelope | None, step: str, task: str
+) -> Any:
+    context = result.context if result is not None else {}
+    data = context.get("data", {})
+    if result is not None and result.reference is not None:
+        data = await reading.read(services, result.reference)
+    is_pipeline = context.get("shape", carried.PIPELINE) == carried.PIPELINE
+    found = codec.convert(data, PipelineResult).tasks.get(task) if is_pipeline else None
+    if found is None:
+        raise problems.not_found(f"task {task[:200]!r} of step {step[:200]!r} has no result")
+    return forms.plain(task_view(found))
+
+
+def _no_run(execution_id: ExecutionId, step: str, run: str) -> ApiError:
+    return problems.not_found(
+        f"run {run[:80]!r} of step {step[:200]!r} of execution {execution_id} has no result"
+    )
+
+
+async def _steps(services: ApiServices, text: str) -> tuple[ExecutionId, list[StepState]]:
+    row = await finding.get_row(services, text)
+    known = ExecutionId(row["execution_id"])
+    state = await histories.folded(services, known)
+    return known, [one for one in state.steps.values() if one.result or one.error]
+
+
+async def _plain(
+    services: ApiServices,
+    execution_id: ExecutionId,
+    step: str,
+    run: str | None,
+    result: ResultEnvelope | None,
+    *,
+    error: dict[str, Any] | None,
+) -> Any:
+    loaded = {}
+    if result is not None and result.reference is not None:
+        loaded[result.reference.sha256] = await reading.read(services, result.reference)
+    view = carried.view(
+        result,
+        execution_id=execution_id,
+        step=step,
+        run=run or "",
+        find=carried.found_in(loaded),
+        error=error,
+    )
+    return forms.plain(view)
+
+
+def _outline(execution_id: ExecutionId, step: StepState) -> ResultOutline:
+    result = step.result
+    reference = result.reference if result is not None else None
+    return ResultOutline(
+        step=step.step,
+        run_id=_run(step),
+        status="error" if step.error is not None else "ok",
+        ref=_locator(execution_id, step),
+        bytes=None if reference is None else reference.payload_bytes,
+        row_count=None if reference is None else reference.row_count,
+        fields=result.context.get("fields", {}) if result is not None else {},
+    )
+
+
+def _run(step: StepState) -> str | None:
+    """Name the run that the latest result is of; unknown while a later run is under way."""
+    return None if step.status is RunStatus.RUNNING else step.run_id
+
+
+def _locator(execution_id: ExecutionId, step: StepState) -> str | None:
+    if step.result is None or step.result.reference is None:
+        return None
+    return locators.result(execution_id, step.step, _run(step) or LATEST)
+
+
+ROUTES = [list_results, show_stats, show_result]

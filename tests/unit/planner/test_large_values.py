@@ -1,0 +1,130 @@
+import pytest
+from tests.support.planning import Desk, done
+
+from noetl_contracts import codec, facts
+from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, PayloadRef
+from noetl_playbook import kept
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+CHAIN = (
+    HEAD
+    + """
+workload: {name: small, list: []}
+workflow:
+  - step: one
+    tool: {kind: noop}
+    set: {ctx.copy: "{{ ctx.text | default('t') }}", ctx.tree.leaf: 1}
+    next: {arcs: [{step: two, when: "{{ ctx.text is defined and ctx.text | length > 3 }}"}]}
+  - {step: two, tool: {kind: noop}, set: {ctx.tree.leaf: 2, ctx.n: "{{ ctx.list | length }}"}}
+"""
+)
+TEXT = "x" * 100_000
+
+
+def in_the_store(desk: Desk, value: object) -> PayloadRef:
+    data = codec.canonical(value)
+    digest = codec.digest(data)
+    desk.loaded[digest] = value
+    return PayloadRef(
+        uri=f"noetl://tenant/default/org/default/payloads/sha256/{digest}",
+        sha256=digest,
+        media_type="application/json",
+        payload_bytes=len(data),
+    )
+
+
+def event_bytes(desk: Desk) -> int:
+    return max(len(codec.encode(one.event)) for one in desk.history)
+
+
+def test_a_large_value_is_kept_by_reference_and_nobody_notices() -> None:
+    desk = Desk(CHAIN)
+    desk.start()
+    tree = {"leaf": 0, "branch": TEXT}
+    desk.tell(done(desk.sent()[0], {}, text=TEXT, tree=tree, list=[TEXT, TEXT]))
+    state = desk.state.ctx
+    assert all(kept.is_kept(state[name]) for name in ("text", "tree", "list", "copy"))
+    # The same content is one payload.
+    assert kept.reference_of(state["text"]) == kept.reference_of(state["copy"])
+    assert desk.loaded[kept.reference_of(state["tree"]).sha256] == {**tree, "leaf": 1}
+    desk.tell(done(desk.sent()[0]))
+    assert desk.types()[-1] == "playbook.completed"
+    assert desk.state.ctx["n"] == 2
+    assert desk.loaded[kept.reference_of(desk.state.ctx["tree"]).sha256]["leaf"] == 2
+    assert event_bytes(desk) < EVENT_INLINE_BYTES_MAX + 2048
+
+
+def test_many_values_of_one_patch_stay_small_in_the_event() -> None:
+    desk = Desk(CHAIN)
+    desk.start()
+    patch = {f"k{n}": "y" * 5_000 for n in range(10)}
+    desk.tell(done(desk.sent()[0], {"text": "t"}, **patch))
+    (call,) = desk.events("call.done")
+    inline = [name for name, value in call.patch.items() if not kept.is_kept(value)]
+    assert len(inline) == 3
+    assert event_bytes(desk) < EVENT_INLINE_BYTES_MAX + 4096
+
+
+def test_a_large_ctx_travels_by_reference() -> None:
+    desk = Desk(CHAIN)
+    desk.start()
+    (first,) = desk.sent()
+    for n in range(10):
+        desk.tell(
+            facts.CtxWriteRequested(
+                request_id=str(n), patch={f"k{n}": "y" * 10_000, "text": "long"}
+            )
+        )
+    desk.tell(done(first, {"text": "t"}))
+    (second,) = desk.sent()
+    assert second.slice.ctx == {}
+    assert second.slice.ctx_ref is not None
+    assert desk.loaded[second.slice.ctx_ref.sha256] == desk.state.ctx
+
+
+def test_ctx_as_a_whole_is_bounded() -> None:
+    limit = "executor: {spec: {policy: {limits: {max_ctx_bytes: 1000}}}}\n"
+    desk = Desk(CHAIN.replace("workload:", f"{limit}workload:", 1))
+    desk.start()
+    desk.tell(done(desk.sent()[0], {"text": "t"}, big="z" * 2_000))
+    error = desk.events("playbook.failed")[0].error
+    assert (error.kind, error.step) == ("payload_too_large", "one")
+    assert "ctx.big" in error.message
+
+
+def test_a_value_in_the_form_of_a_reference_must_be_this_tenants_own() -> None:
+    desk = Desk(CHAIN)
+    desk.start()
+    own = in_the_store(desk, TEXT)
+    stolen = {kept.KEY: {"ref": {**codec.builtins(own), "uri": own.uri.replace("default", "x")}}}
+    desk.tell(done(desk.sent()[0], {}, stolen=stolen))
+    assert desk.events("playbook.failed")[0].error.kind == "validation"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_large_inputs_begin_by_reference_and_are_read_when_they_are_named(
+    stored: bool,  # noqa: FBT001 - what the test is about
+) -> None:
+    text = CHAIN.replace(
+        "ctx.text is defined and ctx.text | length > 3", "workload.list | length == 2"
+    )
+    desk = Desk(text)
+    inputs = {"list": [TEXT, TEXT]}
+    fact = facts.ExecutionRequested(path="p", workload=inputs)
+    if stored:
+        fact = facts.ExecutionRequested(path="p", workload_ref=in_the_store(desk, inputs))
+    desk.tell(fact)
+    (begun,) = desk.events("playbook.initialized")
+    assert begun.workload == {}
+    assert desk.loaded[begun.workload_ref.sha256] == {"name": "small", **inputs}
+    (first,) = desk.sent()
+    assert first.slice.workload_ref == begun.workload_ref
+    desk.tell(done(first, {"text": "t"}))
+    assert desk.sent()[0].step == "two"
+
+
+def test_merged_inputs_are_bounded() -> None:
+    desk = Desk(CHAIN)
+    assert desk.start(list=["x" * 4_200_000]) == ["playbook.initialized", "playbook.failed"]
+    error = desk.events("playbook.failed")[0].error
+    assert (error.kind, error.step) == ("payload_too_large", "(workload)")

@@ -1,0 +1,133 @@
+import pytest
+from tests.support.planning import Desk, done, program
+
+from noetl_planner.domain import limits, requirements
+from noetl_planner.domain.draft import Limits
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+
+
+def of(executor: str, step: str) -> Desk:
+    return Desk(f"{HEAD}executor: {executor}\nworkflow:\n  - {step}\n")
+
+
+def limited(bounds: str, step: str) -> Desk:
+    return of(f"{{spec: {{policy: {{limits: {bounds}}}}}}}", step)
+
+
+CYCLE = "{step: again, tool: {kind: noop}, next: {arcs: [{step: again}]}}"
+
+
+def test_a_playbook_lowers_the_bound_of_activations() -> None:
+    desk = limited("{max_steps: 3}", CYCLE)
+    desk.start()
+    while desk.sent():
+        desk.tell(done(desk.sent()[0]))
+    error = desk.events("playbook.failed")[0].error
+    assert (error.kind, error.code) == ("limit", "max_steps")
+    assert len(desk.events("step.enter")) == 3
+
+
+def test_a_playbook_cannot_raise_what_the_deployment_bounds() -> None:
+    assert limits.lowered(Limits(activations_max=5), {"max_steps": 9}).activations_max == 5
+
+
+@pytest.mark.parametrize(
+    ("bounds", "loop", "code"),
+    [
+        ("{max_items: 2}", "{in: [1, 2, 3], iterator: i}", "max_items"),
+        (
+            "{max_in_flight: 4}",
+            "{in: [1], iterator: i, spec: {mode: parallel, max_in_flight: 5}}",
+            "max_in_flight",
+        ),
+        (
+            "{max_in_flight: 1}",
+            (
+                "{cursor: {kind: postgres, auth: db, claim: SELECT 1}, iterator: i,"
+                " spec: {max_in_flight: 2}}"
+            ),
+            "max_in_flight",
+        ),
+    ],
+)
+def test_a_loop_beyond_a_limit_fails_and_names_it(bounds: str, loop: str, code: str) -> None:
+    desk = limited(bounds, f"{{step: each, loop: {loop}, tool: {{kind: noop}}}}")
+    desk.start()
+    error = desk.events("playbook.failed")[0].error
+    assert (error.kind, error.code, error.step) == ("limit", code, "each")
+
+
+def test_the_bounds_of_pipelines_travel_with_commands() -> None:
+    desk = limited("{max_jumps: 7, max_steps: 5}", CYCLE)
+    desk.start()
+    assert desk.sent()[0].limits == {"max_jumps": 7}
+
+
+def test_a_playbook_that_needs_what_is_not_there_does_not_begin() -> None:
+    text = f"{HEAD}executor: {{requires: {{tools: [noop, python]}}}}\nworkflow: [{{step: a}}]\n"
+    desk = Desk(text, limits=Limits(tools=("noop",)))
+    assert desk.start() == ["playbook.initialized", "playbook.failed"]
+    error = desk.events("playbook.failed")[0].error
+    assert (error.kind, error.code) == ("requirement_missing", "REQUIREMENT_MISSING")
+    assert "python" in error.message
+    assert "noop" not in error.message
+
+
+def test_a_deployment_may_run_fewer_kinds_than_there_are() -> None:
+    assert requirements.error_of(["http", "sql"], enabled=["http", "postgres"]) is None
+    error = requirements.error_of(["http", "python"], enabled=["http"])
+    assert error is not None
+    assert "python" in error.message
+
+
+def test_a_step_announces_its_end_under_its_own_names_once() -> None:
+    emit = "spec: {policy: {emit: {events: [seen, seen, done.well]}}}"
+    desk = of("{}", f"{{step: a, {emit}, tool: {{kind: noop}}}}")
+    desk.start()
+    types = desk.tell(done(desk.sent()[0]))
+    assert types[2:] == ["custom.seen", "custom.done.well", "step.exit", "playbook.completed"]
+    (event,) = desk.events("custom.seen")
+    assert (event.step, event.status) == ("a", "COMPLETED")
+
+
+def test_a_failed_step_announces_its_end_as_well() -> None:
+    admit = "admit: {on_deny: fail, rules: [{when: false, then: {allow: true}}]}"
+    emit = f"spec: {{policy: {{emit: {{events: [seen]}}, {admit}}}}}"
+    desk = of("{}", f"{{step: a, {emit}, tool: {{kind: noop}}}}")
+    desk.start()
+    assert desk.events("custom.seen")[0].status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("executor", "on_no_match", "end"),
+    [
+        ("{}", "complete", "playbook.completed"),
+        ("{}", "quiet", "playbook.completed"),
+        ("{}", "fail", "playbook.failed"),
+        ("{spec: {no_next_is_error: true}}", "complete", "playbook.failed"),
+    ],
+)
+def test_a_step_without_a_matching_arc_ends_as_it_says(
+    executor: str, on_no_match: str, end: str
+) -> None:
+    step = (
+        f"{{step: a, tool: {{kind: noop}}, next: {{spec: {{on_no_match: {on_no_match}}}, "
+        "arcs: [{step: a, when: '{{ false }}'}]}}"
+    )
+    desk = of(executor, step)
+    desk.start()
+    desk.tell(done(desk.sent()[0]))
+    assert desk.types()[-1] == end
+    notes = desk.events("step.exit")[0].notes
+    assert notes == (
+        ["no_route"] if (on_no_match, end) == ("complete", "playbook.completed") else []
+    )
+    if end == "playbook.failed":
+        assert desk.events("playbook.failed")[0].error.kind == "no_route"
+
+
+def test_names_of_events_must_be_names() -> None:
+    step = "{step: a, spec: {policy: {emit: {events: ['no name!']}}}, tool: {kind: noop}}"
+    with pytest.raises(AssertionError, match="no name!"):
+        program(f"{HEAD}workflow:\n  - {step}\n")

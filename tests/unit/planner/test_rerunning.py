@@ -1,0 +1,92 @@
+from tests.support.planning import Desk, done
+
+from noetl_contracts import facts
+from noetl_contracts.events.execution import InheritedStep, Source
+from noetl_contracts.ids import ExecutionId, RunId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import ExecutionStatus, RunStatus
+from noetl_playbook import carried
+from noetl_playbook.results import PipelineResult, TaskResult
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+CHAIN = (
+    HEAD
+    + """
+workload: {n: 1, fresh: "{{ n + 1 }}"}
+workflow:
+  - {step: one, tool: {kind: noop}, next: {arcs: [{step: two}]}}
+  - step: two
+    tool: {kind: noop}
+    set: {ctx.sum: "{{ one.v + workload.n + ctx.seen }}"}
+    next: {arcs: [{step: three}]}
+  - {step: three, tool: {kind: noop, result: "{{ one.v }}"}}
+"""
+)
+
+
+def before(name: str, value: object, run: str = "77") -> InheritedStep:
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=value)}, last="t")
+    return InheritedStep(
+        step=name,
+        run_id=RunId(run),
+        status=RunStatus.COMPLETED,
+        result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+    )
+
+
+def from_two(*steps: InheritedStep, **workload: object) -> facts.ExecutionRequested:
+    return facts.ExecutionRequested(
+        path="p",
+        workload=workload,
+        rerun=facts.Rerun(
+            source=Source(execution_id=ExecutionId("7"), version=9, step="two"),
+            came_from="one",
+            inherited=facts.Inherited(
+                workload={"n": 5, "fresh": "kept"},
+                ctx={"seen": 100},
+                steps=list(steps) or [before("one", {"v": 10})],
+            ),
+        ),
+    )
+
+
+def test_a_rerun_begins_at_its_step_with_what_was_there_before() -> None:
+    desk = Desk(CHAIN)
+    types = desk.tell(from_two())
+    assert types == ["playbook.initialized", "execution.inherited", "step.enter", "command.issued"]
+    begun = desk.events("playbook.initialized")[0]
+    assert (begun.source.execution_id, begun.source.version, begun.entry_step) == ("7", 9, "two")
+    assert begun.workload == {"n": 5, "fresh": "kept"}
+    (command,) = desk.sent()
+    assert (command.step, command.slice.came_from) == ("two", "one")
+    assert command.slice.ctx == {"seen": 100}
+    desk.tell(done(command))
+    assert desk.state.ctx["sum"] == 10 + 5 + 100
+    (last,) = desk.sent()
+    assert last.slice.steps["one"].result == before("one", {"v": 10}).result
+    desk.tell(done(last))
+    assert desk.state.status is ExecutionStatus.COMPLETED
+
+
+def test_other_inputs_are_laid_over_those_of_the_source() -> None:
+    desk = Desk(CHAIN)
+    desk.tell(from_two(n=6))
+    assert desk.state.workload == {"n": 6, "fresh": "kept"}
+
+
+def test_a_repeated_request_begins_once() -> None:
+    desk = Desk(CHAIN)
+    desk.tell(from_two())
+    assert desk.tell(from_two()) == []
+
+
+def test_much_that_is_taken_over_comes_in_parts() -> None:
+    desk = Desk(CHAIN)
+    many = [before(f"s{n}", {"v": "x" * 900}, run=str(n + 1)) for n in range(100)]
+    desk.tell(from_two(before("one", {"v": 10}), *many))
+    parts = desk.events("execution.inherited")
+    assert [one.part for one in parts] == list(range(len(parts)))
+    assert len(parts) > 5
+    assert sum(len(one.steps) for one in parts) == 101
+    assert len(desk.state.steps) == 102
+    assert len({one.idempotency_key for one in desk.history}) == len(desk.history)

@@ -1,0 +1,258 @@
+"""Wishes about running executions, their `ctx`, and their results, over HTTP."""
+
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from tests.support.api import ApiWorld, beginning, ending
+from tests.support.storage import ORGANIZATION, TENANT, an_execution
+
+from noetl_contracts import codec, facts
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import Event
+from noetl_contracts.events.context import CtxPatched
+from noetl_contracts.events.control import ExecutionPaused
+from noetl_contracts.events.execution import CancelRequested, ExecutionCancelled
+from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
+from noetl_contracts.ids import CommandId, ExecutionId, RunId
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.status import RunStatus
+from noetl_planner.http.app import create_app
+from noetl_playbook import carried, kept
+from noetl_playbook.results import PipelineResult, TaskResult
+
+Api = AsyncTestClient[Litestar]
+ROWS = [{"i": index} for index in range(10)]
+
+
+def of(raw: Any, kind: str = "python") -> PipelineResult:
+    return PipelineResult(tasks={"t": TaskResult(kind=kind, raw=raw)}, last="t")
+
+
+def ended_well(result: ResultEnvelope, *, run: str = "11", step: str = "start") -> CallDone:
+    return CallDone(step=step, run_id=RunId(run), command_id=CommandId("21"), result=result)
+
+
+def left(run: str) -> StepExit:
+    return StepExit(step="start", run_id=RunId(run), status=RunStatus.COMPLETED)
+
+
+async def stored(world: ApiWorld, value: Any) -> PayloadRef:
+    return await world.payloads.put(
+        codec.encode(value),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type="application/json",
+    )
+
+
+async def running(world: ApiWorld, *events: Event) -> ExecutionId:
+    known = an_execution()
+    await world.append(known, [*beginning(), *events])
+    await world.project(known)
+    return known
+
+
+def asked(world: ApiWorld) -> list[facts.Fact]:
+    """What the planner has been asked."""
+    return [
+        fact
+        for message in world.store.message_by_id.values()
+        for fact in facts.decode_batch(message.row.data).facts
+    ]
+
+
+@pytest.mark.parametrize("kind", ["pause", "resume"])
+async def test_a_wish_is_a_durable_request_with_an_identity(
+    api: Api, world: ApiWorld, kind: str
+) -> None:
+    known = await running(world)
+    answer = await api.post(f"/api/executions/{known}/{kind}")
+    assert answer.status_code == 202
+    assert answer.json() == {"execution_id": known, "status": "RUNNING", "accepted": True}
+    (fact,) = asked(world)
+    assert isinstance(fact, facts.PauseRequested | facts.ResumeRequested)
+    assert fact.request_id in world.store.request_by_id
+    await api.post(f"/api/executions/{known}/{kind}")
+    assert len({one.request_id for one in asked(world)}) == 2  # type: ignore[union-attr]  # wishes
+
+
+async def test_a_reason_and_the_children_are_part_of_the_wish(api: Api, world: ApiWorld) -> None:
+    known = await running(world)
+    await api.post(f"/api/executions/{known}/pause", json={"reason": "a look"})
+    await api.post(f"/api/executions/{known}/cancel", json={"reason": "no", "cascade": False})
+    paused, cancelled = asked(world)
+    assert isinstance(paused, facts.PauseRequested)
+    assert paused.reason == "a look"
+    assert isinstance(cancelled, facts.CancelRequested)
+    assert (cancelled.reason, cancelled.cascade) == ("no", False)
+
+
+@pytest.mark.parametrize("kind", ["cancel", "pause", "resume"])
+async def test_what_has_ended_answers_with_its_status(api: Api, world: ApiWorld, kind: str) -> None:
+    known = await running(world, *ending())
+    answer = await api.post(f"/api/executions/{known}/{kind}")
+    assert answer.json() == {"execution_id": known, "status": "COMPLETED", "accepted": False}
+    assert asked(world) == []
+    assert (await api.post(f"/api/executions/{an_execution()}/{kind}")).status_code == 404
+
+
+async def test_a_paused_execution_shows_it_and_is_listed_as_such(api: Api, world: ApiWorld) -> None:
+    known = await running(world, ExecutionPaused(request_id="p"))
+    status = (await api.get(f"/api/executions/{known}/status")).json()
+    assert (status["status"], status["completed"], status["failed"]) == ("PAUSED", False, False)
+    listed = (await api.get("/api/executions", params={"status": "PAUSED"})).json()
+    assert [one["execution_id"] for one in listed["executions"]] == [known]
+
+
+async def test_a_cancelled_execution_says_so_in_its_error(api: Api, world: ApiWorld) -> None:
+    known = await running(world, CancelRequested(), ExecutionCancelled(reason="no"))
+    assert (await api.get(f"/api/executions/{known}/status")).json()["error"]["kind"] == "cancelled"
+
+
+async def test_the_status_holds_what_the_language_promises(api: Api, world: ApiWorld) -> None:
+    known = await running(world, CtxPatched(patch={"n": 1}))
+    status = (await api.get(f"/api/executions/{known}/status")).json()
+    promised = {"status", "completed", "failed", "current_step", "completed_steps", "error"}
+    assert promised | {"variables", "duration"} <= status.keys()
+    assert (status["current_step"], status["variables"]) == ("start", {"n": 1})
+    page = (await api.get(f"/api/executions/{known}", params={"page_size": 2})).json()
+    assert page["pagination"] == {"page": 1, "page_size": 2, "total": 3, "has_next": True}
+    assert page["events"][0].keys() >= {
+        *("event_id", "event_type", "node_id", "node_name", "status", "created_at"),
+        *("context", "result", "meta", "error"),
+    }
+
+
+async def test_values_of_ctx_are_read_by_name(api: Api, world: ApiWorld) -> None:
+    big = {"list": [1, 2, 3]}
+    marker = kept.marker(await stored(world, big), big)
+    known = await running(world, CtxPatched(patch={"n": 1, "big": marker}))
+    shown = (await api.get(f"/api/vars/{known}")).json()["variables"]
+    assert shown["n"] == 1
+    assert shown["big"].keys() == {"_ref"}
+    assert (await api.get(f"/api/vars/{known}/n")).json()["value"] == 1
+    assert (await api.get(f"/api/vars/{known}/big")).json()["value"] == big
+    assert (await api.get(f"/api/vars/{known}/no")).status_code == 404
+
+
+async def test_a_write_is_a_wish_and_a_large_value_goes_by_reference(
+    api: Api, world: ApiWorld
+) -> None:
+    known = await running(world, CtxPatched(patch={"n": 1}))
+    small = await api.put(f"/api/vars/{known}/n", json={"value": None})
+    assert (small.status_code, small.json()["accepted"]) == (202, True)
+    large = "x" * 20_000
+    await api.put(f"/api/vars/{known}/text", json={"value": large})
+    await api.delete(f"/api/vars/{known}/n")
+    first, second, third = asked(world)
+    assert isinstance(first, facts.CtxWriteRequested)
+    assert isinstance(second, facts.CtxWriteRequested)
+    assert isinstance(third, facts.CtxWriteRequested)
+    assert first.patch == {"n": None}
+    reference = kept.reference_of(second.patch["text"])
+    assert codec.decode(await world.payloads.read(reference)) == large
+    assert third.removed == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [("no name", 1, 422), ("1st", 1, 422), ("fine", {kept.KEY: {}}, 422)],
+)
+async def test_a_write_that_makes_no_sense_is_refused(
+    api: Api, world: ApiWorld, name: str, value: object, status: int
+) -> None:
+    known = await running(world)
+    answer = await api.put(f"/api/vars/{known}/{name}", json={"value": value})
+    assert answer.status_code == status
+    assert asked(world) == []
+
+
+async def test_what_has_ended_takes_no_write(api: Api, world: ApiWorld) -> None:
+    known = await running(world, CtxPatched(patch={"n": 1}), *ending())
+    for answer in (
+        await api.put(f"/api/vars/{known}/n", json={"value": 2}),
+        await api.delete(f"/api/vars/{known}/n"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "execution_ended")
+    assert (await api.delete(f"/api/vars/{known}/no")).status_code == 404
+
+
+async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world: ApiWorld) -> None:
+    raw = {"rows": ROWS, "row_count": 10, "columns": ["i"], "status": "ok"}
+    reference = await stored(world, of(raw, "postgres"))
+    result = ResultEnvelope(
+        status="ok", reference=reference, context=carried.referenced(of(raw), {"row_count": 10})
+    )
+    known = await running(world, ended_well(result), left("11"))
+    answer = await api.get(f"/api/result/{known}/start", params={"offset": 8, "limit": 5})
+    shown = answer.json()
+    assert shown["data"]["rows"] == ROWS[8:]
+    assert (shown["total"], shown["offset"], shown["has_next"]) == (10, 8, False)
+    # The locator is the one that templates see as `_ref.ref`.
+    assert shown["ref"] == f"noetl://execution/{known}/result/start/11"
+    resolved = (
+        await api.get("/api/result/resolve", params={"ref": shown["ref"], "limit": 3})
+    ).json()
+    assert resolved["data"]["rows"] == ROWS[:3]
+    assert (resolved["total"], resolved["has_next"]) == (10, True)
+    assert resolved["sha256"] == reference.sha256
+    (outline,) = (await api.get(f"/api/result/{known}/list")).json()["results"]
+    assert (outline["step"], outline["bytes"], outline["fields"]) == (
+        "start",
+        reference.payload_bytes,
+        {"row_count": 10},
+    )
+    stats = (await api.get(f"/api/result/{known}/stats")).json()
+    assert (stats["results"], stats["stored"], stats["inline"]) == (1, 1, 0)
+    assert (await api.get(f"/api/result/{known}/no")).status_code == 404
+
+
+async def test_an_earlier_run_and_a_task_of_it_resolve_as_well(api: Api, world: ApiWorld) -> None:
+    first = ResultEnvelope(status="ok", context=carried.inline(of({"a": 1})))
+    second = ResultEnvelope(status="ok", context=carried.inline(of({"a": 2})))
+    known = await running(
+        world,
+        ended_well(first),
+        left("11"),
+        StepEnter(step="start", run_id=RunId("12"), activation=2),
+        ended_well(second, run="12"),
+        left("12"),
+    )
+    for ref, data in (("start/11", {"a": 1}), ("start/11/t", {"a": 1})):
+        answer = await api.get(
+            "/api/result/resolve", params={"ref": f"noetl://execution/{known}/result/{ref}"}
+        )
+        assert answer.status_code == 200, answer.text
+        shown = answer.json()["data"]
+        assert {key: shown[key] for key in data} == data, ref
+    for wrong in ("start/99", "start/11/no", "nothing/11"):
+        answer = await api.get(
+            "/api/result/resolve", params={"ref": f"noetl://execution/{known}/result/{wrong}"}
+        )
+        assert answer.status_code == 404, wrong
+
+
+async def test_a_failed_step_shows_its_error_as_its_result(api: Api, world: ApiWorld) -> None:
+    failed = CallError(
+        step="start",
+        run_id=RunId("11"),
+        command_id=CommandId("21"),
+        error=ErrorObject(kind="timeout", message="no answer"),
+    )
+    known = await running(world, failed)
+    shown = (await api.get(f"/api/result/{known}/start")).json()
+    assert (shown["status"], shown["error"]["kind"]) == ("error", "timeout")
+
+
+async def test_a_playbook_that_needs_what_is_not_enabled_is_refused(world: ApiWorld) -> None:
+    text = (
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
+        "executor: {requires: {tools: [python]}}\nworkflow: [{step: a, tool: {kind: noop}}]\n"
+    )
+    async with AsyncTestClient(create_app(world.services(tools=("http", "noop")))) as api:
+        await api.post("/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"})
+        answer = await api.post("/api/execute", json={"path": "p"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "requirement_missing")
+    assert world.store.message_by_id == {}
