@@ -74,6 +74,7 @@ _OTHERS = (
         fields=_names("cmds env cwd shell stdin") | _SCRIPT,
         aliases=dict.fromkeys(("commands", "command", "cmd"), "cmds"),
         source=("cmds", "script"),
+        is_available=True,
     ),
     Kind(
         name="spark",

@@ -13,7 +13,7 @@ from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Timeout
 
-TIMEOUT_S_BY_KIND = {"http": 60.0}
+TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
 TIMEOUT_S = 3600.0
 
 _STATE_NAMES = re.compile(r"\b(?:context|ctx|workload)\b")
