@@ -79,7 +79,9 @@ def http_limits(config: Settings) -> http.Limits:
 def python_limits(config: Settings) -> python.Limits:
     """Read what user code may use."""
     return python.Limits(
-        processes_max=config.python_processes_max, memory_bytes=config.python_memory_bytes
+        processes_max=config.python_processes_max,
+        memory_bytes=config.python_memory_bytes,
+        has_network=config.python_network,
     )
 
 

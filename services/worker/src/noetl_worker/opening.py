@@ -35,7 +35,9 @@ async def open_tools(
         postgres = await enter(
             open_postgres(vault=vault, connections_max=config.postgres_connections_max)
         )
-        python = await enter(open_python(limits=assembly.python_limits(config), mask=mask))
+        python = await enter(
+            open_python(limits=assembly.python_limits(config), mask=mask, scripts=scripts)
+        )
         shell = ShellTool(
             limits=assembly.shell_limits(config), workplace=workplace, scripts=scripts, clock=clock
         )

@@ -45,6 +45,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Started when they are first needed; each runs one call at a time.
     python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
     python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
+    # Whether user code may reach the network; where the system cannot forbid it, it may anyway.
+    python_network: bool = False
     # Shell tasks run whatever their author writes, as this worker's user.
     shell_allowed: bool = False
     shell_scripts_max: Annotated[int, Meta(ge=1, le=256)] = 8

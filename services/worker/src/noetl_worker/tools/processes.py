@@ -28,7 +28,6 @@ class Launch(Struct, frozen=True, kw_only=True):
     environ: dict[str, str]
     directory: Path
     stdin: bytes
-    output_bytes_max: int
     grace_s: float
 
 

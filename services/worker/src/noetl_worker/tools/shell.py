@@ -12,6 +12,7 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sites import Site
 from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes
 from noetl_worker.tools.call import Call, Outcome, as_text
@@ -82,7 +83,8 @@ class ShellTool:
                 plan = await self._plan(call)
                 with self._workplace.enter(call.fields.get("cwd"), call.site) as directory:
                     for script in plan.scripts:
-                        await self._script(script, plan, directory, ran)
+                        launch = self._launch(script, plan, directory, call.site)
+                        await self._script(script, launch, ran)
                         if ran[-1].returncode != 0:
                             break
         except ToolFailure as problem:
@@ -123,13 +125,13 @@ class ShellTool:
         _check_texts(plan)
         return plan
 
-    async def _script(self, script: str, plan: Plan, directory: Path, ran: list[Ran]) -> None:
+    async def _script(self, script: str, launch: Launch, ran: list[Ran]) -> None:
         """Run one script and note what came of it, also when it was ended."""
         captured = Captured(self._limits.output_bytes_max - sum(_size(one) for one in ran))
         started = self._clock.monotonic()
         code: int | None = None
         try:
-            code = await processes.run(self._launch(script, plan, directory), captured)
+            code = await processes.run(launch, captured)
         finally:
             ran.append(
                 Ran(
@@ -141,7 +143,7 @@ class ShellTool:
                 )
             )
 
-    def _launch(self, script: str, plan: Plan, directory: Path) -> Launch:
+    def _launch(self, script: str, plan: Plan, directory: Path, site: Site) -> Launch:
         limits = self._limits
         bounds = {
             "memory_bytes": limits.memory_bytes,
@@ -149,6 +151,8 @@ class ShellTool:
             "files_max": limits.files_max,
             "file_bytes": limits.file_bytes,
             "network": True,
+            "hidden": str(self._workplace.root),
+            "shown": str(self._workplace.home(site)),
         }
         launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
         home = {"TMPDIR": str(directory), "HOME": str(directory)}
@@ -157,7 +161,6 @@ class ShellTool:
             environ={**home, **plan.environ},
             directory=directory,
             stdin=plan.stdin,
-            output_bytes_max=limits.output_bytes_max,
             grace_s=limits.grace_s,
         )
 

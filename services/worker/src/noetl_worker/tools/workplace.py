@@ -15,7 +15,11 @@ class Workplace:
     """Hands out directories below one root and nowhere else."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
+        self.root = root.resolve()
+
+    def home(self, site: Site) -> Path:
+        """Return the part of an organization."""
+        return self.root / site.tenant_id / site.organization_id
 
     @contextmanager
     def enter(self, given: Any, site: Site) -> Iterator[Path]:
@@ -23,7 +27,7 @@ class Workplace:
 
         Raises `ToolFailure` for a directory outside.
         """
-        home = self._root / site.tenant_id / site.organization_id
+        home = self.home(site)
         if given is not None:
             directory = within(home, given, what="field 'cwd'")
             directory.mkdir(parents=True, exist_ok=True)
