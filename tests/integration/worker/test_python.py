@@ -360,9 +360,8 @@ async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Benc
     ("code", "expected"),
     [
         (
-            "from decimal import Decimal as D\n"
-            "return [D('1.5'), D('0.1000000000000000000001'), D('NaN')]",
-            [1.5, "0.1000000000000000000001", None],
+            "D = __import__('decimal').Decimal\nreturn [D('1.5'), D('0.10000000000000000001')]",
+            [1.5, "0.10000000000000000001"],
         ),
         (
             "return [datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), datetime.time(3)]",
@@ -373,13 +372,8 @@ async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Benc
             {"a": [1], "b": [None, "eA=="], "3": "00000000-0000-0000-0000-000000000001"},
         ),
         (
-            "import pyarrow as pa\n"
-            "return pa.table({'a': [1, 2], 'd': [datetime.date(2026, 1, 2), None]})",
-            {
-                "columns": ["a", "d"],
-                "row_count": 2,
-                "rows": [{"a": 1, "d": "2026-01-02"}, {"a": 2, "d": None}],
-            },
+            "import pyarrow\nd = [datetime.date(2026, 1, 2), None]\nreturn pyarrow.table({'d': d})",
+            {"columns": ["d"], "row_count": 2, "rows": [{"d": "2026-01-02"}, {"d": None}]},
         ),
         (
             """

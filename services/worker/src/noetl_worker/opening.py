@@ -30,7 +30,11 @@ async def open_tools(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         workplace = stack.enter_context(open_workplace(config.work_directory))
-        http = await enter(open_http(limits=assembly.http_limits(config), vault=vault, clock=clock))
+        http = await enter(
+            open_http(
+                limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
+            )
+        )
         scripts = Scripts(directory=config.script_directory, http=http)
         postgres = await enter(
             open_postgres(vault=vault, connections_max=config.postgres_connections_max)

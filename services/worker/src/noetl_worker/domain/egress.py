@@ -14,6 +14,10 @@ from msgspec import Struct
 
 Address = IPv4Address | IPv6Address
 _NAT64 = IPv6Network("64:ff9b::/96")
+_COMPATIBLE = IPv6Network("::/96")
+_IPV4_MASK = 0xFFFFFFFF
+# Addresses that look public and lead to the platform that the worker runs on.
+_PLATFORM = frozenset({IPv4Address("168.63.129.16")})
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
@@ -48,7 +52,8 @@ def _split_port(text: str) -> tuple[str, int | None]:
 def is_allowed(address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]) -> bool:
     """Tell whether a connection to `address`, to which `host` resolved, may be made."""
     parsed = _unwrapped(ip_address(address.partition("%")[0]))
-    if parsed.is_global and not parsed.is_multicast:
+    is_public = parsed.is_global and not parsed.is_multicast and not _is_of_a_site(parsed)
+    if is_public and parsed not in _PLATFORM:
         return True
     return any(_matches(entry, parsed, host.lower(), port) for entry in allowances)
 
@@ -62,12 +67,17 @@ def _matches(entry: Allowance, address: Address, host: str, port: int) -> bool:
     return host == name or (name.startswith("*.") and host.endswith(name[1:]))
 
 
+def _is_of_a_site(address: Address) -> bool:
+    return isinstance(address, IPv6Address) and address.is_site_local
+
+
 def _unwrapped(address: Address) -> Address:
     """See through IPv4 addresses in IPv6 clothing."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
+    # The first two of the compatible ones are the unspecified address and the loopback.
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return IPv4Address(int(address) & _IPV4_MASK)
     return address.sixtofour or address
