@@ -37,7 +37,9 @@ async def open_tools(
         )
         scripts = Scripts(directory=config.script_directory, http=http)
         postgres = await enter(
-            open_postgres(vault=vault, connections_max=config.postgres_connections_max)
+            open_postgres(
+                vault=vault, scripts=scripts, connections_max=config.postgres_connections_max
+            )
         )
         python = await enter(
             open_python(limits=assembly.python_limits(config), mask=mask, scripts=scripts)
