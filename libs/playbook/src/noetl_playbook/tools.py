@@ -104,6 +104,7 @@ _OTHERS = (
             "operation bucket key value ttl subject payload headers stream seq name data"
         ),
         required=("operation",),
+        is_available=True,
     ),
     Kind(
         name="container",

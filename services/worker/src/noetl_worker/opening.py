@@ -12,6 +12,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.settings import Settings
 from noetl_worker.tools import Tools
 from noetl_worker.tools.http import open_http
+from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.postgres import open_postgres
 from noetl_worker.tools.python import open_python
 from noetl_worker.tools.scripts import Scripts
@@ -47,4 +48,8 @@ async def open_tools(
         shell = ShellTool(
             limits=assembly.shell_limits(config), workplace=workplace, scripts=scripts, clock=clock
         )
-        yield Tools(http=http, postgres=postgres, python=python, shell=shell), mask
+        nats = await enter(open_nats(vault=vault))
+        yield (
+            Tools(http=http, postgres=postgres, python=python, shell=shell, nats=nats),
+            mask,
+        )

@@ -8,11 +8,12 @@ from noetl_worker.domain.failures import failure
 from noetl_worker.tools import noop
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.http import HttpTool
+from noetl_worker.tools.nats import NatsTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.shell import ShellTool
 
-Kind = Literal["http", "postgres", "python", "shell", "noop"]
+Kind = Literal["http", "postgres", "python", "shell", "nats", "noop"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -23,6 +24,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     postgres: PostgresTool
     python: PythonTool
     shell: ShellTool
+    nats: NatsTool
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt with the tool of its kind."""
@@ -39,6 +41,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.python.run(call)
             case "shell":
                 return await self.shell.run(call)
+            case "nats":
+                return await self.nats.run(call)
             case "noop":
                 return await noop.run(call)
             case _:
