@@ -1,7 +1,7 @@
 """Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -56,6 +56,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     work_directory: str = ""
     # Where `script` with a file finds it; empty: no scripts from files.
     script_directory: str = ""
+    # Where container tasks run: this release connects to no cluster.
+    kubernetes: Literal["none"] = "none"
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
 

@@ -5,7 +5,7 @@ from typing import Literal, assert_never, get_args
 from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
-from noetl_worker.tools import noop
+from noetl_worker.tools import container, noop
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.nats import NatsTool
@@ -13,7 +13,7 @@ from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.shell import ShellTool
 
-Kind = Literal["http", "postgres", "python", "shell", "nats", "noop"]
+Kind = Literal["http", "postgres", "python", "shell", "nats", "container", "noop"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -43,6 +43,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.shell.run(call)
             case "nats":
                 return await self.nats.run(call)
+            case "container":
+                return await container.run(call)
             case "noop":
                 return await noop.run(call)
             case _:
