@@ -260,3 +260,12 @@ async def test_a_script_may_come_from_a_file(tmp_path: Path) -> None:
     async with bench(shell_allowed=True, script_directory=str(tmp_path)) as worker:
         found = await run(worker, script={"uri": "greet.sh"})
     assert found.data["text"] == "from {{ file }}"
+
+
+async def test_other_organizations_are_out_of_sight(worker: Bench, tmp_path: Path) -> None:
+    await run(worker, "echo secret > f", cwd="mine")
+    other = call_of(
+        "shell", {"cmds": f"find {tmp_path} -type f; ls {tmp_path}"}, tenant=TenantId("other")
+    )
+    found = await worker.tools.run(other)
+    assert found.data["stdout"] == "other\n"

@@ -18,6 +18,13 @@ _COMPATIBLE = IPv6Network("::/96")
 _IPV4_MASK = 0xFFFFFFFF
 # Addresses that look public and lead to the platform that the worker runs on.
 _PLATFORM = frozenset({IPv4Address("168.63.129.16")})
+# Reserved, though some releases of the standard library call them global.
+_RESERVED = (
+    IPv4Network("192.0.0.0/24"),
+    IPv4Network("192.88.99.0/24"),
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("fec0::/10"),
+)
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
@@ -52,8 +59,8 @@ def _split_port(text: str) -> tuple[str, int | None]:
 def is_allowed(address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]) -> bool:
     """Tell whether a connection to `address`, to which `host` resolved, may be made."""
     parsed = _unwrapped(ip_address(address.partition("%")[0]))
-    is_public = parsed.is_global and not parsed.is_multicast and not _is_of_a_site(parsed)
-    if is_public and parsed not in _PLATFORM:
+    is_reserved = parsed in _PLATFORM or any(parsed in network for network in _RESERVED)
+    if parsed.is_global and not parsed.is_multicast and not is_reserved:
         return True
     return any(_matches(entry, parsed, host.lower(), port) for entry in allowances)
 
@@ -65,10 +72,6 @@ def _matches(entry: Allowance, address: Address, host: str, port: int) -> bool:
         return address in entry.network
     name = entry.host or ""
     return host == name or (name.startswith("*.") and host.endswith(name[1:]))
-
-
-def _is_of_a_site(address: Address) -> bool:
-    return isinstance(address, IPv6Address) and address.is_site_local
 
 
 def _unwrapped(address: Address) -> Address:
