@@ -1,6 +1,7 @@
 """An HTTP server whose answers a test writes down beforehand."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -92,16 +93,16 @@ def resets() -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
 
 
 @asynccontextmanager
-async def script() -> AsyncIterator[Script]:
+async def script(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[Script]:
     """Serve on a free port of this machine."""
     served = Script()
     app = web.Application(client_max_size=8 * 1024 * 1024)
     app.router.add_route("*", "/{tail:.*}", served.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    served.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    served.url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield served
     finally:

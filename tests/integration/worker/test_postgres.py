@@ -2,16 +2,19 @@
 
 import asyncio
 import re
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from tests.support.calls import site
 from tests.support.polling import eventually
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench
+from tests.support.working import Bench, bench
 
-from noetl_worker.domain.sites import Site
 from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_worker.tools.postgres_fields import Hints
 
 
 @pytest.fixture
@@ -24,19 +27,12 @@ async def worker(database: str) -> AsyncIterator[Bench]:
 async def run(
     worker: Bench, query: Any, params: Any = None, *, timeout_s: float = 10, **fields: Any
 ) -> Outcome:
-    site = Site(
-        execution_id=EXECUTION,
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        step="s",
-        unit="step",
-    )
     given = {"query": query, **fields}
     if params is not None:
         given["params"] = params
     return await worker.tools.run(
         Call(
-            site=site,
+            site=site(),
             task="t",
             kind="postgres",
             attempt=1,
@@ -278,3 +274,214 @@ async def test_a_task_without_sql_says_so(worker: Bench, query: Any) -> None:
     found = await run(worker, query)
     assert found.error is not None
     assert found.error.kind == "validation"
+
+
+HOSTILE = [
+    "'; drop table victim; --",
+    "' or '1'='1",
+    "1; drop table victim",
+    "$1",
+    "$$; drop table victim; $$",
+    ":other",
+    "%(other)s",
+    "%s",
+    "%%",
+    "\\'; drop table victim; --",
+    "\\",
+    '"; drop table victim; --',
+    "/* */ -- ;",
+    "\u02bc; drop table victim; --",
+    "\u202e; drop table victim",
+    "pg_sleep(10)",
+    "x" * 100_000,
+    "{{ 7 * 7 }}",
+    "",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+async def test_a_value_is_a_value_whatever_it_says(worker: Bench, value: str) -> None:
+    await run(worker, "create table victim(t text); insert into victim values ('kept')")
+    for query, params in (
+        ("select $1::text as v, '$1' as q", [value]),
+        ("select %s::text as v, '$1' as q", [value]),
+        ("select :v::text as v, '$1' as q", {"v": value, "other": "no"}),
+        ("select %(v)s::text as v, '$1' as q", {"v": value, "other": "no"}),
+    ):
+        assert await rows(worker, query, params) == [{"v": value, "q": "$1"}]
+    wanted = await rows(worker, "select t from victim where t = $1", [value])
+    assert wanted == []
+    assert await rows(worker, "select t from victim") == [{"t": "kept"}]
+
+
+async def test_hostile_structures_stay_values_too(worker: Bench) -> None:
+    values = [{"k": "'; drop table victim"}, ["'", '"', "}", "{", ","]]
+    found = await rows(worker, "select $1::jsonb as j, $2::text[] as a", values)
+    assert found == [{"j": values[0], "a": values[1]}]
+
+
+async def test_a_character_that_text_cannot_hold_is_refused(worker: Bench) -> None:
+    found = await run(worker, "select $1::text", ["a\0b"])
+    assert found.error is not None
+    assert (found.error.kind, found.error.pg_code) == ("db_error", "22021")
+
+
+@pytest.mark.parametrize(
+    ("query", "params"),
+    [
+        ("select $2::int - $1::int as d", [1, 3]),
+        ("select %s::int - %s::int as d", [3, 1]),
+        ("select :b::int - :a::int as d", {"a": 1, "b": 3}),
+        ("select %(b)s::int - %(a)s::int as d", {"a": 1, "b": 3}),
+        ("select ((array[5,2])[:b:2])[1] + 0*:a as d", {"a": 1, "b": 2}),
+    ],
+)
+async def test_parameters_have_four_spellings(worker: Bench, query: str, params: Any) -> None:
+    assert await rows(worker, query, params) == [{"d": 2}]
+
+
+async def test_what_only_looks_like_a_parameter_is_left_alone(worker: Bench) -> None:
+    (row,) = await rows(
+        worker,
+        "select '12:30'::time as t, (array[1,2,3])[1:n] as xs, 10 %% 4 as m, :a::int as a,"
+        " E'\\':a' as e from (select 2 as n) as one",
+        {"a": 1},
+    )
+    assert row == {"t": "12:30:00", "xs": [1, 2], "m": 2, "a": 1, "e": "':a"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"params": "x"}, "params"),
+        ({"params": 5}, "params"),
+        ({"params": [1]}, "$2"),
+        ({}, "$2"),
+        ({"params": {"a": 1}, "query": "select :b"}, ":b"),
+        ({"autocommit": "perhaps"}, "autocommit"),
+        ({"statement_timeout": "soon"}, "statement_timeout"),
+        ({"statement_timeout": -1}, "statement_timeout"),
+        ({"query_b64": "***"}, "query_b64"),
+        ({"pool": 5}, "pool"),
+        ({"pool": {"size": 5}}, "pool"),
+        ({"pool": {"max_size": 0}}, "pool.max_size"),
+        ({"pool": {"timeout": "x"}}, "pool.timeout"),
+    ],
+)
+async def test_fields_that_make_no_sense_are_named_to_the_author(
+    worker: Bench, fields: dict[str, Any], named: str
+) -> None:
+    query = fields.pop("query", "select $1::int, $2::int")
+    found = await run(worker, query, **fields)
+    assert found.error is not None
+    assert found.error.kind == "validation"
+    assert named in found.error.message
+
+
+async def test_sql_comes_from_wherever_it_is(database: str, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("select :n::int + 1 as n; -- {{ not rendered }}")
+    encoded = b64encode(b"select :n::int + 2 as n").decode()
+    async with bench(script_directory=str(tmp_path)) as worker:
+        await worker.put_credential("db", {"dsn": database})
+        assert await rows(worker, None, {"n": 1}, script={"uri": "q.sql"}) == [{"n": 2}]
+        assert await rows(worker, None, {"n": 1}, query_b64=encoded) == [{"n": 3}]
+        listed = await run(worker, ["select 1 as a", "select 2 as a; select 3 as a"])
+        assert [one["rows"] for one in listed.data["commands"]] == [
+            [{"a": 1}],
+            [{"a": 2}],
+            [{"a": 3}],
+        ]
+
+
+@pytest.mark.parametrize("autocommit", [True, "true", 1])
+async def test_autocommit_may_be_rendered_text(worker: Bench, autocommit: Any) -> None:
+    await run(worker, "create table t(i int primary key)")
+    twice = "insert into t values (1); insert into t values (1)"
+    await run(worker, twice, autocommit=autocommit)
+    assert await rows(worker, "select * from t") == [{"i": 1}]
+
+
+async def test_concurrent_indexes_need_no_transaction(worker: Bench) -> None:
+    for statement in (
+        "create index concurrently t_i on t(i)",
+        "reindex table concurrently t",
+        "reindex (verbose) index concurrently t_i",
+        "drop index concurrently t_i",
+        "/* why */ -- not\n alter system set work_mem = '4MB'",
+    ):
+        await run(worker, "create table if not exists t(i int)")
+        found = await run(worker, f"select 1; {statement}")
+        assert found.error is None, (statement, found.error)
+    await run(worker, "alter system reset work_mem")
+
+
+async def test_a_commit_that_fails_is_an_error(worker: Bench) -> None:
+    await run(worker, "create table p(i int primary key)")
+    await run(worker, "create table c(i int references p deferrable initially deferred)")
+    found = await run(worker, "select 1; insert into c values (1)")
+    assert found.error is not None
+    assert (found.error.kind, found.error.pg_code) == ("db_constraint", "23503")
+    assert await rows(worker, "select * from c") == []
+
+
+async def test_rarer_types_are_readable(worker: Bench) -> None:
+    (row,) = await rows(
+        worker,
+        "select int4range(1, 5) as r, tstzrange(null, '2026-01-02Z', '[]') as o,"
+        " 'empty'::int4range as e, B'101' as b, point(1, 2) as p, '12.50'::money::numeric as m,"
+        " array[[1,2],[3,4]] as xs, int4multirange(int4range(1,2), int4range(5,6)) as mr,"
+        " 'infinity'::float8 as inf",
+    )
+    assert row == {
+        "r": "[1,5)",
+        "o": "(,2026-01-02T00:00:00+00:00]",
+        "e": "empty",
+        "b": "101",
+        "p": [1.0, 2.0],
+        "m": 12.5,
+        "xs": [[1, 2], [3, 4]],
+        "mr": ["[1,2)", "[5,6)"],
+        "inf": None,
+    }
+
+
+async def test_a_copy_without_a_client_is_an_error_and_not_a_wait(worker: Bench) -> None:
+    await run(worker, "create table t(i int)")
+    for copy in ("copy t from stdin", "copy t to stdout"):
+        found = await run(worker, copy)
+        assert found.error is not None
+        assert found.error.kind == "validation"
+    assert await rows(worker, "select 1 as one") == [{"one": 1}]
+
+
+async def test_a_task_may_have_a_pool_of_its_own_size(worker: Bench, database: str) -> None:
+    hints = {"name": "narrow", "max_size": 1, "min_size": 1}
+    sleeping = [run(worker, "select pg_sleep(0.05)", pool=hints) for _ in range(4)]
+    found = await asyncio.gather(*sleeping)
+    assert [one.error for one in found] == [None] * 4
+    observer = await asyncpg.connect(database)
+    count = await observer.fetchval(
+        "select count(*) from pg_stat_activity"
+        " where application_name = 'noetl-worker' and datname = current_database()"
+    )
+    await observer.close()
+    assert count == 1
+
+
+async def test_a_task_waits_for_a_connection_as_long_as_it_wants(worker: Bench) -> None:
+    hints = {"name": "narrow", "max_size": 1, "timeout": 0.1}
+    holding = asyncio.ensure_future(run(worker, "select pg_sleep(60)", pool=hints))
+    pool = await worker.tools.postgres.pool("db", site(), Hints(name="narrow", size_max=1))
+
+    async def is_held() -> bool:
+        return pool.is_busy
+
+    await eventually(is_held)
+    late = await run(worker, "select 1", pool=hints)
+    full = await run(worker, "select 1", pool={**hints, "max_waiting": 0})
+    holding.cancel()
+    for found in (late, full):
+        assert found.error is not None
+        assert (found.error.kind, found.error.retryable) == ("db_connection", True)
+    assert "within 0.1 s" in late.error.message  # type: ignore[union-attr]  # checked above
+    assert "wait for a connection" in full.error.message  # type: ignore[union-attr]  # checked above

@@ -2,12 +2,20 @@
 
 import asyncio
 import os
+import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench
+from structlog.testing import capture_logs
+from tests.support.polling import eventually
+from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
 
+from noetl_chassis import names
+from noetl_contracts.facts import CommandCompleted
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.call import Call, Outcome, Timeout
@@ -72,6 +80,16 @@ async def run(
         ("yield {'a': 1}\nyield [{'a': 2}]", [{"a": 1}, {"a": 2}]),
         ("return [who, execution_id, input_data, args is inputs]", None),
         ("return math.floor(json.loads('1.5'))", 1),
+        ("async def agen():\n  yield 1\nxs = [x async for x in agen()]\nreturn xs", [1]),
+        ("async def agen():\n  yield n\nresult = [x async for x in agen()]", [2]),
+        ("async with asyncio.timeout(5):\n  result = n", 2),
+        ("def main():\n  yield {'a': n}", [{"a": 2}]),
+        ("async def main():\n  yield {'a': n}", [{"a": 2}]),
+        ("if n > 5:\n  result = 1", None),
+        ("def main(n, /, *, who):\n  return [n, who]", [2, "ann"]),
+        ("def main(args, inputs, input_data):\n  return args is inputs is input_data", True),
+        ("def main(who='nobody', other='default'):\n  return [who, other]", ["ann", "default"]),
+        ("k = 3\ndef inner():\n  return n + k\ndef main():\n  return inner()", 5),
         ("return {(1, 2)}, datetime.date(2026, 1, 2), float('nan'), b'x'", None),
     ],
 )
@@ -180,3 +198,260 @@ async def test_code_sees_the_context_that_it_mentions(worker: Bench) -> None:
 
 async def test_what_is_printed_is_no_result(worker: Bench) -> None:
     assert (await run(worker, "print('x' * 100_000)\nlogging.info('y')\nreturn 1")).data == 1
+
+
+@pytest.mark.parametrize("field", ["code_b64", "inline", "file"])
+async def test_code_comes_from_wherever_it_is(tmp_path: Path, field: str) -> None:
+    # Text from outside the playbook is no template.
+    text = "n" if field == "inline" else "{{ n }}"
+    code = f"def main(n, context):\n  return [n, context['ctx']['k'], '{text}']"
+    (tmp_path / "m.py").write_text(code)
+    source = {
+        "code_b64": {"code_b64": b64encode(code.encode()).decode()},
+        "inline": {"script": {"source": {"type": "inline", "code": code}}},
+        "file": {"script": {"uri": "m.py"}},
+    }[field]
+    step = {**step_of("- {step: s, tool: {kind: python, code: x, input: {n: 5}}}")}
+    (task,) = step["tool"]
+    step["tool"] = [{**task, "fields": source}]
+    async with bench(script_directory=str(tmp_path)) as worker:
+        found = await worker.run(command_of(step, ctx={"k": 6}))
+        (fact,) = [one for one in found if isinstance(one, CommandCompleted)]
+        assert await worker.value(fact.result) == [5, 6, text]
+
+
+async def test_context_is_read_only(worker: Bench) -> None:
+    named = {"context": {"a": 1}}
+    for code in ("context['a'] = 2", "context.update(a=2)", "del context['a']", "context.pop('a')"):
+        found = await run(worker, code, named=named)
+        assert found.error is not None, code
+        assert "read-only" in found.error.message
+    assert (await run(worker, "return json.dumps(context)", named=named)).data == '{"a": 1}'
+
+
+async def test_an_input_wins_over_every_other_name(worker: Bench) -> None:
+    code = "def main(input_data, who, execution_id):\n  return [input_data, who, execution_id]"
+    found = await run(worker, code, input_data="mine", who="me", execution_id=7)
+    assert found.data == ["mine", "me", 7]
+
+
+async def test_what_main_asks_for_and_nobody_gives_is_named(worker: Bench) -> None:
+    found = await run(worker, "def main(other): pass")
+    assert found.error is not None
+    assert "main() asks for 'other'" in found.error.message
+
+
+async def test_a_traceback_shows_the_authors_lines_alone(worker: Bench) -> None:
+    code = "def inner():\n  raise ValueError('no')\n"
+    code += "try:\n  inner()\nexcept ValueError as e:\n  json.loads('{')"
+    found = await run(worker, code)
+    assert found.error is not None
+    assert found.error.exception_type == "JSONDecodeError"
+    assert found.error.details is not None
+    text = found.error.details["traceback"]
+    assert "line 2, in inner\n    raise ValueError('no')" in text
+    assert "line 6, in <module>\n    json.loads('{')" in text
+    assert "noetl_worker" not in text
+    assert "json/decoder" not in text
+
+
+async def test_files_of_a_call_are_gone_at_the_next(worker: Bench) -> None:
+    code = "seen = os.listdir()\nopen('f', 'w').write('x')\n"
+    code += "os.makedirs('d/e')\nos.chdir('d')\nreturn seen"
+    for _ in range(2):
+        assert (await run(worker, code)).data == []
+
+
+async def test_a_call_that_leaves_something_running_ends_with_its_process(worker: Bench) -> None:
+    thread = (
+        "import threading\nthreading.Thread(target=time.sleep, args=(300,), daemon=True).start()"
+    )
+    child = "import subprocess\np = subprocess.Popen(['/bin/sleep', '300'])\n"
+    child += "return [p.pid, os.getpid()]"
+    first = (await run(worker, thread + "\nreturn os.getpid()")).data
+    pid, second = (await run(worker, child)).data
+    third = (await run(worker, "return os.getpid()")).data
+    assert len({first, second, third}) == 3
+
+    async def is_gone() -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+
+    await eventually(is_gone)
+
+
+async def test_a_timeout_ends_the_children_of_the_code_too(worker: Bench, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    code = (
+        "import subprocess\np = subprocess.Popen(['/bin/sleep', '300'])\n"
+        f"open({str(note)!r}, 'w').write(str(p.pid))\nwhile True: pass"
+    )
+    found = await run(worker, code, timeout_s=2)
+    assert found.error is not None
+    assert found.error.kind == "timeout"
+    pid = int(note.read_text())
+
+    async def is_gone() -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+
+    await eventually(is_gone)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "return open('/proc/1/environ').read()",
+        f"return open('/proc/{os.getpid()}/environ').read()",
+        f"return os.readlink('/proc/{os.getpid()}/fd/0')",
+        f"return open('/proc/{os.getpid()}/mem', 'rb').read(1)",
+        f"os.kill({os.getpid()}, 9)",
+        "os.kill(os.getppid(), 15)",
+    ],
+)
+async def test_the_worker_is_out_of_reach(worker: Bench, code: str) -> None:
+    found = await run(worker, code)
+    assert found.error is not None, found.data
+    assert found.error.exception_type in {"PermissionError", "ProcessLookupError"}
+
+
+async def test_the_files_of_other_tenants_are_out_of_sight(worker: Bench) -> None:
+    keep = "open('secret', 'w').write('x')\nreturn os.path.dirname(os.getcwd())"
+    parent = (await run(worker, keep, tenant="acme")).data
+    seen = await run(worker, f"return os.listdir({parent!r}) == [os.path.basename(os.getcwd())]")
+    other = await run(
+        worker, f"return [os.listdir({parent!r}), os.path.basename(os.getcwd())]", tenant="other"
+    )
+    assert seen.data is True
+    assert other.data[0] == [other.data[1]]
+
+
+async def test_the_network_is_granted_by_the_operator_alone(worker: Bench) -> None:
+    code = (
+        "r, w = await asyncio.open_connection('127.0.0.1', port)\nreturn (await r.read()).decode()"
+    )
+
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        closed = await run(worker, code, port=port)
+        assert closed.error is not None
+        assert "NOETL_WORKER_PYTHON_NETWORK=true" in closed.error.message
+        async with bench(python_network=True) as other:
+            assert (await run(other, code, port=port)).data == "hello"
+
+
+async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Bench) -> None:
+    worker.mask.learn({"token": "canary-canary"})
+    with capture_logs() as logs:
+        await run(worker, "print('ä', 'canary-canary')\nlogging.warning('careful')\nreturn 1")
+        await run(worker, "raise ValueError(print('then it broke'))")
+        await run(worker, "print('x' * 100_000)")
+    first, second, third = [one for one in logs if one["event"] == "task output"]
+    assert first["text"] == "ä ***\nWARNING:root:careful\n"
+    assert (first["task"], first[names.FIELD_STEP]) == ("t", "s")
+    assert second["text"] == "then it broke\n"
+    assert len(third["text"]) < 17_000
+    assert "the rest was left out" in third["text"]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            "D = __import__('decimal').Decimal\nreturn [D('1.5'), D('0.10000000000000000001')]",
+            [1.5, "0.10000000000000000001"],
+        ),
+        (
+            "return [datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), datetime.time(3)]",
+            ["2026-01-02T00:00:00+00:00", "03:00:00"],
+        ),
+        (
+            "return {'a': {1}, 'b': (float('inf'), b'x'), 3: uuid.UUID(int=1)}",
+            {"a": [1], "b": [None, "eA=="], "3": "00000000-0000-0000-0000-000000000001"},
+        ),
+        (
+            "import pyarrow\nd = [datetime.date(2026, 1, 2), None]\nreturn pyarrow.table({'d': d})",
+            {"columns": ["d"], "row_count": 2, "rows": [{"d": "2026-01-02"}, {"d": None}]},
+        ),
+        (
+            """
+class Frame:
+    columns = ['a']
+    def to_dict(self, orient):
+        return [{'a': float('nan')}] if orient == 'records' else None
+return Frame()
+""",
+            {"columns": ["a"], "rows": [{"a": None}], "row_count": 1},
+        ),
+        (
+            "return {'columns': ['a', 'b'], 'rows': [[1, 2]]}",
+            {"columns": ["a", "b"], "rows": [[1, 2]]},
+        ),
+    ],
+)
+async def test_results_become_json_values(worker: Bench, code: str, expected: Any) -> None:
+    found = await run(worker, code)
+    assert found.error is None, found.error
+    assert found.data == expected
+
+
+async def test_a_result_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    async with bench() as worker:
+        found = await run(worker, "return 'x' * (65 * 1024 * 1024)")
+    assert found.error is not None
+    assert found.error.kind == "payload_too_large"
+
+
+async def test_a_file_has_a_limit_and_so_have_open_files(worker: Bench) -> None:
+    large = await run(worker, "f = open('f', 'wb')\nf.truncate(2 * 1024**3)")
+    assert large.error is not None
+    assert large.error.exception_type == "OSError"
+    many = await run(worker, "fs = [open('/dev/null') for _ in range(300)]")
+    assert many.error is not None
+    assert "Too many open files" in many.error.message
+
+
+async def test_modules_of_the_deployment_are_found_where_the_task_says(
+    worker: Bench, tmp_path: Path
+) -> None:
+    site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "in_venv.py").write_text("v = 1")
+    (tmp_path / "on_path.py").write_text("v = 2")
+    deps = {"sys_path": [str(tmp_path)], "venv_path": str(tmp_path)}
+    code = "import in_venv, on_path\nreturn in_venv.v + on_path.v"
+    assert (await run(worker, code, fields={"deps": deps})).data == 3
+    later = await run(worker, "import on_path")
+    assert later.error is not None
+    assert later.error.exception_type == "ModuleNotFoundError"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"deps": {"packages": ["requests"]}}, "config"),
+        ({"deps": {"sys_path": ["/no/such/place"]}}, "missing_dependency"),
+        ({"deps": {"venv_path": "/no/such/place"}}, "missing_dependency"),
+        ({"deps": ["requests"]}, "validation"),
+        ({"libs": "json"}, "validation"),
+        ({"libs": {"a": {"from": "json"}}}, "validation"),
+        ({"libs": {"a": "no_such_module"}}, "missing_dependency"),
+        ({"libs": {"a": {"from": "json", "import": "nothing"}}}, "missing_dependency"),
+        ({"libs": ["no-such-distribution"]}, "missing_dependency"),
+        ({"code_b64": "!!"}, "validation"),
+        ({"script": {"uri": "x.py"}}, "config"),
+    ],
+)
+async def test_what_a_worker_cannot_give_is_named(
+    worker: Bench, fields: dict[str, Any], kind: str
+) -> None:
+    found = await run(worker, "return 1", fields=fields)
+    assert found.error is not None
+    assert found.error.kind == kind
+
+
+async def test_a_distribution_is_known_by_its_own_name(worker: Bench) -> None:
+    fields = {"libs": ["PyYAML", "msgspec", "json"]}
+    assert (await run(worker, "return 1", fields=fields)).data == 1

@@ -51,6 +51,19 @@ def test_an_http_result_carries_its_body(source: str, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "source", "expected"),
+    [
+        ({"value": {"user": "ann", "key": "inner"}, "key": "k"}, "s.user ~ s.key", "annk"),
+        ({"value": {"user": "ann"}}, "s.value.user", "ann"),
+        ({"data": {"id": 7}, "seq": 1}, "s.id + s.seq", 8),
+        ({"value": "text"}, "s.user is defined", False),
+    ],
+)
+def test_a_nats_result_carries_its_value(raw: Any, source: str, expected: Any) -> None:
+    assert value(source, s=task_view(TaskResult(kind="nats", raw=raw))) == expected
+
+
+@pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("s.rows[0].n", 1),

@@ -9,6 +9,8 @@ from noetl_worker.domain.egress import is_allowed, parse
         *("127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "0.0.0.0"),  # noqa: S104 - an address to be refused
         *("100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1%eth0", "fd00::1"),
         *("::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1"),
+        *("::127.0.0.1", "::a00:1", "fec0::1", "64:ff9b:1::1", "168.63.129.16"),
+        *("192.88.99.1", "192.0.0.8"),
     ],
 )
 def test_addresses_that_are_not_public_are_refused(address: str) -> None:

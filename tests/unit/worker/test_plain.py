@@ -55,3 +55,29 @@ def test_a_result_that_json_cannot_hold_is_refused_by_its_type() -> None:
 
 def test_whole_numbers_that_json_libraries_cannot_hold_become_text() -> None:
     assert plain([2**63, 2**64, -(2**63) - 1]) == [2**63, str(2**64), str(-(2**63) - 1)]
+
+
+class Columnar:
+    """What tables of one family of libraries look like."""
+
+    columns = ("a",)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return [{"a": math.nan}, {"a": NoMoment(2026, 1, 1)}]
+
+
+class NoMoment(datetime):
+    """The moment that is none, as libraries of tables have it."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = datetime.__hash__
+
+
+def test_tables_become_columns_and_rows() -> None:
+    assert plain(Columnar()) == {
+        "columns": ["a"],
+        "rows": [{"a": None}, {"a": None}],
+        "row_count": 2,
+    }

@@ -54,6 +54,8 @@ class Output(Lookup):
             return self._ref
         if key == "http" and self._kind in CARRIERS:
             return self._http()
+        if key == "shell" and self._kind == "shell":
+            return self._shell()
         if self._error is None:
             return MISSING
         if key == "pg" and "pg_code" in self._error:
@@ -74,6 +76,10 @@ class Output(Lookup):
         if type(raw) is not dict or "status_code" not in raw:
             return {}
         return {"status": raw["status_code"], "headers": raw.get("headers", {})}
+
+    def _shell(self) -> dict[str, Any]:
+        raw = self._data.raw if isinstance(self._data, ResultView) else None
+        return {"returncode": raw.get("returncode") if type(raw) is dict else None}
 
     def _below(self, key: Any) -> Any:
         return MISSING if self._data is MISSING else member(self._data, key)

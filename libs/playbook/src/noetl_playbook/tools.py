@@ -74,6 +74,7 @@ _OTHERS = (
         fields=_names("cmds env cwd shell stdin") | _SCRIPT,
         aliases=dict.fromkeys(("commands", "command", "cmd"), "cmds"),
         source=("cmds", "script"),
+        is_available=True,
     ),
     Kind(
         name="spark",
@@ -104,6 +105,7 @@ _OTHERS = (
             "operation bucket key value ttl subject payload headers stream seq name data"
         ),
         required=("operation",),
+        is_available=True,
     ),
     Kind(
         name="container",

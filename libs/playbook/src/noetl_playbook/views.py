@@ -11,6 +11,9 @@ from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
 CARRIERS = frozenset({"http"})
 SQL_KINDS = frozenset({"postgres", "duckdb", "spark"})
 
+# Where a result keeps what it carries.
+_BODY_NAMES = {"http": ("body",), "nats": ("value", "data")}
+
 _STATEMENT = re.compile(r"(?:command|statement)_(\d+)\Z")
 _SELF = frozenset({"data", "context", "result"})
 
@@ -108,11 +111,16 @@ class ResultView(Lookup, Mapping[str, Any]):
         return Views(self._tasks) if key == "results" else MISSING
 
     def _by_body(self, key: str) -> Any:
-        if self._kind in CARRIERS and type(self._raw) is dict:
-            body = self._raw.get("body")
+        if type(self._raw) is dict:
+            body = self._carried()
             if type(body) is dict:
                 return body.get(key, MISSING)
         return MISSING
+
+    def _carried(self) -> Any:
+        """Return the body of a result that carries one, or None."""
+        names = _BODY_NAMES.get(self._kind, ())
+        return next((self._raw[name] for name in names if name in self._raw), None)
 
     def _by_earlier(self, key: str) -> Any:
         for task in reversed(list((self._tasks or {}).values())):

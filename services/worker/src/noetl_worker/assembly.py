@@ -15,9 +15,9 @@ from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
-from noetl_worker.settings import Settings
+from noetl_worker.settings import Settings, inherited
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, http, python
+from noetl_worker.tools import Tools, http, python, shell
 
 
 class Adapters(Struct, frozen=True, kw_only=True):
@@ -81,5 +81,18 @@ def http_limits(config: Settings) -> http.Limits:
 def python_limits(config: Settings) -> python.Limits:
     """Read what user code may use."""
     return python.Limits(
-        processes_max=config.python_processes_max, memory_bytes=config.python_memory_bytes
+        processes_max=config.python_processes_max,
+        memory_bytes=config.python_memory_bytes,
+        has_network=config.python_network,
+    )
+
+
+def shell_limits(config: Settings) -> shell.Limits:
+    """Read what shell scripts may use."""
+    return shell.Limits(
+        is_allowed=config.shell_allowed,
+        scripts_max=config.shell_scripts_max,
+        output_bytes_max=config.shell_output_bytes_max,
+        memory_bytes=config.shell_memory_bytes,
+        environ=inherited(),
     )

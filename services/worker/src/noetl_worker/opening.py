@@ -1,7 +1,7 @@
 """The tools, opened together with the vault that they share."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
@@ -12,8 +12,12 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.settings import Settings
 from noetl_worker.tools import Tools
 from noetl_worker.tools.http import open_http
+from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.postgres import open_postgres
 from noetl_worker.tools.python import open_python
+from noetl_worker.tools.scripts import Scripts
+from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.workplace import open_workplace
 
 
 @asynccontextmanager
@@ -24,9 +28,28 @@ async def open_tools(
     mask = Mask()
     sealer = Sealer(config.secret_key)
     vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
-    async with (
-        open_http(limits=assembly.http_limits(config), vault=vault, clock=clock) as http,
-        open_postgres(vault=vault, connections_max=config.postgres_connections_max) as postgres,
-        open_python(limits=assembly.python_limits(config), mask=mask) as python,
-    ):
-        yield Tools(http=http, postgres=postgres, python=python), mask
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        workplace = stack.enter_context(open_workplace(config.work_directory))
+        http = await enter(
+            open_http(
+                limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
+            )
+        )
+        scripts = Scripts(directory=config.script_directory, http=http)
+        postgres = await enter(
+            open_postgres(
+                vault=vault, scripts=scripts, connections_max=config.postgres_connections_max
+            )
+        )
+        python = await enter(
+            open_python(limits=assembly.python_limits(config), mask=mask, scripts=scripts)
+        )
+        shell = ShellTool(
+            limits=assembly.shell_limits(config), workplace=workplace, scripts=scripts, clock=clock
+        )
+        nats = await enter(open_nats(vault=vault))
+        yield (
+            Tools(http=http, postgres=postgres, python=python, shell=shell, nats=nats),
+            mask,
+        )

@@ -1,7 +1,7 @@
 """Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -45,8 +45,29 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Started when they are first needed; each runs one call at a time.
     python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
     python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
+    # Whether user code may reach the network; where the system cannot forbid it, it may anyway.
+    python_network: bool = False
+    # Shell tasks run whatever their author writes, as this worker's user.
+    shell_allowed: bool = False
+    shell_scripts_max: Annotated[int, Meta(ge=1, le=256)] = 8
+    shell_output_bytes_max: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    shell_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 4 * 1024**3
+    # Where tasks may keep files; empty: a temporary directory that ends with the worker.
+    work_directory: str = ""
+    # Where `script` with a file finds it; empty: no scripts from files.
+    script_directory: str = ""
+    # Where container tasks run: this release connects to no cluster.
+    kubernetes: Literal["none"] = "none"
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
+
+
+def inherited() -> dict[str, str]:
+    """Read the variables that shell scripts see besides their own, once."""
+    found = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
+    }
+    return {"PATH": "/usr/bin:/bin", **found}
 
 
 def load() -> Settings:

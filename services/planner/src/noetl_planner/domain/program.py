@@ -64,7 +64,9 @@ class Program:
 def _names_of(definition: dict[str, Any]) -> frozenset[str]:
     found = set(compile_value(definition).names)
     for task in definition.get("tool", ()):
-        code = task.get("fields", {}).get("code")
-        if isinstance(code, str) and "context" in code:
+        fields = task.get("fields", {})
+        code = fields.get("code")
+        is_at_hand = "code_b64" not in fields and "script" not in fields
+        if task.get("kind") == "python" and (not is_at_hand or "context" in str(code)):
             found.add("context")
     return frozenset(found)

@@ -14,6 +14,17 @@ from msgspec import Struct
 
 Address = IPv4Address | IPv6Address
 _NAT64 = IPv6Network("64:ff9b::/96")
+_COMPATIBLE = IPv6Network("::/96")
+_IPV4_MASK = 0xFFFFFFFF
+# Addresses that look public and lead to the platform that the worker runs on.
+_PLATFORM = frozenset({IPv4Address("168.63.129.16")})
+# Reserved, though some releases of the standard library call them global.
+_RESERVED = (
+    IPv4Network("192.0.0.0/24"),
+    IPv4Network("192.88.99.0/24"),
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("fec0::/10"),
+)
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
@@ -48,7 +59,8 @@ def _split_port(text: str) -> tuple[str, int | None]:
 def is_allowed(address: str, *, host: str, port: int, allowances: tuple[Allowance, ...]) -> bool:
     """Tell whether a connection to `address`, to which `host` resolved, may be made."""
     parsed = _unwrapped(ip_address(address.partition("%")[0]))
-    if parsed.is_global and not parsed.is_multicast:
+    is_reserved = parsed in _PLATFORM or any(parsed in network for network in _RESERVED)
+    if parsed.is_global and not parsed.is_multicast and not is_reserved:
         return True
     return any(_matches(entry, parsed, host.lower(), port) for entry in allowances)
 
@@ -68,6 +80,7 @@ def _unwrapped(address: Address) -> Address:
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
+    # The first two of the compatible ones are the unspecified address and the loopback.
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return IPv4Address(int(address) & _IPV4_MASK)
     return address.sixtofour or address

@@ -60,9 +60,10 @@ def _rare(value: Any, depth: int) -> Any:
         case Decimal():
             return number(value)
         case datetime() | date() | time():
-            return value.isoformat()
+            # Libraries of tables have a moment that is none, and that equals nothing.
+            return value.isoformat() if value == value else None  # noqa: PLR0124 - as said above
         case timedelta():
-            return value.total_seconds()
+            return value.total_seconds() if value == value else None  # noqa: PLR0124 - as above
         case UUID():
             return str(value)
         case bytes() | bytearray() | memoryview():
@@ -77,6 +78,8 @@ def _foreign(value: Any, depth: int) -> Any:
     if hasattr(value, "to_pylist") and hasattr(value, "column_names"):
         rows = value.to_pylist()
         return _tabular(list(value.column_names), rows, depth)
+    if hasattr(value, "to_dicts") and hasattr(value, "columns"):
+        return _tabular([str(name) for name in value.columns], value.to_dicts(), depth)
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         rows = value.to_dict(orient="records")
         return _tabular([str(name) for name in value.columns], rows, depth)

@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     | (?P<number>\d[\w.]*)
     | (?P<cast>::)
     | (?P<position>\$\d+)
-    | (?P<named>:[A-Za-z_]\w*)
+    | (?P<named>(?<![\w\])"'.]):[A-Za-z_]\w*)
     | (?P<percent>%(?:s|%|\([A-Za-z_]\w*\)s))
     | (?P<semicolon>;)
     | (?P<space>\s+)
@@ -29,9 +29,13 @@ _TOKEN = re.compile(
 _OWN_TRANSACTION = frozenset({"begin", "start", "commit", "rollback", "end", "abort"})
 _OUTSIDE = re.compile(
     r"(?:vacuum\b|alter\s+system\b|(?:create|drop)\s+(?:database|tablespace)\b"
-    r"|(?:create\s+(?:unique\s+)?index|drop\s+index|reindex\b.*?)\s+concurrently\b)",
+    r"|(?:create|drop)\s+subscription\b|alter\s+database\b.*?\bset\s+tablespace\b"
+    r"|reindex\s+(?:\([^)]*\)\s*)?(?:database|system)\b|reindex\b.*?\bconcurrently\b"
+    r"|(?:create\s+(?:unique\s+)?index|drop\s+index)\s+concurrently\b"
+    r"|alter\s+table\b.*?\bdetach\s+partition\b.*?\bconcurrently\b)",
     re.IGNORECASE | re.DOTALL,
 )
+_CLIENT_ENDS = frozenset({"stdin", "stdout"})
 _PLAIN_VERBS = frozenset(
     {"select", "insert", "update", "delete", "with", "values", "merge", "table", "begin", "commit"}
 )
@@ -50,6 +54,7 @@ class Statement(Struct, frozen=True, kw_only=True):
     is_transaction_control: bool
     is_outside_transactions: bool
     leaves_session_state: bool
+    is_client_copy: bool = False
 
 
 class _Scan:
@@ -153,6 +158,7 @@ class _Scan:
                     is_outside_transactions=_OUTSIDE.match(_bare(text)) is not None,
                     leaves_session_state=first not in _PLAIN_VERBS
                     or _SESSION_STATE.search(text) is not None,
+                    is_client_copy=first == "copy" and not _CLIENT_ENDS.isdisjoint(words),
                 )
             )
         self._parts, self._slots, self._words = [], [], []

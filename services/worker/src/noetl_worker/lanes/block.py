@@ -14,10 +14,11 @@ from noetl_playbook.repeats import Ended, ended_by_bound
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Timeout
 
-TIMEOUT_S_BY_KIND = {"http": 60.0}
+TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
 TIMEOUT_S = 3600.0
 
-_STATE_NAMES = re.compile(r"\b(?:context|ctx|workload)\b")
+_STATE_NAMES_ALL = frozenset({"context", "ctx", "workload"})
+_STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
 
 # Names through which a template reaches the results of tasks that it does not name.
 _RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
@@ -141,10 +142,17 @@ def _task(
         expects=task.assert_.expects if task.assert_ else (),
         returns=task.assert_.returns if task.assert_ else (),
         output=task.output or (step.output if len(step.tool) == 1 else None),
-        code_mentions=frozenset(_STATE_NAMES.findall(str(task.fields.get("code", "")))),
+        code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
     )
+
+
+def _code_mentions(task: Task) -> frozenset[str]:
+    """Gather the state names in a task's code; code that is not at hand may use them all."""
+    if "script" in task.fields or "code_b64" in task.fields:
+        return _STATE_NAMES_ALL
+    return frozenset(_STATE_NAMES.findall(str(task.fields.get("code", ""))))
 
 
 def _is_result_unread(task: Task, step: Step) -> bool:

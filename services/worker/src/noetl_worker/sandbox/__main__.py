@@ -1,47 +1,71 @@
 """Reads calls from one pipe, answers on another, until the worker closes its end."""
 
-import ctypes
 import io
 import logging
 import os
 import resource
-import signal
+import shutil
 import struct
 import sys
-import traceback
+import threading
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec import structs
 
+from noetl_worker.sandbox import confinement, raised
 from noetl_worker.sandbox.calling import Answer, Ask, MissingDependency, call
 
 LENGTH = struct.Struct(">I")
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-LOG_CHARACTERS_MAX = 16 * 1024
-_DIE_WITH_PARENT = 1
+LOG_BYTES_MAX = 16 * 1024
+_LOG_CUT = f"\n(the rest was left out: a call may print {LOG_BYTES_MAX} bytes)\n"
 _CPU_SPARE_S = 2
 
 
-class _TaskLog(io.StringIO):
+class _Bounded(io.BytesIO):
     """What user code prints, up to a bound."""
 
-    def write(self, text: str) -> int:
-        room = LOG_CHARACTERS_MAX - self.tell()
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_cut = False
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes alone come here
+        room = LOG_BYTES_MAX - self.tell()
+        self.is_cut |= len(data) > room
         if room > 0:
-            super().write(text[:room])
-        return len(text)
+            super().write(data[:room])
+        return len(data)
+
+
+class _TaskLog:
+    """Stands for standard output and error while a call runs."""
+
+    def __init__(self) -> None:
+        self._written = _Bounded()
+        self.stream = io.TextIOWrapper(
+            self._written, encoding="utf-8", errors="backslashreplace", write_through=True
+        )
+
+    def text(self) -> str:
+        found = self._written.getvalue().decode(errors="replace")
+        return found + _LOG_CUT if self._written.is_cut else found
 
 
 def main() -> None:
     """Serve calls one after another."""
-    memory_bytes, files_max = (int(argument) for argument in sys.argv[1:3])
+    bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = _take_pipes()
-    _limit(memory_bytes=memory_bytes, files_max=files_max)
+    lacking = confinement.put_up(bounds)
+    home = Path.cwd()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     while head := asks.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
         ask = msgspec.json.decode(asks.read(length), type=Ask)
-        data = _encoded(_answered(ask))
+        answer = _answered(ask, has_network=bool(bounds.get("network")))
+        is_spent = _tidied(home) or bool(ask.paths)
+        data = _encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent))
         answers.write(LENGTH.pack(len(data)) + data)
         answers.flush()
 
@@ -56,56 +80,52 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     return os.fdopen(asks, "rb"), os.fdopen(answers, "wb")
 
 
-def _limit(*, memory_bytes: int, files_max: int) -> None:
-    """Bound memory and files, and end together with the worker."""
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-
-
-def _answered(ask: Ask) -> Answer:
+def _answered(ask: Ask, *, has_network: bool) -> Answer:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + ask.cpu_s + _CPU_SPARE_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
     log = _TaskLog()
     shown = sys.stdout, sys.stderr
-    sys.stdout = sys.stderr = log
+    sys.stdout = sys.stderr = log.stream
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
-            handler.setStream(log)
+            handler.setStream(log.stream)
     try:
-        return Answer(result=call(ask), log=log.getvalue())
+        return Answer(result=call(ask), log=log.text())
     except MissingDependency as problem:
-        return Answer(missing=str(problem), exception="ModuleNotFoundError")
+        return Answer(missing=str(problem), exception="ModuleNotFoundError", log=log.text())
     except BaseException as problem:  # noqa: BLE001 - whatever user code raises is its answer
-        return _raised(problem, log.getvalue())
+        found = raised.describe(problem, source=ask.code, has_network=has_network)
+        return structs.replace(found, log=log.text())
     finally:
         sys.stdout, sys.stderr = shown
 
 
-def _raised(problem: BaseException, log: str) -> Answer:
-    kind = type(problem)
-    lines = traceback.format_exception(kind, problem, problem.__traceback__)
-    own = [line for line in lines if "noetl_worker" not in line]
-    return Answer(
-        exception=kind.__name__,
-        bases=[base.__name__ for base in kind.__mro__],
-        message=str(problem),
-        traceback="".join(own)[-8192:],
-        log=log,
-    )
+def _tidied(home: Path) -> bool:
+    """Remove a call's files; tell whether it left threads or children that only our end stops."""
+    os.chdir(home)
+    for entry in os.scandir(home):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
+    if threading.active_count() > 1:
+        return True
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _encoded(answer: Answer) -> bytes:
     try:
         data = msgspec.json.encode(answer)
     except (TypeError, ValueError, UnicodeEncodeError, MemoryError) as problem:
-        data = msgspec.json.encode(_raised(problem, ""))
+        failed = raised.describe(problem, source="", has_network=True)
+        data = msgspec.json.encode(structs.replace(failed, lacking=answer.lacking))
     if len(data) > ANSWER_BYTES_MAX:
-        too_large = ValueError(f"the result is longer than {ANSWER_BYTES_MAX} bytes")
-        data = msgspec.json.encode(_raised(too_large, ""))
+        data = msgspec.json.encode(Answer(result_bytes=len(data), lacking=answer.lacking))
     return data
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import metadata
 from typing import Any
 
 from msgspec import Struct
@@ -29,10 +31,15 @@ class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     named: dict[str, Any] = {}
     libs: dict[str, Any] = {}
     required: list[str] = []
+    paths: list[str] = []
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of it; without `exception` it is the result."""
+    """What came of it; without `exception` it is the result.
+
+    `result_bytes` is the size of a result that is too large to be sent, `lacking` the walls that
+    the system did not grant; a process that is spent must not serve another call.
+    """
 
     result: Any = None
     exception: str | None = None
@@ -41,10 +48,23 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceback: str = ""
     missing: str | None = None
     log: str = ""
+    result_bytes: int = 0
+    lacking: list[str] = []
+    is_spent: bool = False
 
 
 class MissingDependency(Exception):  # noqa: N818 - it names what is missing
     """A module that the code asks for is not installed."""
+
+
+class ReadOnly(dict[str, Any]):
+    """A mapping that user code reads; writing to it would reach nobody."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("context is read-only: return what shall be kept")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
 
 compiled: Callable[[str, tuple[str, ...]], Program] = lru_cache(maxsize=256)(compile_source)
@@ -52,6 +72,7 @@ compiled: Callable[[str, tuple[str, ...]], Program] = lru_cache(maxsize=256)(com
 
 def call(ask: Ask) -> Any:
     """Run user code and return its result as JSON-able values; raises whatever it raises."""
+    sys.path[:0] = ask.paths
     program = compiled(ask.code, tuple(ask.inputs))
     names = _names(ask)
     return plain(_outcome(program, names, ask))
@@ -81,21 +102,37 @@ def _names(ask: Ask) -> dict[str, Any]:
     names.update((name, importlib.import_module(name)) for name in MODULES)
     for alias, wanted in ask.libs.items():
         names[alias] = _imported(wanted)
-    for module in ask.required:
-        _module(module)
+    for distribution in ask.required:
+        _require(distribution)
     names.update(args=ask.inputs, inputs=ask.inputs, input_data=ask.inputs)
     names["execution_id"] = ask.execution_id
     if "context" in ask.named:
-        names["context"] = ask.named["context"]
+        names["context"] = ReadOnly(ask.named["context"])
     names.update(ask.iterator)
     names.update(ask.inputs)
     return names
 
 
 def _imported(wanted: Any) -> Any:
-    if isinstance(wanted, dict):
-        return getattr(_module(str(wanted["from"])), str(wanted["import"]))
-    return _module(str(wanted))
+    if not isinstance(wanted, dict):
+        return _module(str(wanted))
+    source, name = str(wanted["from"]), str(wanted["import"])
+    module = _module(source)
+    if hasattr(module, name):
+        return getattr(module, name)
+    # What a package holds may be a module that nobody has imported yet.
+    return _module(f"{source}.{name}")
+
+
+def _require(distribution: str) -> None:
+    """Check that a distribution is installed, or a module of its name."""
+    try:
+        metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        try:
+            _module(distribution.replace("-", "_"))
+        except MissingDependency as problem:
+            raise MissingDependency(distribution) from problem
 
 
 def _module(name: str) -> Any:
@@ -107,9 +144,11 @@ def _module(name: str) -> Any:
 
 def _call_main(main: Callable[..., Any], ask: Ask) -> Any:
     """Bind the parameters of `main` by name."""
-    known = {**ask.named, **ask.iterator}
-    known.update(input_data=ask.inputs, args=ask.inputs, execution_id=ask.execution_id)
-    known.update(ask.inputs)
+    known = {**ask.named, **ask.iterator, "execution_id": ask.execution_id}
+    if "context" in known:
+        known["context"] = ReadOnly(known["context"])
+    known |= dict.fromkeys(("input_data", "args", "inputs"), ask.inputs)
+    known |= ask.inputs
     positional: list[Any] = []
     by_name: dict[str, Any] = {}
     used: set[str] = set()
@@ -123,7 +162,10 @@ def _call_main(main: Callable[..., Any], ask: Ask) -> Any:
         used.add(name)
         if name not in known:
             if parameter.default is inspect.Parameter.empty:
-                raise TypeError(f"main() asks for '{name}', which is not an input of the task")
+                raise TypeError(
+                    f"main() asks for '{name}', which is not an input of the task: "
+                    "add it to 'input' or give it a default"
+                )
             continue
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             positional.append(known[name])

@@ -11,7 +11,7 @@ from msgspec import Struct
 Contract = Literal["body", "main", "result"]
 
 BODY = "__noetl_body__"
-_FILE = "<code>"
+FILE = "<code>"
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
 
@@ -31,7 +31,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
 def compile_source(source: str, input_names: tuple[str, ...]) -> Program:
     """Compile a source; raises `SyntaxError`."""
-    tree = ast.parse(source, _FILE)
+    tree = ast.parse(source, FILE)
     own = list(_own_nodes(tree))
     if any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in own):
         return _as_function(tree, own, input_names)
@@ -39,7 +39,7 @@ def compile_source(source: str, input_names: tuple[str, ...]) -> Program:
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main"
         for node in tree.body
     )
-    code = compile(tree, _FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    code = compile(tree, FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     return Program(
         code=code,
         contract="main" if has_main else "result",
@@ -49,15 +49,15 @@ def compile_source(source: str, input_names: tuple[str, ...]) -> Program:
 
 def _as_function(tree: ast.Module, own: list[ast.AST], input_names: tuple[str, ...]) -> Program:
     """Make the source the body of a function whose parameters are the inputs."""
-    is_async = any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in own)
+    is_async = any(_is_awaiting(node) for node in own)
     parameters = tuple(name for name in input_names if name.isidentifier())
     head = f"{'async ' if is_async else ''}def {BODY}({', '.join(parameters)}): pass"
-    wrapper = ast.parse(head, _FILE)
+    wrapper = ast.parse(head, FILE)
     function = wrapper.body[0]
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     function.body = tree.body
     return Program(
-        code=compile(wrapper, _FILE, "exec", dont_inherit=True),
+        code=compile(wrapper, FILE, "exec", dont_inherit=True),
         contract="body",
         assigns_result=False,
         parameters=parameters,
@@ -70,6 +70,12 @@ def _own_nodes(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, _SCOPES):
             yield from _own_nodes(node)
+
+
+def _is_awaiting(node: ast.AST) -> bool:
+    if isinstance(node, ast.comprehension):
+        return bool(node.is_async)
+    return isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith)
 
 
 def _binds_result(node: ast.AST) -> bool:

@@ -5,13 +5,15 @@ from typing import Literal, assert_never, get_args
 from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
-from noetl_worker.tools import noop
+from noetl_worker.tools import container, noop
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.http import HttpTool
+from noetl_worker.tools.nats import NatsTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
+from noetl_worker.tools.shell import ShellTool
 
-Kind = Literal["http", "postgres", "python", "noop"]
+Kind = Literal["http", "postgres", "python", "shell", "nats", "container", "noop"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -21,6 +23,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     http: HttpTool
     postgres: PostgresTool
     python: PythonTool
+    shell: ShellTool
+    nats: NatsTool
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt with the tool of its kind."""
@@ -35,6 +39,12 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.postgres.run(call)
             case "python":
                 return await self.python.run(call)
+            case "shell":
+                return await self.shell.run(call)
+            case "nats":
+                return await self.nats.run(call)
+            case "container":
+                return await container.run(call)
             case "noop":
                 return await noop.run(call)
             case _:

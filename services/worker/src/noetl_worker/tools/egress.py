@@ -13,9 +13,13 @@ from noetl_worker.domain.failures import ToolFailure, failure
 class CheckedResolver(AbstractResolver):
     """Resolves once and hands out only addresses that passed the check, so none is swapped."""
 
-    def __init__(self, allowances: tuple[egress.Allowance, ...]) -> None:
+    def __init__(
+        self,
+        allowances: tuple[egress.Allowance, ...],
+        resolver: AbstractResolver | None = None,
+    ) -> None:
         self._allowances = allowances
-        self._resolver = ThreadedResolver(loop=asyncio.get_running_loop())
+        self._resolver = resolver or ThreadedResolver(loop=asyncio.get_running_loop())
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

@@ -1,34 +1,39 @@
 """The `http` tool: one pooled session, checked addresses, one hold per host."""
 
 import asyncio
-from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import aiohttp
-import msgspec
+from aiohttp.abc import AbstractResolver
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
-from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
+from noetl_storage.ports import Payloads
 from noetl_worker.credentials import Vault
 from noetl_worker.domain import egress, identity
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
-from noetl_worker.tools import http_request
+from noetl_worker.tools import http_parts, http_request
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.egress import CheckedResolver, check_literal
+from noetl_worker.tools.http_answer import (
+    Answer,
+    ResponseType,
+    described,
+    read_body,
+    response_type_of,
+)
 from noetl_worker.tools.http_request import Request
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_MAX = 10
 _STATUS_ERROR = 400
 _STATUS_RATE_LIMIT = 429
-_CHUNK_BYTES = 256 * 1024
+_RETRY_AFTER_MAX_S = 86_400.0
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -40,39 +45,36 @@ class Limits(Struct, frozen=True, kw_only=True):
     hold_max_s: float = 300.0
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """A response whose body was read whole."""
-
-    status: int
-    headers: dict[str, str]
-    host: str
-    url: str
-    body: bytes
-    elapsed_s: float
-
-
 class HttpTool:
     """Sends requests; a 429 with `Retry-After` holds back every request to that host."""
 
     def __init__(
-        self, *, session: aiohttp.ClientSession, limits: Limits, vault: Vault, clock: Clock
+        self,
+        *,
+        session: aiohttp.ClientSession,
+        limits: Limits,
+        vault: Vault,
+        payloads: Payloads,
+        clock: Clock,
     ) -> None:
         self._session = session
         self._limits = limits
         self._vault = vault
+        self._payloads = payloads
         self._clock = clock
         self._held_until: dict[str, float] = {}
 
     async def run(self, call: Call) -> Outcome:
         """Send one request and read its answer."""
         try:
+            response_type = response_type_of(call.fields.get("response_type"))
             request = await self._prepare(call)
             answer = await self._exchange(request, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as problem:
             return Outcome(error=_of_exception(problem, call))
-        return self._outcome(answer, call.fields.get("response_type") or "auto")
+        return self._outcome(answer, response_type)
 
     async def _prepare(self, call: Call) -> Request:
         site = call.site
@@ -84,7 +86,8 @@ class HttpTool:
             task=call.task,
             visit=call.visit,
         )
-        request = http_request.build(call.fields, idempotency_key=key)
+        parts = await http_parts.load(call.fields.get("files"), self._payloads, site)
+        request = http_request.build(call.fields, parts=parts, idempotency_key=key)
         if call.auth is None:
             return request
         return http_request.sign(request, await self._vault.resolve(call.auth, site))
@@ -95,7 +98,7 @@ class HttpTool:
         started = self._clock.monotonic()
         for _ in range(_REDIRECTS_MAX + 1):
             answer = await self._send(request, call, started)
-            location = answer.headers.get("Location")
+            location = _header(answer.headers, "location")
             if not follows or answer.status not in _REDIRECTS or location is None:
                 return answer
             request = http_request.redirected(request, status=answer.status, location=location)
@@ -113,18 +116,19 @@ class HttpTool:
             request.method,
             url,
             headers=request.headers,
-            data=request.body,
+            data=request.content(),
             allow_redirects=False,
             timeout=http_request.client_timeout(call.timeout),
             ssl=coercion.boolean(call.fields.get("verify_ssl")) is not False,
         ) as response:
-            body = await self._read(response)
+            body = await read_body(response, bytes_max=self._limits.response_bytes_max)
             return Answer(
                 status=response.status,
-                headers=dict(response.headers.items()),
+                headers=_joined(response.headers),
                 host=host,
                 url=str(response.url),
                 body=body,
+                charset=response.charset,
                 elapsed_s=self._clock.monotonic() - started,
             )
 
@@ -134,42 +138,12 @@ class HttpTool:
             await asyncio.sleep(wait_s)
         self._held_until.pop(host, None)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        limit = self._limits.response_bytes_max
-        length = response.content_length
-        if length is not None and length <= limit and "Content-Encoding" not in response.headers:
-            return await response.read()
-        body = bytearray()
-        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-            body += chunk
-            if len(body) > limit:
-                raise ToolFailure(
-                    failure(
-                        "payload_too_large",
-                        f"the answer of {response.url} is longer than {limit} bytes",
-                        source="http",
-                    )
-                )
-        return bytes(body)
-
-    def _outcome(self, answer: Answer, response_type: str) -> Outcome:
-        raw: dict[str, Any] = {
-            "status_code": answer.status,
-            "headers": answer.headers,
-            "url": answer.url,
-            "elapsed": answer.elapsed_s,
-        }
-        try:
-            body = _parsed(answer, response_type, raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            if answer.status >= _STATUS_ERROR:
-                body = answer.body.decode(errors="replace")
-            else:
-                text = f"the answer of {answer.url} is not {response_type}: {problem}"
-                return Outcome(error=failure("parse", text, source="http"), data=raw)
-        raw["body"] = body
+    def _outcome(self, answer: Answer, response_type: ResponseType) -> Outcome:
+        raw, why = described(answer, response_type)
         if answer.status >= _STATUS_ERROR:
             return Outcome(error=self._refused(answer), data=raw)
+        if why is not None:
+            return Outcome(error=failure("parse", why, source="http"), data=raw)
         return Outcome(data=raw)
 
     def _refused(self, answer: Answer) -> ErrorObject:
@@ -181,52 +155,34 @@ class HttpTool:
         return of_status(answer.status, message, retry_after=wait_s)
 
     def _retry_after_s(self, headers: dict[str, str]) -> float | None:
-        text = headers.get("Retry-After", "").strip()
-        if not text:
-            return None
-        if text.isdigit():
-            return float(text)
+        """Return how long a server wants to be left alone: seconds, or a date."""
+        text = (_header(headers, "retry-after") or "").strip()
+        if text.isascii() and text.isdigit():
+            return min(float(text), _RETRY_AFTER_MAX_S)
         try:
             until = parsedate_to_datetime(text)
         except ValueError:
             return None
         if until.tzinfo is None:
             until = until.replace(tzinfo=UTC)
-        return max(0.0, (until - self._clock.now()).total_seconds())
+        wait_s = (until - self._clock.now()).total_seconds()
+        return min(max(0.0, wait_s), _RETRY_AFTER_MAX_S)
 
 
-def _parsed(answer: Answer, response_type: str, raw: dict[str, Any]) -> Any:
-    """Decode a body as its type says; raises `msgspec.DecodeError` or `UnicodeDecodeError`."""
-    body = answer.body
-    if response_type == "json":
-        return codec.decode(body)
-    if response_type == "text":
-        return body.decode()
-    if response_type == "ndjson":
-        return [codec.decode(line) for line in body.splitlines() if line.strip()]
-    if response_type == "bytes":
-        raw["encoding"] = "base64"
-        return b64encode(body).decode()
-    return _guessed(answer, raw)
+def _header(headers: dict[str, str], wanted: str) -> str | None:
+    return next((item for name, item in headers.items() if name.lower() == wanted), None)
 
 
-def _guessed(answer: Answer, raw: dict[str, Any]) -> Any:
-    if not answer.body:
-        return ""
-    media_type = answer.headers.get("Content-Type", "").lower()
-    try:
-        return codec.decode(answer.body)
-    except msgspec.DecodeError:
-        if "json" in media_type:
-            raise
-    if media_type.startswith("text/") or "xml" in media_type or not media_type:
-        return answer.body.decode(errors="replace")
-    raw["encoding"] = "base64"
-    return b64encode(answer.body).decode()
+def _joined(headers: Mapping[str, str]) -> dict[str, str]:
+    """Make a mapping of headers; those that came several times are joined."""
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def _of_exception(problem: Exception, call: Call) -> ErrorObject:
-    where = f"{call.fields.get('method') or 'GET'} {call.fields.get('url')}"
+    where = f"{call.fields.get('method') or 'GET'} {http_request.shown(call.fields.get('url'))}"
     if isinstance(problem, TimeoutError):
         message = f"{where} did not answer within {call.timeout.total:g} s"
         return failure("timeout", message, source="http")
@@ -237,11 +193,18 @@ def _of_exception(problem: Exception, call: Call) -> ErrorObject:
 
 
 @asynccontextmanager
-async def open_http(*, limits: Limits, vault: Vault, clock: Clock) -> AsyncIterator[HttpTool]:
-    """Hold the worker's one session while the block runs."""
+async def open_http(
+    *,
+    limits: Limits,
+    vault: Vault,
+    payloads: Payloads,
+    clock: Clock,
+    resolver: AbstractResolver | None = None,
+) -> AsyncIterator[HttpTool]:
+    """Hold the worker's one session while the block runs; `resolver` finds hosts, unchecked."""
     connector = aiohttp.TCPConnector(
         limit=limits.connections_max,
-        resolver=CheckedResolver(limits.allowances),
+        resolver=CheckedResolver(limits.allowances, resolver),
         ttl_dns_cache=30,
         keepalive_timeout=30.0,
     )
@@ -249,8 +212,10 @@ async def open_http(*, limits: Limits, vault: Vault, clock: Clock) -> AsyncItera
         connector=connector,
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=True,
+        # Unpacked in `http_answer`, which watches how large it becomes.
+        auto_decompress=False,
+        headers={"Accept-Encoding": "gzip, deflate"},
     ) as session:
         # A broken connection is the policy's to answer: only it may send a request again.
         session._retry_connection = False  # noqa: SLF001 - the client has no public switch
-        yield HttpTool(session=session, limits=limits, vault=vault, clock=clock)
+        yield HttpTool(session=session, limits=limits, vault=vault, payloads=payloads, clock=clock)

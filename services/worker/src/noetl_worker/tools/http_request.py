@@ -7,19 +7,24 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from aiohttp import ClientTimeout, FormData
-from msgspec import Struct
+from msgspec import Struct, structs
 from yarl import URL
 
 from noetl_contracts import codec
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Timeout, as_text
+from noetl_worker.tools.http_parts import Part
 
+_JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _CLEAN_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
+# What may go along when a redirect leads to another host; anything else may be a secret.
+_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
 _CONNECT_S = 10.0
+_USERINFO = re.compile(r"//[^/?#@]*@")
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -28,20 +33,34 @@ class Request(Struct, frozen=True, kw_only=True):
     method: str
     url: URL
     headers: dict[str, str]
-    body: bytes | FormData | None
+    body: bytes | None
+    parts: tuple[tuple[str, str | Part], ...] = ()
+
+    def content(self) -> bytes | FormData | None:
+        """Return what is to be sent: a form is made anew for each sending."""
+        if not self.parts:
+            return self.body
+        form = FormData()
+        for name, value in self.parts:
+            if isinstance(value, str):
+                form.add_field(name, value)
+            else:
+                form.add_field(name, value.data, filename=value.name, content_type=value.media_type)
+        return form
 
 
-def build(fields: dict[str, Any], *, idempotency_key: str) -> Request:
+def build(fields: dict[str, Any], *, parts: tuple[Part, ...] = (), idempotency_key: str) -> Request:
     """Build a request; raises `ToolFailure` for fields that make none."""
     fields = _with_data_parts(fields)
     headers = _headers(fields.get("headers"))
-    body = _body(fields, headers)
+    body = None if parts else _body(fields, headers)
     headers.setdefault("Idempotency-Key", idempotency_key)
     return Request(
         method=str(fields.get("method") or "GET").upper(),
         url=_url(fields.get("url"), fields.get("params")),
         headers=headers,
         body=body,
+        parts=_multipart(parts, fields.get("form")),
     )
 
 
@@ -65,28 +84,43 @@ def sign(request: Request, credential: Credential) -> Request:
                     "which an http task cannot use: use bearer, basic or api_key",
                 )
             )
-    return Request(
-        method=request.method,
-        url=request.url,
-        headers={**request.headers, name: value},
-        body=request.body,
-    )
+    return structs.replace(request, headers={**request.headers, name: value})
 
 
 def redirected(request: Request, *, status: int, location: str) -> Request:
-    """Return the request that follows a redirect; credentials stay with their host."""
-    url = request.url.join(URL(location))
+    """Return the request that follows a redirect; to another host only harmless headers go.
+
+    Raises `ToolFailure` for a redirect to what is no http or https URL.
+    """
+    try:
+        url = request.url.join(URL(location)).with_fragment(None)
+    except ValueError as problem:
+        raise _misled(location) from problem
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise _misled(location)
     headers = request.headers
     if url.origin() != request.url.origin():
-        private = {"authorization", "cookie", "x-api-key"}
-        headers = {key: item for key, item in headers.items() if key.lower() not in private}
+        headers = {key: item for key, item in headers.items() if key.lower() in _HARMLESS}
     keeps_method = status in {307, 308} or request.method in {"GET", "HEAD"}
+    if not keeps_method:
+        headers = {key: item for key, item in headers.items() if key.lower() != "content-type"}
     return Request(
         method=request.method if keeps_method else "GET",
         url=url,
         headers=headers,
         body=request.body if keeps_method else None,
+        parts=request.parts if keeps_method else (),
     )
+
+
+def _misled(location: str) -> ToolFailure:
+    text = f"a redirect leads to {shown(location)!r}, which is no http or https URL"
+    return ToolFailure(failure("client_error", text, code="REDIRECT", source="http"))
+
+
+def shown(text: Any) -> str:
+    """Write a URL into a message without the name and password that it may hold."""
+    return _USERINFO.sub("//", str(text))
 
 
 @lru_cache(maxsize=256)
@@ -125,25 +159,28 @@ def _url(text: Any, params: Any) -> URL:
     if not isinstance(text, str) or not text:
         raise ToolFailure(failure("validation", "field 'url' must be a text"))
     if params:
+        text = text.partition("#")[0]
         text = f"{text}{'&' if '?' in text else '?'}{_query(params)}"
     if _CLEAN_URL.fullmatch(text):
         return URL(text, encoded=True)
     try:
         url = URL(text)
     except ValueError as problem:
-        raise ToolFailure(failure("validation", f"'{text}' is not a URL: {problem}")) from problem
+        raise ToolFailure(
+            failure("validation", f"'{shown(text)}' is not a URL: {problem}")
+        ) from problem
     if url.scheme not in {"http", "https"} or not url.host:
         raise ToolFailure(
-            failure("validation", f"'{text}' is not an http or https URL with a host")
+            failure("validation", f"'{shown(text)}' is not an http or https URL with a host")
         )
     return url
 
 
-def _query(params: Any) -> str:
+def _query(params: Any, *, what: str = "params") -> str:
     if isinstance(params, str):
         return params
     if not isinstance(params, dict):
-        raise ToolFailure(failure("validation", "field 'params' must be a mapping"))
+        raise ToolFailure(failure("validation", f"field '{what}' must be a mapping"))
     parts: list[str] = []
     for name, value in params.items():
         items = value if isinstance(value, list) else (value,)
@@ -157,35 +194,32 @@ def _quoted(value: Any) -> str:
     return text if _NEEDS_NO_QUOTES.fullmatch(text) else quote_plus(text)
 
 
-def _body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | FormData | None:
+def _body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | None:
     """Encode whichever body there is and name its type unless the task did."""
     form = fields.get("form")
-    if fields.get("files"):
-        return _multipart(fields["files"], form)
     if form is not None:
         _name_type(headers, _FORM)
-        return _query(form).encode()
-    body = next((fields[key] for key in ("json", "body", "payload") if key in fields), None)
-    if body is None:
+        return _query(form, what="form").encode()
+    key = next((key for key in ("json", "body", "payload") if fields.get(key) is not None), None)
+    if key is None:
         return None
-    if isinstance(body, str) and "json" not in fields:
-        _name_type(headers, "text/plain; charset=utf-8")
+    body = fields[key]
+    if isinstance(body, str):
+        _name_type(headers, _JSON if key == "json" else "text/plain; charset=utf-8")
         return body.encode()
-    if isinstance(body, dict) and _FORM in _named_type(headers):
-        return _query(body).encode()
-    _name_type(headers, "application/json")
+    if isinstance(body, dict) and _FORM in _named_type(headers).lower():
+        return _query(body, what=key).encode()
+    _name_type(headers, _JSON)
     return codec.encode(body)
 
 
-def _multipart(files: Any, form: Any) -> FormData:
-    if not isinstance(files, dict):
-        raise ToolFailure(failure("validation", "field 'files' must be a mapping"))
-    parts = FormData()
-    for name, value in (form or {}).items():
-        parts.add_field(name, as_text(value))
-    for name, value in files.items():
-        parts.add_field(name, as_text(value).encode(), filename=name)
-    return parts
+def _multipart(parts: tuple[Part, ...], form: Any) -> tuple[tuple[str, str | Part], ...]:
+    if not parts:
+        return ()
+    if form is not None and not isinstance(form, dict):
+        raise ToolFailure(failure("validation", "field 'form' must be a mapping"))
+    fields = ((name, as_text(value)) for name, value in (form or {}).items() if value is not None)
+    return (*fields, *((part.name, part) for part in parts))
 
 
 def _named_type(headers: dict[str, str]) -> str:

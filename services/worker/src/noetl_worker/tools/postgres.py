@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import asyncpg
+from msgspec import structs
 
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.credentials import Credential, Vault
@@ -17,13 +18,21 @@ from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
+from noetl_worker.tools.postgres_fields import (
+    Hints,
+    check_params,
+    hints_of,
+    is_autocommit,
+    statement_timeout_s,
+)
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
 from noetl_worker.tools.postgres_sharing import Sharing
 from noetl_worker.tools.postgres_types import UnfitValue
+from noetl_worker.tools.scripts import Scripts
 
 _POOLS_MAX = 64
 
-PoolKey = tuple[str, str, str]
+PoolKey = tuple[str, str, str, str, int]
 
 # What the client raises when a statement or the connection under it fails.
 BROKEN = (
@@ -37,8 +46,9 @@ BROKEN = (
 class PostgresTool:
     """Runs SQL with the pool of the task's credential."""
 
-    def __init__(self, *, vault: Vault, connections_max: int) -> None:
+    def __init__(self, *, vault: Vault, scripts: Scripts, connections_max: int) -> None:
         self._vault = vault
+        self._scripts = scripts
         self._connections_max = connections_max
         self._leftovers = Leftovers()
         self._pool_by_key: dict[PoolKey, Pool] = {}
@@ -47,6 +57,7 @@ class PostgresTool:
     async def run(self, call: Call) -> Outcome:
         """Run every statement of a task."""
         try:
+            call = await self._with_script(call)
             if call.transaction is not None:
                 return await call.transaction.run(call)
             statements = parse_statements(call)
@@ -63,14 +74,15 @@ class PostgresTool:
             return Outcome(error=refused(problem, None))
 
     async def _run(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
-        pool = await self.pool(call.auth, call.site)
+        hints = hints_of(call.fields)
+        pool = await self.pool(call.auth, call.site, hints)
         if call.may_share and _can_share(statements, call):
             return await self._share(pool, statements[0], call)
-        session = await pool.acquire()
+        session = await _acquire(pool, hints)
         is_sound = False
         try:
             outcome = await _attempt(session, statements, call)
-            if "statement_timeout" in call.fields or any(
+            if call.fields.get("statement_timeout") is not None or any(
                 statement.leaves_session_state for statement in statements
             ):
                 await session.reset()
@@ -91,12 +103,22 @@ class PostgresTool:
         except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, 0))
 
-    async def pool(self, auth: Any, site: Site) -> Pool:
+    async def _with_script(self, call: Call) -> Call:
+        """Put SQL from elsewhere into the call; raises `ToolFailure`."""
+        script = call.fields.get("script")
+        if script is None:
+            return call
+        text = await self._scripts.text(script, call)
+        return structs.replace(call, fields={**call.fields, "query": text, "query_b64": None})
+
+    async def pool(self, auth: Any, site: Site, hints: Hints | None = None) -> Pool:
         """Return the pool of a credential; a newer version of it gets a new pool."""
         credential = await self._vault.resolve(auth, site)
         _check_kind(credential)
         name = credential.name if credential.version else repr(sorted(credential.fields.items()))
-        key = (site.tenant_id, site.organization_id, name)
+        wanted = hints or Hints()
+        size = min(wanted.size_max or self._connections_max, self._connections_max)
+        key = (site.tenant_id, site.organization_id, name, wanted.name, size)
         pool = self._pool_by_key.get(key)
         if pool is not None and pool.version == credential.version:
             return pool
@@ -105,7 +127,7 @@ class PostgresTool:
         while len(self._pool_by_key) >= _POOLS_MAX:
             oldest = next(iter(self._pool_by_key))
             self._leftovers.add(self._pool_by_key.pop(oldest).close())
-        fresh = Pool(credential, connections_max=self._connections_max, leftovers=self._leftovers)
+        fresh = Pool(credential, connections_max=size, leftovers=self._leftovers)
         self._pool_by_key[key] = fresh
         return fresh
 
@@ -123,8 +145,9 @@ def _can_share(statements: tuple[Statement, ...], call: Call) -> bool:
         first.is_transaction_control
         or first.is_outside_transactions
         or first.leaves_session_state
-        or "statement_timeout" in call.fields
-        or call.fields.get("autocommit") is True
+        or call.fields.get("statement_timeout") is not None
+        or call.fields.get("pool") is not None
+        or is_autocommit(call.fields)
     )
 
 
@@ -134,12 +157,12 @@ def _is_sound_after(problem: Exception) -> bool:
 
 async def _attempt(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
     """Run the statements in one transaction, or one by one where there can be none."""
-    timeout = call.fields.get("statement_timeout")
-    if timeout is not None:
-        await session.limit_statements(float(timeout))
+    timeout_s = statement_timeout_s(call.fields)
+    if timeout_s is not None:
+        await session.limit_statements(timeout_s)
     alone = (
-        len(statements) == 1
-        or call.fields.get("autocommit") is True
+        is_autocommit(call.fields)
+        or len(statements) == 1
         or any(one.is_transaction_control or one.is_outside_transactions for one in statements)
     )
     if alone:
@@ -179,16 +202,44 @@ def parse_statements(call: Call) -> tuple[Statement, ...]:
     """Cut a task's SQL into statements; raises `ToolFailure`."""
     query = call.fields.get("query")
     encoded = call.fields.get("query_b64")
-    if query is None and encoded is not None:
-        query = b64decode(str(encoded)).decode()
+    if encoded is not None:
+        query = _decoded(encoded)
     texts = query if isinstance(query, list) else [query]
+    check_params(call.fields.get("params"))
     style = sql_text.style_of(call.fields.get("params"))
     if any(not isinstance(text, str) for text in texts):
         raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
     found = tuple(one for text in texts for one in sql_text.statements(text, style))
     if not found:
         raise ToolFailure(failure("validation", "field 'query' holds no statement"))
+    if any(one.is_client_copy for one in found):
+        text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
+        raise ToolFailure(failure("validation", text, source="postgres"))
     return found
+
+
+def _decoded(encoded: Any) -> str:
+    try:
+        return b64decode(str(encoded), validate=True).decode()
+    except ValueError as problem:
+        text = f"field 'query_b64' is not SQL text in base64: {problem}"
+        raise ToolFailure(failure("validation", text, source="postgres")) from problem
+
+
+async def _acquire(pool: Pool, hints: Hints) -> Session:
+    """Take a connection, waiting no longer and with no more others than the task wants."""
+    if hints.waiting_max is not None and pool.is_busy and pool.waiting >= hints.waiting_max:
+        raise ToolFailure(_busy(f"{pool.waiting} tasks wait for a connection already"))
+    try:
+        async with asyncio.timeout(hints.wait_s):
+            return await pool.acquire()
+    except TimeoutError as problem:
+        text = f"no connection became free within {hints.wait_s} s"
+        raise ToolFailure(_busy(text)) from problem
+
+
+def _busy(text: str) -> ErrorObject:
+    return failure("db_connection", text, code="PG_53300", source="postgres")
 
 
 def _check_kind(credential: Credential) -> None:
@@ -253,9 +304,11 @@ def _broken(problem: Exception) -> ErrorObject:
 
 
 @asynccontextmanager
-async def open_postgres(*, vault: Vault, connections_max: int) -> AsyncIterator[PostgresTool]:
+async def open_postgres(
+    *, vault: Vault, scripts: Scripts, connections_max: int
+) -> AsyncIterator[PostgresTool]:
     """Hold the pools while the block runs."""
-    tool = PostgresTool(vault=vault, connections_max=connections_max)
+    tool = PostgresTool(vault=vault, scripts=scripts, connections_max=connections_max)
     try:
         yield tool
     finally:

@@ -119,15 +119,25 @@ class Pool:
         self, credential: Credential, *, connections_max: int, leftovers: Leftovers
     ) -> None:
         self.version = credential.version
+        self.waiting = 0
         self._credential = credential
         self._leftovers = leftovers
         self._free = asyncio.Semaphore(connections_max)
         self._idle: list[Session] = []
         self._is_closed = False
 
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether every connection is in use."""
+        return self._free.locked()
+
     async def acquire(self) -> Session:
         """Take an idle connection or open one; raises what the client raises."""
-        await self._free.acquire()
+        self.waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.waiting -= 1
         while self._idle:
             session = self._idle.pop()
             if not session.connection.is_closed():

@@ -103,6 +103,11 @@ def binder(type_name: str) -> Convert:
 
 def bind(values: Sequence[Any], binders: Sequence[Convert], type_names: Sequence[str]) -> list[Any]:
     """Convert arguments; raises `UnfitValue` naming the parameter that does not fit."""
+    if len(values) != len(binders):
+        raise UnfitValue(
+            f"the statement names ${len(binders)}, but the task has "
+            f"{f'{len(values)} params' if values else 'no params'}"
+        )
     bound: list[Any] = []
     for index, (value, convert) in enumerate(zip(values, binders, strict=True)):
         try:
@@ -157,7 +162,20 @@ def _iso(value: Any) -> str:
     return str(value.isoformat())
 
 
+def _range(value: Any) -> str:
+    """Write a range as PostgreSQL does."""
+    if value.isempty:
+        return "empty"
+    lower = "" if value.lower is None else as_text(plain(value.lower))
+    upper = "" if value.upper is None else as_text(plain(value.upper))
+    return f"{'[' if value.lower_inc else '('}{lower},{upper}{']' if value.upper_inc else ')'}"
+
+
 def _readable(value: Any) -> Any:
+    if hasattr(value, "lower_inc"):
+        return _range(value)
+    if hasattr(value, "as_string"):
+        return value.as_string()
     if hasattr(value, "items"):
         return {name: _readable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

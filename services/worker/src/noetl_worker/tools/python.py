@@ -1,7 +1,6 @@
 """The `python` tool: user code in warm child processes, one tenant per process."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -10,7 +9,7 @@ import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,12 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
+from noetl_worker.tools.scripts import Scripts
 
 _LENGTH = struct.Struct(">I")
 _CALLS_PER_PROCESS = 10_000
 _END_S = 2.0
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+_DEPS = frozenset({"packages", "sys_path", "venv_path"})
 
 Owner = tuple[str, str]
 
@@ -41,6 +41,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes_max: int = 2
     memory_bytes: int = 2 * 1024**3
     files_max: int = 256
+    # Processes and threads; Linux counts those of the user, and none of root's.
+    threads_max: int = 512
+    file_bytes: int = 1024**3
+    has_network: bool = False
 
 
 class Child:
@@ -67,10 +71,10 @@ class Child:
             raise EOFError from problem
 
     def kill(self) -> None:
-        """End it without a warning, and with it whatever it has started."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """End it without a warning."""
+        # The group, too: user code may have started processes of its own.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     async def ended(self) -> int:
         """Wait until it is gone and return how it ended."""
@@ -85,19 +89,21 @@ class Child:
 class PythonTool:
     """Runs code in at most `processes_max` children at once."""
 
-    def __init__(self, *, limits: Limits, mask: Mask, directory: Path) -> None:
+    def __init__(self, *, limits: Limits, mask: Mask, scripts: Scripts, directory: Path) -> None:
         self._limits = limits
         self._mask = mask
+        self._scripts = scripts
         self._directory = directory
         self._leftovers = Leftovers()
         self._free = asyncio.Semaphore(limits.processes_max)
         self._idle: list[Child] = []
         self._count = 0
+        self._has_warned = False
 
     async def run(self, call: Call) -> Outcome:
         """Run a task's code."""
         try:
-            ask = _ask(call)
+            ask = _ask(call, await self._source(call))
         except (ToolFailure, ValueError) as problem:
             error = getattr(problem, "error", None) or failure("validation", str(problem))
             return Outcome(error=error)
@@ -115,7 +121,7 @@ class PythonTool:
         is_sound = False
         try:
             answer = await child.ask(ask)
-            is_sound = child.calls < _CALLS_PER_PROCESS
+            is_sound = child.calls < _CALLS_PER_PROCESS and not answer.is_spent
         except EOFError:
             code = await child.ended()
             return Answer(
@@ -147,8 +153,7 @@ class PythonTool:
             "-I",
             "-m",
             "noetl_worker.sandbox",
-            str(self._limits.memory_bytes),
-            str(self._limits.files_max),
+            codec.text(self._bounds(home)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -163,12 +168,43 @@ class PythonTool:
         )
         return Child(process, owner=owner)
 
+    def _bounds(self, home: Path) -> dict[str, Any]:
+        limits = self._limits
+        return {
+            "memory_bytes": limits.memory_bytes,
+            "files_max": limits.files_max,
+            "processes_max": limits.threads_max,
+            "file_bytes": limits.file_bytes,
+            "network": limits.has_network,
+            "hidden": str(self._directory),
+            "shown": str(home),
+        }
+
+    async def _source(self, call: Call) -> str:
+        """Return the code of a task; raises `ToolFailure` or `ValueError`."""
+        fields = call.fields
+        if fields.get("script") is not None:
+            return await self._scripts.text(fields["script"], call)
+        if fields.get("code_b64") is not None:
+            return b64decode(str(fields["code_b64"]), validate=True).decode()
+        source = fields.get("code")
+        if not isinstance(source, str):
+            raise ToolFailure(failure("validation", "field 'code' must be Python source"))
+        return source
+
+    def _warn(self, lacking: list[str]) -> None:
+        """Say once which walls around user code this system does not grant."""
+        if lacking and not self._has_warned:
+            self._has_warned = True
+            log.warning("python tasks are not walled off", lacking=", ".join(lacking))
+
     def _dismiss(self, child: Child) -> None:
         self._count -= 1
         child.kill()
         self._leftovers.add(child.ended())
 
     def _outcome(self, answer: Answer, call: Call) -> Outcome:
+        self._warn(answer.lacking)
         if answer.log:
             log.info(
                 "task output",
@@ -179,6 +215,9 @@ class PythonTool:
         if answer.missing is not None:
             text = f"module '{answer.missing}' is not installed on this worker"
             return Outcome(error=failure("missing_dependency", text, source="python"))
+        if answer.result_bytes:
+            text = f"the result has {answer.result_bytes} bytes: store it with an artifact task"
+            return Outcome(error=failure("payload_too_large", text, source="python"))
         if answer.exception is None:
             return Outcome(data=answer.result)
         return Outcome(
@@ -194,9 +233,8 @@ class PythonTool:
         await self._leftovers.finish()
 
 
-def _ask(call: Call) -> Ask:
-    """Describe one call; raises `ToolFailure` or `ValueError`."""
-    source = _source(call.fields)
+def _ask(call: Call, source: str) -> Ask:
+    """Describe one call; raises `ToolFailure`."""
     libs, required = _libs(call.fields.get("libs"))
     return Ask(
         code=source,
@@ -207,29 +245,59 @@ def _ask(call: Call) -> Ask:
         named=call.named,
         libs=libs,
         required=required,
+        paths=_paths(call.fields.get("deps")),
     )
 
 
-def _source(fields: dict[str, Any]) -> str:
-    if fields.get("code_b64") is not None:
-        return b64decode(str(fields["code_b64"]), validate=True).decode()
-    source = fields.get("code")
-    if not isinstance(source, str):
-        raise ToolFailure(failure("validation", "field 'code' must be Python source"))
-    return source
-
-
 def _libs(libs: Any) -> tuple[dict[str, Any], list[str]]:
+    if libs is None:
+        return {}, []
     if isinstance(libs, list):
-        return {}, [str(name).replace("-", "_") for name in libs]
-    return (libs if isinstance(libs, dict) else {}), []
+        return {}, [str(name) for name in libs]
+    if not isinstance(libs, dict):
+        raise _invalid("field 'libs' must be a mapping or a list of distribution names")
+    for alias, wanted in libs.items():
+        is_known = isinstance(wanted, str) or (
+            isinstance(wanted, dict) and {"from", "import"} == wanted.keys()
+        )
+        if not is_known:
+            raise _invalid(f"field 'libs.{alias}' must be a module or {{from: …, import: …}}")
+    return libs, []
+
+
+def _paths(deps: Any) -> list[str]:
+    """Return where modules are looked for first; raises `ToolFailure`."""
+    if deps is None:
+        return []
+    if not isinstance(deps, dict) or not deps.keys() <= _DEPS:
+        raise _invalid("field 'deps' must be a mapping of 'packages', 'sys_path' and 'venv_path'")
+    if deps.get("packages"):
+        text = (
+            "field 'deps.packages': this worker installs nothing for a task: "
+            "install them where the worker runs and name them in 'libs', or give 'deps.venv_path'"
+        )
+        raise ToolFailure(failure("config", text, source="python"))
+    given = deps.get("sys_path") or []
+    paths = [str(path) for path in (given if isinstance(given, list) else [given])]
+    if deps.get("venv_path"):
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        paths.append(str(Path(str(deps["venv_path"])) / "lib" / version / "site-packages"))
+    for path in paths:
+        if not Path(path).is_dir():
+            text = f"field 'deps': there is no directory '{path}' on this worker"
+            raise ToolFailure(failure("missing_dependency", text, source="python"))
+    return [str(Path(path).resolve()) for path in paths]
+
+
+def _invalid(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="python"))
 
 
 @asynccontextmanager
-async def open_python(*, limits: Limits, mask: Mask) -> AsyncIterator[PythonTool]:
+async def open_python(*, limits: Limits, mask: Mask, scripts: Scripts) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs."""
     directory = Path(tempfile.mkdtemp(prefix="noetl-python-"))
-    tool = PythonTool(limits=limits, mask=mask, directory=directory)
+    tool = PythonTool(limits=limits, mask=mask, scripts=scripts, directory=directory)
     try:
         yield tool
     finally:

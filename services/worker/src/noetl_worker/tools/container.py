@@ -1,0 +1,111 @@
+"""The `container` tool: its fields are checked; this release connects to no cluster."""
+
+from typing import Any
+
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.call import Call, Outcome
+
+CLUSTER_SETTING = "NOETL_WORKER_KUBERNETES"
+
+_FIELDS = frozenset(
+    {
+        *("image", "command", "args", "env", "files", "script", "namespace", "service_account"),
+        *("resources", "backoff_limit", "restart_policy", "ttl_seconds_after_finished"),
+    }
+)
+_NESTED = ("runtime", "job")
+_SPELLINGS = {
+    "serviceAccount": "service_account",
+    "serviceAccountName": "service_account",
+    "backoffLimit": "backoff_limit",
+    "restartPolicy": "restart_policy",
+    "ttlSecondsAfterFinished": "ttl_seconds_after_finished",
+}
+_RESTART_POLICIES = frozenset({"Never", "OnFailure"})
+
+
+async def run(call: Call) -> Outcome:
+    """Check the fields and say that there is no cluster."""
+    try:
+        check(merged(call.input, call.fields))
+    except ToolFailure as problem:
+        return Outcome(error=problem.error)
+    text = (
+        "container tasks run on a Kubernetes cluster, and this worker has none: "
+        f"{CLUSTER_SETTING} is 'none', the only value that this release knows"
+    )
+    return Outcome(error=failure("config", text, source="container"))
+
+
+def merged(given: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Merge `runtime` and `job` and the older spellings; what stands on the task wins.
+
+    Inputs fill what is left out. Raises `ToolFailure`.
+    """
+    found: dict[str, Any] = {}
+    for name in _NESTED:
+        nested = fields.get(name)
+        if nested is not None and not isinstance(nested, dict):
+            raise _invalid(f"field '{name}' must be a mapping")
+        for key, item in (nested or {}).items():
+            canonical = _SPELLINGS.get(key, key)
+            if canonical not in _FIELDS:
+                raise _invalid(f"field '{name}.{key}' is not a field of kind container")
+            found[canonical] = item
+    found.update(
+        (key, item) for key, item in fields.items() if key not in _NESTED and item is not None
+    )
+    return {**{key: given[key] for key in _FIELDS if key in given}, **found}
+
+
+def check(fields: dict[str, Any]) -> None:
+    """Check merged fields; raises `ToolFailure` naming the first that makes no sense."""
+    if not isinstance(fields.get("image"), str) or not fields["image"]:
+        raise _invalid("field 'image' must name an image")
+    for name in ("command", "args"):
+        value = fields.get(name)
+        is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if value is not None and not is_texts:
+            raise _invalid(f"field '{name}' must be a list of texts")
+    _check_env(fields.get("env"))
+    _check_files(fields.get("files"))
+    resources = fields.get("resources")
+    if resources is not None and not _is_mapping_of(resources, {"requests", "limits"}):
+        raise _invalid("field 'resources' must be a mapping of 'requests' and 'limits'")
+    for name in ("backoff_limit", "ttl_seconds_after_finished"):
+        value = fields.get(name)
+        if value is not None and (type(value) is not int or value < 0):
+            raise _invalid(f"field '{name}' must be a whole number of at least 0")
+    if fields.get("restart_policy", "Never") not in _RESTART_POLICIES:
+        raise _invalid("field 'restart_policy' must be Never or OnFailure")
+
+
+def _check_env(env: Any) -> None:
+    if env is None or isinstance(env, dict):
+        return
+    is_pairs = isinstance(env, list) and all(
+        _is_mapping_of(item, {"name", "value"}) and "name" in item for item in env
+    )
+    if not is_pairs:
+        raise _invalid("field 'env' must be a mapping or a list of {name, value}")
+
+
+def _check_files(files: Any) -> None:
+    if files is None:
+        return
+    is_files = isinstance(files, list) and all(
+        _is_mapping_of(item, {"path", "content", "script"})
+        and isinstance(item.get("path"), str)
+        and len(item.keys() & {"content", "script"}) == 1
+        for item in files
+    )
+    if not is_files:
+        raise _invalid("field 'files' must be a list of {path, content} or {path, script}")
+
+
+def _is_mapping_of(value: Any, names: set[str]) -> bool:
+    return isinstance(value, dict) and value.keys() <= names
+
+
+def _invalid(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="container"))

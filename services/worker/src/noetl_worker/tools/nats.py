@@ -1,0 +1,373 @@
+"""The `nats` tool: key-value buckets, streams and object stores of a server of the author's."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, assert_never, get_args
+
+import msgspec
+import nats.errors
+from msgspec import Struct
+from nats.js import JetStreamContext
+from nats.js import errors as js_errors
+from nats.js.kv import KeyValue
+from nats.js.object_store import ObjectStore
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_playbook import coercion
+from noetl_worker.credentials import Vault
+from noetl_worker.domain import identity, nats_names
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.nats_names import UnfitName
+from noetl_worker.tools.call import Call, Outcome, as_text
+from noetl_worker.tools.nats_connection import Connected, Connections
+
+Operation = Literal[
+    "kv_get",
+    "kv_put",
+    "kv_delete",
+    "kv_keys",
+    "kv_purge",
+    "js_publish",
+    "js_get_msg",
+    "js_stream_info",
+    "object_put",
+    "object_get",
+    "object_delete",
+    "object_list",
+]
+
+_FIELDS = (
+    *("operation", "bucket", "key", "value", "ttl", "subject", "payload", "headers"),
+    *("stream", "seq", "name", "data"),
+)
+OBJECT_BYTES_MAX = 64 * 1024 * 1024
+LISTED_MAX = 100_000
+_TTL_DISABLED = 10166
+_REQUEST_S_MAX = 30.0
+_FULL = frozenset({10023, 10047, 10077})
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """A task's fields, and the server that it works on."""
+
+    fields: dict[str, Any]
+    jetstream: JetStreamContext
+    message_id: str
+
+    def text(self, name: str, check: Callable[[str], None]) -> str:
+        """Return a field that must be a name; raises `ToolFailure` or `UnfitName`."""
+        value = self.fields.get(name)
+        if not isinstance(value, str) or not value:
+            raise _invalid(f"field '{name}' is needed for {self.fields['operation']}")
+        check(value)
+        return value
+
+    def given(self, name: str) -> bytes:
+        """Encode a field that holds a value: text as it is, everything else as JSON."""
+        if name not in self.fields:
+            raise _invalid(f"field '{name}' is needed for {self.fields['operation']}")
+        return as_text(self.fields[name]).encode()
+
+
+class NatsTool:
+    """Works on the servers that credentials name."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._connections = Connections(vault)
+
+    async def run(self, call: Call) -> Outcome:
+        """Run one operation."""
+        connected: Connected | None = None
+        try:
+            fields = _fields(call)
+            async with asyncio.timeout(call.timeout.total):
+                connected = await self._connections.get(call.auth, call.site)
+                connected.complaint = ""
+                return Outcome(data=await _perform(_task(call, fields, connected)))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except UnfitName as problem:
+            kind = "config" if problem.is_refused else "validation"
+            return Outcome(error=failure(kind, str(problem), source="nats"))
+        except (nats.errors.Error, TimeoutError, OSError, ValueError) as problem:
+            complaint = "" if connected is None else connected.complaint
+            return Outcome(error=_classified(problem, complaint, call))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connections.close()
+
+
+def _fields(call: Call) -> dict[str, Any]:
+    """Gather the fields; inputs fill those that the task leaves out. Raises `ToolFailure`."""
+    found = {name: call.input[name] for name in _FIELDS if name in call.input}
+    found.update((name, item) for name, item in call.fields.items() if item is not None)
+    if found.get("operation") not in get_args(Operation):
+        known = ", ".join(get_args(Operation))
+        raise _invalid(f"field 'operation': {found.get('operation')!r} is none of {known}")
+    return found
+
+
+def _task(call: Call, fields: dict[str, Any], connected: Connected) -> Task:
+    site = call.site
+    message_id = identity.idempotency_key(
+        execution_id=site.execution_id,
+        step=site.step,
+        unit=site.unit,
+        row_index=site.row_index,
+        task=call.task,
+        visit=call.visit,
+    )
+    timeout_s = min(call.timeout.total, _REQUEST_S_MAX)
+    jetstream = connected.client.jetstream(timeout=timeout_s)
+    return Task(fields=fields, jetstream=jetstream, message_id=message_id)
+
+
+async def _perform(task: Task) -> dict[str, Any]:
+    operation: Operation = task.fields["operation"]
+    match operation:
+        case "kv_get" | "kv_put" | "kv_delete" | "kv_keys" | "kv_purge":
+            return await _on_bucket(operation, task)
+        case "js_publish":
+            return await _publish(task)
+        case "js_get_msg":
+            return await _get_message(task)
+        case "js_stream_info":
+            return await _stream_info(task)
+        case "object_put" | "object_get" | "object_delete" | "object_list":
+            return await _on_objects(operation, task)
+        case _:
+            assert_never(operation)
+
+
+async def _on_bucket(operation: str, task: Task) -> dict[str, Any]:
+    bucket = task.text("bucket", nats_names.check_bucket)
+    if operation == "kv_keys":
+        return await _keys(await task.jetstream.key_value(bucket), bucket)
+    key = task.text("key", nats_names.check_key)
+    named = {"status": "ok", "bucket": bucket, "key": key}
+    if operation == "kv_put":
+        return {**named, "revision": await _put(task, bucket, key)}
+    store = await task.jetstream.key_value(bucket)
+    if operation == "kv_get":
+        entry = await store.get(key)
+        return {**named, **_decoded("value", entry.value or b""), "revision": entry.revision}
+    await (store.delete(key) if operation == "kv_delete" else store.purge(key))
+    return named
+
+
+async def _put(task: Task, bucket: str, key: str) -> int:
+    """Write a key; the bucket is made when there is none."""
+    data, ttl_s = task.given("value"), None
+    if task.fields.get("ttl") is not None:
+        ttl_s = coercion.duration_s(task.fields["ttl"])
+        if ttl_s is None or ttl_s < 1:
+            raise _invalid("field 'ttl' must be a duration of at least a second")
+    try:
+        await task.jetstream.key_value(bucket)
+    except js_errors.BucketNotFoundError:
+        await task.jetstream.create_key_value(bucket=bucket)
+    acknowledged = await task.jetstream.publish(f"$KV.{bucket}.{key}", data, msg_ttl=ttl_s)
+    return acknowledged.seq
+
+
+async def _keys(store: KeyValue, bucket: str) -> dict[str, Any]:
+    try:
+        keys = await store.keys()
+    except js_errors.NoKeysError:
+        keys = []
+    _check_count(len(keys), "keys")
+    return {"status": "ok", "bucket": bucket, "keys": sorted(keys)}
+
+
+async def _publish(task: Task) -> dict[str, Any]:
+    subject = task.text("subject", nats_names.check_subject)
+    stream = task.text("stream", nats_names.check_stream) if "stream" in task.fields else None
+    given = task.fields.get("headers") or {}
+    if not isinstance(given, dict):
+        raise _invalid("field 'headers' must be a mapping")
+    headers = {name: as_text(value) for name, value in given.items() if value is not None}
+    if any(char in part for pair in headers.items() for part in pair for char in "\r\n\0"):
+        raise _invalid("field 'headers' cannot hold line ends")
+    # A repeated attempt is the same message, which the stream takes once.
+    headers.setdefault("Nats-Msg-Id", task.message_id)
+    acknowledged = await task.jetstream.publish(
+        subject, task.given("payload"), stream=stream, headers=headers
+    )
+    return {
+        "status": "ok",
+        "subject": subject,
+        "stream": acknowledged.stream,
+        "seq": acknowledged.seq,
+        "duplicate": bool(acknowledged.duplicate),
+    }
+
+
+async def _get_message(task: Task) -> dict[str, Any]:
+    """Read a message by its number, or the latest one of a subject."""
+    stream = task.text("stream", nats_names.check_stream)
+    sequence = coercion.integer(task.fields.get("seq"))
+    if sequence is not None and sequence > 0:
+        message = await task.jetstream.get_msg(stream, seq=sequence)
+    elif "seq" not in task.fields and "subject" in task.fields:
+        subject = task.text("subject", nats_names.check_subject)
+        message = await task.jetstream.get_msg(stream, subject=subject)
+    else:
+        raise _invalid("js_get_msg needs 'seq', a number above 0, or 'subject'")
+    return {
+        "status": "ok",
+        "stream": stream,
+        "subject": message.subject,
+        "seq": message.seq,
+        **_decoded("data", message.data or b""),
+        "headers": dict(message.headers or {}),
+        "time": None if message.time is None else message.time.isoformat(),
+    }
+
+
+async def _stream_info(task: Task) -> dict[str, Any]:
+    stream = task.text("stream", nats_names.check_stream)
+    info = await task.jetstream.stream_info(stream)
+    state = info.state
+    return {
+        "status": "ok",
+        "stream": stream,
+        "subjects": list(info.config.subjects or []),
+        "messages": state.messages,
+        "bytes": state.bytes,
+        "first_seq": state.first_seq,
+        "last_seq": state.last_seq,
+        "consumers": state.consumer_count,
+    }
+
+
+async def _on_objects(operation: str, task: Task) -> dict[str, Any]:
+    bucket = task.text("bucket", nats_names.check_bucket)
+    if operation == "object_put":
+        return await _put_object(task, bucket)
+    if operation == "object_list":
+        return await _list_objects(await task.jetstream.object_store(bucket), bucket)
+    name = task.text("name", nats_names.check_object)
+    store = await task.jetstream.object_store(bucket)
+    if operation == "object_get":
+        return await _get_object(store, bucket, name)
+    await store.delete(name)
+    return {"status": "ok", "bucket": bucket, "name": name}
+
+
+async def _put_object(task: Task, bucket: str) -> dict[str, Any]:
+    name = task.text("name", nats_names.check_object)
+    data = task.given("data")
+    _check_size(len(data), name)
+    try:
+        store = await task.jetstream.object_store(bucket)
+    except js_errors.BucketNotFoundError:
+        store = await task.jetstream.create_object_store(bucket)
+    info = await store.put(name, data)
+    return {"status": "ok", "bucket": bucket, **_about(info)}
+
+
+async def _get_object(store: ObjectStore, bucket: str, name: str) -> dict[str, Any]:
+    info = await store.get_info(name)
+    if info.is_link():
+        # A link may lead to a bucket that the task could not name.
+        raise ToolFailure(
+            failure("config", f"object '{name}' is a link: read what it leads to", source="nats")
+        )
+    _check_size(info.size or 0, name)
+    found = await store.get(name)
+    return {"status": "ok", "bucket": bucket, **_about(info), **_decoded("data", found.data or b"")}
+
+
+async def _list_objects(store: ObjectStore, bucket: str) -> dict[str, Any]:
+    try:
+        found = await store.list(ignore_deletes=True)
+    except js_errors.NotFoundError:
+        found = []
+    _check_count(len(found), "objects")
+    objects = [_about(info) for info in sorted(found, key=lambda info: info.name)]
+    return {"status": "ok", "bucket": bucket, "objects": objects}
+
+
+def _about(info: Any) -> dict[str, Any]:
+    return {"name": info.name, "size": info.size, "digest": info.digest}
+
+
+def _decoded(name: str, data: bytes) -> dict[str, Any]:
+    """Read a value: JSON if it parses, else text, else base64."""
+    try:
+        return {name: codec.decode(data)}
+    except (msgspec.DecodeError, RecursionError):
+        return _as_text(name, data)
+
+
+def _as_text(name: str, data: bytes) -> dict[str, Any]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {name: b64encode(data).decode(), "encoding": "base64"}
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > OBJECT_BYTES_MAX:
+        text = f"object '{name}' has {size} bytes, the limit is {OBJECT_BYTES_MAX}"
+        raise ToolFailure(failure("payload_too_large", text, source="nats"))
+
+
+def _check_count(count: int, what: str) -> None:
+    if count > LISTED_MAX:
+        text = f"the bucket has {count} {what}, the limit of a listing is {LISTED_MAX}"
+        raise ToolFailure(failure("limit", text, code="LISTED_MAX", source="nats"))
+
+
+def _invalid(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="nats"))
+
+
+def _classified(problem: Exception, complaint: str, call: Call) -> ErrorObject:
+    """Turn what the client raises into an error."""
+    if "permissions violation" in complaint.lower():
+        return failure("auth", f"the NATS server forbids it: {complaint}", source="nats")
+    match problem:
+        case js_errors.NotFoundError():
+            what = "there is no such bucket, key, object, stream or message"
+            return failure("not_found", f"{what}: {problem}", source="nats")
+        case js_errors.NoStreamResponseError():
+            text = f"no stream takes subject '{call.fields.get('subject')}'"
+            return failure("not_found", text, source="nats")
+        case nats.errors.MaxPayloadError():
+            text = "the value is larger than the server's messages may be: use object_put"
+            return failure("payload_too_large", text, source="nats")
+        case js_errors.APIError():
+            return _refused(problem)
+        case TimeoutError():
+            text = f"the NATS server did not answer within {call.timeout.total:g} s"
+            return failure("timeout", text, source="nats")
+        case ValueError() | nats.errors.BadSubjectError() | nats.errors.BadHeaderError():
+            return failure("validation", f"the request is malformed: {problem}", source="nats")
+    reason = str(problem) or type(problem).__name__
+    return failure("connection", f"the NATS server is not reachable: {reason}", source="nats")
+
+
+def _refused(problem: js_errors.APIError) -> ErrorObject:
+    """Classify an answer of JetStream."""
+    if isinstance(problem, js_errors.ServiceUnavailableError | js_errors.ServerError):
+        kind = "storage_quota" if problem.err_code in _FULL else "connection"
+        return failure(kind, f"JetStream is not available: {problem}", source="nats")
+    if problem.err_code == _TTL_DISABLED:
+        text = "the bucket's keys cannot expire one by one: make it with per-message TTL"
+        return failure("config", text, source="nats")
+    return failure("client_error", f"JetStream refused it: {problem}", code="NATS", source="nats")
+
+
+@asynccontextmanager
+async def open_nats(*, vault: Vault) -> AsyncIterator[NatsTool]:
+    """Hold the connections while the block runs."""
+    tool = NatsTool(vault)
+    try:
+        yield tool
+    finally:
+        await tool.close()

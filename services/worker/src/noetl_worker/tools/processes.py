@@ -1,0 +1,150 @@
+"""One process group: its output within bounds, and the whole of it ended together."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+
+_CHUNK_BYTES = 64 * 1024
+_LOOK_S = 0.02
+# For output of processes that left the group and still hold its pipes.
+_LAST_WORDS_S = 1.0
+
+
+class OutputTooLong(Exception):  # noqa: N818 - it says what happened
+    """A process wrote more than it may."""
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """What to start; its environment is exactly `environ`."""
+
+    command: tuple[str, ...]
+    environ: dict[str, str]
+    directory: Path
+    stdin: bytes
+    grace_s: float
+
+
+class Captured:
+    """What a process has written so far, both streams within one bound."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+        self._bytes_max = bytes_max
+
+    def add(self, stream: bytearray, data: bytes) -> None:
+        """Take more output; raises `OutputTooLong`."""
+        room = self._bytes_max - len(self.stdout) - len(self.stderr)
+        stream += data[:room]
+        if len(data) > room:
+            raise OutputTooLong
+
+
+async def run(launch: Launch, captured: Captured) -> int:
+    """Run a group to the end of its leader and return the leader's code; raises `OutputTooLong`.
+
+    Whatever the leader leaves behind is ended, also when this is cancelled: the group gets
+    SIGTERM, and SIGKILL after `grace_s`. Raises `OSError` when it cannot be started.
+    """
+    async with _pipe() as (out, out_end), _pipe() as (err, err_end):
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(launch.stdin)
+            stdin.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *launch.command,
+                stdin=stdin,
+                stdout=out_end,
+                stderr=err_end,
+                env=launch.environ,
+                cwd=launch.directory,
+                start_new_session=True,
+            )
+        out_end.close()
+        err_end.close()
+        readers = (
+            asyncio.ensure_future(_drain(out, captured, captured.stdout)),
+            asyncio.ensure_future(_drain(err, captured, captured.stderr)),
+        )
+        try:
+            await _ended(process, readers)
+        finally:
+            await _end(process, launch.grace_s)
+            await _finish(readers)
+        for reader in readers:
+            if not reader.cancelled() and (problem := reader.exception()) is not None:
+                raise problem
+        return await process.wait()
+
+
+async def _ended(
+    process: asyncio.subprocess.Process, readers: tuple["asyncio.Future[None]", ...]
+) -> None:
+    """Wait for the leader's end, or for a reader that gives up."""
+    end = asyncio.ensure_future(process.wait())
+    waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {end, *readers}
+    try:
+        while not end.done():
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if any(one is not end and one.exception() is not None for one in done):
+                return
+    finally:
+        end.cancel()
+
+
+async def _finish(readers: tuple["asyncio.Future[None]", ...]) -> None:
+    _, pending = await asyncio.wait(readers, timeout=_LAST_WORDS_S)
+    for reader in pending:
+        reader.cancel()
+    if pending:
+        await asyncio.wait(pending)
+
+
+async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
+    """End what is left of a group; a second cancellation does not wait for its grace."""
+    if not _signal(process.pid, signal.SIGTERM):
+        return
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while _signal(process.pid, 0):  # noqa: ASYNC110 - the system tells nobody when a group has ended
+                    await asyncio.sleep(_LOOK_S)
+    finally:
+        _signal(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal(group: int, number: int) -> bool:
+    """Signal a group; tell whether any of it is left."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+async def _drain(source: asyncio.StreamReader, captured: Captured, stream: bytearray) -> None:
+    while data := await source.read(_CHUNK_BYTES):
+        captured.add(stream, data)
+
+
+@asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
+    """Open a pipe of our own, so that a process's end does not wait for the pipe's."""
+    source, end = os.pipe()
+    reading, writing = os.fdopen(source, "rb", 0), os.fdopen(end, "wb", 0)
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), reading
+    )
+    try:
+        yield reader, writing
+    finally:
+        writing.close()
+        transport.close()

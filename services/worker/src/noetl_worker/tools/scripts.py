@@ -1,0 +1,153 @@
+"""Code and SQL from elsewhere: the `script` field of a task."""
+
+import asyncio
+from base64 import b64decode
+from pathlib import Path
+from typing import Any, Literal, assert_never, get_args
+from urllib.parse import unquote, urlsplit
+
+from msgspec import structs
+
+from noetl_contracts import codec
+from noetl_playbook import coercion
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.call import Call, Timeout
+from noetl_worker.tools.http import HttpTool
+from noetl_worker.tools.workplace import within
+
+DIRECTORY_SETTING = "NOETL_WORKER_SCRIPT_DIRECTORY"
+SCRIPT_BYTES_MAX = 2 * 1024 * 1024
+
+Type = Literal["file", "http", "s3", "gcs", "inline"]
+_TYPE_BY_SCHEME: dict[str, Type] = {
+    "": "file",
+    "file": "file",
+    "http": "http",
+    "https": "http",
+    "s3": "s3",
+    "gs": "gcs",
+}
+
+
+class Scripts:
+    """Reads scripts from the deployment's script directory, over HTTP, or from the task itself."""
+
+    def __init__(self, *, directory: str, http: HttpTool) -> None:
+        self._directory = Path(directory) if directory else None
+        self._http = http
+
+    async def text(self, script: Any, call: Call) -> str:
+        """Return the text that a task's `script` means; raises `ToolFailure`.
+
+        It is taken as it is: templates in it are not rendered.
+        """
+        if not isinstance(script, dict):
+            raise _invalid("must be a mapping with 'uri' or 'source'")
+        source = script.get("source") or {}
+        if not isinstance(source, dict):
+            raise _invalid("'source' must be a mapping")
+        data = await self._read(_type(script, source), script, source, call)
+        if len(data) > SCRIPT_BYTES_MAX:
+            text = f"a script has at most {SCRIPT_BYTES_MAX} bytes, this one has {len(data)}"
+            raise ToolFailure(failure("limit", text, code="SCRIPT_BYTES"))
+        _check_digest(data, script.get("sha256"))
+        try:
+            return data.decode()
+        except UnicodeDecodeError as problem:
+            raise _invalid(f"the script is not UTF-8 text: {problem}") from problem
+
+    async def _read(
+        self, kind: Type, script: dict[str, Any], source: dict[str, Any], call: Call
+    ) -> bytes:
+        match kind:
+            case "inline":
+                return _inline(source)
+            case "file":
+                return await asyncio.to_thread(self._file, script.get("uri"))
+            case "http":
+                return await self._fetched(
+                    source.get("endpoint") or script.get("uri"), source, call
+                )
+            case "s3" | "gcs":
+                text = f"scripts from {kind} cannot be read here: use type file, http or inline"
+                raise ToolFailure(failure("config", text))
+            case _:
+                assert_never(kind)
+
+    def _file(self, uri: Any) -> bytes:
+        if self._directory is None:
+            text = f"scripts cannot be read from files: {DIRECTORY_SETTING} names no directory"
+            raise ToolFailure(failure("config", text))
+        path = uri
+        if isinstance(uri, str) and uri.startswith("file:"):
+            path = unquote(urlsplit(uri).path).lstrip("/")
+        found = within(self._directory, path, what="field 'script.uri'")
+        try:
+            with found.open("rb") as opened:
+                return opened.read(SCRIPT_BYTES_MAX + 1)
+        except OSError as problem:
+            text = f"script '{uri}' cannot be read: {problem.strerror}"
+            raise ToolFailure(failure("not_found", text)) from problem
+
+    async def _fetched(self, url: Any, source: dict[str, Any], call: Call) -> bytes:
+        fields = {
+            "url": url,
+            "method": source.get("method"),
+            "headers": source.get("headers"),
+            "response_type": "bytes",
+        }
+        total_s = coercion.duration_s(source.get("timeout"))
+        timeout = call.timeout if total_s is None else Timeout(total=total_s)
+        request = structs.replace(
+            call,
+            kind="http",
+            fields=fields,
+            input={},
+            auth=source.get("auth"),
+            timeout=timeout,
+            transaction=None,
+            may_share=False,
+        )
+        outcome = await self._http.run(request)
+        if outcome.error is not None:
+            message = f"the script cannot be fetched: {outcome.error.message}"
+            raise ToolFailure(structs.replace(outcome.error, message=message))
+        assert isinstance(outcome.data, dict), "an answer without error is described"
+        return b64decode(outcome.data["body"])
+
+
+def _type(script: dict[str, Any], source: dict[str, Any]) -> Type:
+    """Tell where a script is: as its type says, else as its address looks."""
+    given = source.get("type")
+    if given is not None and given not in get_args(Type):
+        raise _invalid(f"'{given}' is no type of source: use {', '.join(get_args(Type))}")
+    if given is not None:
+        found: Type = given
+        return found
+    if "code" in source:
+        return "inline"
+    uri = source.get("endpoint") or script.get("uri")
+    scheme = urlsplit(uri).scheme if isinstance(uri, str) else None
+    if scheme not in _TYPE_BY_SCHEME:
+        raise _invalid("needs 'uri', or 'source' with a type")
+    return _TYPE_BY_SCHEME[scheme]
+
+
+def _inline(source: dict[str, Any]) -> bytes:
+    code = source.get("code")
+    if not isinstance(code, str):
+        raise _invalid("a source of type inline needs 'code'")
+    return code.encode()
+
+
+def _check_digest(data: bytes, wanted: Any) -> None:
+    if wanted is None:
+        return
+    found = codec.digest(data)
+    if str(wanted).lower().removeprefix("sha256:") != found.removeprefix("sha256:"):
+        text = f"the script is not the one that was meant: its sha256 is {found}, not {wanted}"
+        raise ToolFailure(failure("validation", text))
+
+
+def _invalid(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", f"field 'script': {text}"))

@@ -1,0 +1,238 @@
+"""The `shell` tool: scripts one after another, each the leader of its own process group."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sites import Site
+from noetl_worker.sandbox import confinement
+from noetl_worker.tools import processes
+from noetl_worker.tools.call import Call, Outcome, as_text
+from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
+from noetl_worker.tools.scripts import Scripts
+from noetl_worker.tools.workplace import Workplace
+
+ALLOWED_SETTING = "NOETL_WORKER_SHELL_ALLOWED"
+_SHELL = "/bin/sh"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STDERR_SHOWN = 200
+# The kernel's bound for one argument is 128 KiB.
+_ARGUMENT_BYTES_MAX = 120_000
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What scripts may use; nothing at all unless `is_allowed`."""
+
+    is_allowed: bool = False
+    scripts_max: int = 8
+    output_bytes_max: int = 16 * 1024 * 1024
+    memory_bytes: int = 4 * 1024**3
+    processes_max: int = 512
+    files_max: int = 1024
+    file_bytes: int = 4 * 1024**3
+    grace_s: float = 5.0
+    environ: dict[str, str] = {}
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """One script that was started; without a code it was ended from outside."""
+
+    script: str
+    stdout: str
+    stderr: str
+    returncode: int | None
+    duration_ms: float
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The fields of a task, checked."""
+
+    scripts: tuple[str, ...]
+    shell: str
+    environ: dict[str, str]
+    stdin: bytes
+
+
+class ShellTool:
+    """Runs scripts where an operator allows it."""
+
+    def __init__(
+        self, *, limits: Limits, workplace: Workplace, scripts: Scripts, clock: Clock
+    ) -> None:
+        self._limits = limits
+        self._workplace = workplace
+        self._scripts = scripts
+        self._clock = clock
+        self._free = asyncio.Semaphore(limits.scripts_max)
+
+    async def run(self, call: Call) -> Outcome:
+        """Run every script of a task, up to the first that fails."""
+        if not self._limits.is_allowed:
+            return Outcome(error=_not_allowed())
+        ran: list[Ran] = []
+        try:
+            async with self._free, asyncio.timeout(call.timeout.total):
+                plan = await self._plan(call)
+                with self._workplace.enter(call.fields.get("cwd"), call.site) as directory:
+                    for script in plan.scripts:
+                        launch = self._launch(script, plan, directory, call.site)
+                        await self._script(script, launch, ran)
+                        if ran[-1].returncode != 0:
+                            break
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the scripts did not end within {call.timeout.total:g} s"
+            return _failed(failure("timeout", text, source="shell"), ran)
+        except OutputTooLong:
+            text = (
+                f"a script wrote more than {self._limits.output_bytes_max} bytes: "
+                "write to a file, or store the data with an artifact task"
+            )
+            return _failed(failure("payload_too_large", text, source="shell"), ran)
+        except OSError as problem:
+            text = f"the script cannot be started: {problem}"
+            return _failed(failure("config", text, source="shell"), ran)
+        return _outcome(ran, len(plan.scripts))
+
+    async def _plan(self, call: Call) -> Plan:
+        """Check a task's fields; raises `ToolFailure`."""
+        fields = call.fields
+        source = fields.get("cmds")
+        if fields.get("script") is not None:
+            source = await self._scripts.text(fields["script"], call)
+        scripts: list[Any] = source if isinstance(source, list) else [source]
+        if not scripts or any(not isinstance(one, str) for one in scripts):
+            raise _invalid("field 'cmds' must be a script or a list of scripts")
+        shell = fields.get("shell") or _SHELL
+        if not isinstance(shell, str) or not Path(shell).is_absolute():
+            raise _invalid(f"field 'shell' must be the absolute path of a shell, not {shell!r}")
+        stdin = fields.get("stdin")
+        plan = Plan(
+            scripts=tuple(scripts),
+            shell=shell,
+            environ={**self._limits.environ, **_environ(fields.get("env"))},
+            stdin=b"" if stdin is None else as_text(stdin).encode(),
+        )
+        _check_texts(plan)
+        return plan
+
+    async def _script(self, script: str, launch: Launch, ran: list[Ran]) -> None:
+        """Run one script and note what came of it, also when it was ended."""
+        captured = Captured(self._limits.output_bytes_max - sum(_size(one) for one in ran))
+        started = self._clock.monotonic()
+        code: int | None = None
+        try:
+            code = await processes.run(launch, captured)
+        finally:
+            ran.append(
+                Ran(
+                    script=script,
+                    stdout=captured.stdout.decode(errors="replace"),
+                    stderr=captured.stderr.decode(errors="replace"),
+                    returncode=code,
+                    duration_ms=(self._clock.monotonic() - started) * 1000,
+                )
+            )
+
+    def _launch(self, script: str, plan: Plan, directory: Path, site: Site) -> Launch:
+        limits = self._limits
+        bounds = {
+            "memory_bytes": limits.memory_bytes,
+            "processes_max": limits.processes_max,
+            "files_max": limits.files_max,
+            "file_bytes": limits.file_bytes,
+            "network": True,
+            "hidden": str(self._workplace.root),
+            "shown": str(self._workplace.home(site)),
+        }
+        launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
+        home = {"TMPDIR": str(directory), "HOME": str(directory)}
+        return Launch(
+            command=(*launcher, plan.shell, "-c", script),
+            environ={**home, **plan.environ},
+            directory=directory,
+            stdin=plan.stdin,
+            grace_s=limits.grace_s,
+        )
+
+
+def _check_texts(plan: Plan) -> None:
+    """Refuse what the system cannot hand to a process; raises `ToolFailure`."""
+    texts = (*plan.scripts, *plan.environ.values())
+    if any("\0" in text for text in texts):
+        raise _invalid("scripts and 'env' cannot hold NUL characters")
+    if any(len(text.encode()) > _ARGUMENT_BYTES_MAX for text in texts):
+        text = f"a script or variable has at most {_ARGUMENT_BYTES_MAX} bytes: pass data by 'stdin'"
+        raise ToolFailure(failure("limit", text, code="SCRIPT_BYTES", source="shell"))
+
+
+def _environ(given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise _invalid("field 'env' must be a mapping")
+    wrong = [name for name in given if not _NAME.fullmatch(name)]
+    if wrong:
+        raise _invalid(f"field 'env': '{wrong[0]}' is not the name of a variable")
+    return {name: as_text(value) for name, value in given.items() if value is not None}
+
+
+def _invalid(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="shell"))
+
+
+def _not_allowed() -> ErrorObject:
+    text = f"shell tasks are not allowed on this worker: {ALLOWED_SETTING}=true allows them"
+    return failure("config", text, source="shell")
+
+
+def _size(ran: Ran) -> int:
+    return len(ran.stdout) + len(ran.stderr)
+
+
+def _raw(ran: list[Ran]) -> dict[str, Any]:
+    stdout = "".join(one.stdout for one in ran)
+    code = ran[-1].returncode if ran else None
+    return {
+        "stdout": stdout,
+        "stderr": "".join(one.stderr for one in ran),
+        "returncode": code,
+        "exit_code": code,
+        "text": stdout.strip(),
+        "duration_ms": sum(one.duration_ms for one in ran),
+        "results": [_result(one) for one in ran],
+    }
+
+
+def _result(ran: Ran) -> dict[str, Any]:
+    return {
+        "stdout": ran.stdout,
+        "stderr": ran.stderr,
+        "returncode": ran.returncode,
+        "duration_ms": ran.duration_ms,
+    }
+
+
+def _failed(error: ErrorObject, ran: list[Ran]) -> Outcome:
+    return Outcome(error=error, data=_raw(ran)) if ran else Outcome(error=error)
+
+
+def _outcome(ran: list[Ran], count: int) -> Outcome:
+    code = ran[-1].returncode
+    if code == 0:
+        return Outcome(data=_raw(ran))
+    how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
+    said = ran[-1].stderr.strip().splitlines()
+    why = f": {said[-1][-_STDERR_SHOWN:]}" if said else ""
+    text = f"script {len(ran)} of {count} {how}{why}"
+    error = failure("shell", text, code=str(code), source="shell", details={"returncode": code})
+    return _failed(error, ran)

@@ -1,0 +1,87 @@
+"""The walls around a child process, as the user that a deployment would use."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noetl_contracts import codec
+from noetl_worker.sandbox import confinement
+
+NOBODY = 65534
+SYSTEM_PYTHON = shutil.which("python3", path="/usr/bin:/bin")
+
+
+@pytest.fixture
+def unprivileged(tmp_path: Path) -> tuple[str, int, Path]:
+    """A Python, a user and a copy of the program that this user can read."""
+    # Root may be the only user that can read the environment in which tests run.
+    if os.getuid() != 0 or SYSTEM_PYTHON is None:
+        return sys.executable, os.getuid(), Path(confinement.__file__)
+    for directory in (tmp_path, *tmp_path.parents[:2]):
+        directory.chmod(0o755)
+    program = tmp_path / "confinement.py"
+    program.write_text(Path(confinement.__file__).read_text())
+    return SYSTEM_PYTHON, NOBODY, program
+
+
+def run(
+    unprivileged: tuple[str, int, Path], script: str, **bounds: object
+) -> subprocess.CompletedProcess[str]:
+    python, user, program = unprivileged
+    command = [python, "-I", "-S", str(program), codec.text(bounds), "/bin/sh", "-c", script]
+    return subprocess.run(  # noqa: S603 - what is run is what is tested
+        command, capture_output=True, text=True, check=False, user=user, cwd="/", timeout=30
+    )
+
+
+def test_the_parents_environment_is_closed(unprivileged: tuple[str, int, Path]) -> None:
+    _, user, _ = unprivileged
+    secret = {"CANARY": "canary-canary", "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(["/bin/sleep", "60"], env=secret, user=user) as parent:
+        try:
+            path = f"/proc/{parent.pid}/environ"
+            open_to_all = subprocess.run(  # noqa: S603 - as above
+                ["/bin/cat", path], capture_output=True, user=user, check=True
+            )
+            assert b"canary-canary" in open_to_all.stdout
+            closed = run(unprivileged, f"cat {path}; kill -9 {parent.pid}")
+            assert closed.stdout == ""
+            assert "Permission denied" in closed.stderr
+            assert parent.poll() is None
+        finally:
+            parent.kill()
+
+
+def test_files_are_moved_and_made_as_ever(unprivileged: tuple[str, int, Path]) -> None:
+    script = (
+        "d=$(mktemp -d) && cd $d && mkdir a b && echo x > a/f && mv a/f b/f && cat b/f; rm -r $d"
+    )
+    done = run(unprivileged, script)
+    assert (done.stdout, done.returncode) == ("x\n", 0)
+
+
+def test_a_network_exists_only_where_it_is_granted(unprivileged: tuple[str, int, Path]) -> None:
+    listing = "cat /proc/net/dev | wc -l"
+    own = len(Path("/proc/net/dev").read_text().splitlines())
+    assert int(run(unprivileged, listing, network=True).stdout) == own
+    assert int(run(unprivileged, listing).stdout) == 3  # two lines of headings, and loopback
+
+
+def test_a_command_that_is_not_there_is_named(unprivileged: tuple[str, int, Path]) -> None:
+    python, user, program = unprivileged
+    done = subprocess.run(  # noqa: S603 - as above
+        [python, "-I", "-S", str(program), "{}", "/no/such/command"],
+        capture_output=True,
+        text=True,
+        check=False,
+        user=user,
+        cwd="/",
+    )
+    assert (done.returncode, done.stderr) == (
+        126,
+        "/no/such/command: No such file or directory\n",
+    )

@@ -1,0 +1,43 @@
+"""One call of a tool, as a test writes it."""
+
+from typing import Any
+
+from tests.support.working import EXECUTION, ORGANIZATION, TENANT
+
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_worker.domain.sites import Site
+from noetl_worker.tools.call import Call, Timeout
+
+
+def site(*, tenant: TenantId = TENANT, organization: OrganizationId = ORGANIZATION) -> Site:
+    """Where a test's tasks stand."""
+    return Site(
+        execution_id=EXECUTION,
+        tenant_id=tenant,
+        organization_id=organization,
+        step="s",
+        unit="step",
+    )
+
+
+def call_of(
+    kind: str,
+    fields: dict[str, Any],
+    *,
+    auth: Any = None,
+    timeout_s: float = 20,
+    tenant: TenantId = TENANT,
+    **given: Any,
+) -> Call:
+    """A call with rendered fields; `given` is its input."""
+    return Call(
+        site=site(tenant=tenant),
+        task="t",
+        kind=kind,
+        attempt=1,
+        visit=1,
+        fields=fields,
+        input=given,
+        auth=auth,
+        timeout=Timeout(total=timeout_s),
+    )
