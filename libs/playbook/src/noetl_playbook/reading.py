@@ -9,6 +9,7 @@ from msgspec import inspect
 
 from noetl_playbook import coercion, spelling
 from noetl_playbook.document import Document
+from noetl_playbook.moves import Moves
 from noetl_playbook.problems import (
     Level,
     Path,
@@ -78,7 +79,7 @@ class Reading:
         # Where each step that could be read stands in the document.
         self.step_indices: list[int] = []
         self._readers = readers
-        self._moved: dict[Path, dict[Path, Path]] = {}
+        self._moves = Moves()
 
     def report(
         self,
@@ -112,38 +113,15 @@ class Reading:
 
     def move(self, old: Path, new: Path) -> None:
         """Remember that what is read at `new` was written at `old`."""
-        self._moves(new)[new] = self.origin(old)
-
-    def _moves(self, path: Path) -> dict[Path, Path]:
-        """Find the moves within a step or another entry of a root section."""
-        return self._moved.setdefault(path[:2], {})
+        self._moves.move(old, new)
 
     def rebase(self, read_at: Mapping[Path, Path]) -> None:
-        """Remember several moves at once: to each new path, with all below it, from an old one.
-
-        Every path is below the same entry of a root section.
-        """
-        found: dict[Path, Path] = {}
-        for new, old in read_at.items():
-            found[new] = self.origin(old)
-            for each, written in self._moves(new).items():
-                if each[: len(old)] == old and each != old:
-                    found[(*new, *each[len(old) :])] = written
-        for new in read_at:
-            moves = self._moves(new)
-            for each in [each for each in moves if each[: len(new)] == new]:
-                del moves[each]
-        for each, written in found.items():
-            self._moves(each)[each] = written
+        """Remember several moves at once, with all below them, within one step."""
+        self._moves.rebase(read_at)
 
     def origin(self, path: Path) -> Path:
         """Find the path under which a value was written."""
-        moves = self._moved.get(path[:2])
-        for length in range(len(path), 0, -1) if moves else ():
-            found = moves.get(path[:length]) if moves else None
-            if found is not None:
-                return (*found, *path[length:])
-        return path
+        return self._moves.origin(path)
 
     def _step_name(self, path: Path) -> str | None:
         match path:
