@@ -146,6 +146,7 @@ def _read_mode(
         read = reading.fields(LoopSpec, {"mode": value}, path)
         mode = read.get("mode", default)
     if (mode == "cursor") != is_cursor:
+        path = (*path, "mode")
         what = (
             "'in' cannot be read in mode cursor"
             if mode == "cursor"
@@ -292,9 +293,13 @@ def read_fanout(reading: Reading, value: Any, path: Path) -> FanoutOpts | None:
         return None
     raw = _unalias(reading, value, path, {"max_job_retries": "max_shard_retries"})
     fanout: FanoutOpts | None = reading.struct(FanoutOpts, raw, path)
-    if fanout is not None and isinstance(fanout.partitions, int) and fanout.partitions < 1:
-        reading.report("E502", (*path, "partitions"), "partitions is at least 1")
-        return msgspec.structs.replace(fanout, partitions=1)
+    if fanout is None:
+        return None
+    for name, least in (("partitions", 1), ("shard_size", 1), ("max_shard_retries", 0)):
+        value = getattr(fanout, name)
+        if isinstance(value, int | float) and value < least:
+            reading.report("E502", (*path, name), f"{name} is at least {least}")
+            fanout = msgspec.structs.replace(fanout, **{name: least})
     return fanout
 
 
@@ -307,11 +312,20 @@ def read_cursor(reading: Reading, value: Any, path: Path) -> Cursor | None:
         reading.report("E501", path, "a cursor needs 'claim'")
         return None
     cursor: Cursor | None = reading.struct(Cursor, value, path)
-    if cursor is not None and _RETURNS_ROWS.search(cursor.claim) is None:
+    # A claim that a template makes as a whole shows itself at run time.
+    if (
+        cursor is not None
+        and _RETURNS_ROWS.search(cursor.claim) is None
+        and _has_text(cursor.claim)
+    ):
         reading.report(
             "E503", (*path, "claim"), "the claim returns no rows", hint="end it with RETURNING"
         )
     return cursor
+
+
+def _has_text(claim: str) -> bool:
+    return not (claim.strip().startswith("{{") and claim.strip().endswith("}}"))
 
 
 def read_reduce(reading: Reading, value: Any, path: Path) -> Reduce | None:
