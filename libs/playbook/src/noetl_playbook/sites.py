@@ -117,10 +117,13 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
 
 def _offset_of(source: str, tree: Tree, name: str) -> int:
     """Find the template that reads a name."""
+    spans = places.spans(source)
+    if len(spans) == 1:
+        return spans[0][0]
     root, _, rest = name.partition(".")
     line = next((node.lineno for node in tree.root.find_all(nodes.Name) if node.name == root), 1)
     word = re.compile(rf"\b{re.escape(rest or root)}\b")
-    for start, end in places.spans(source):
+    for start, end in spans:
         if word.search(source, start, end):
             return start
     return _on_line(source, line)
