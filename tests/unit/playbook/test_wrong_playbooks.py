@@ -12,6 +12,7 @@ from noetl_playbook.problems import Level
 
 FOLDER = Path(__file__).parent / "wrong"
 FILES = sorted(FOLDER.glob("*.yaml"))
+RIGHT = sorted((FOLDER.parent / "right").glob("*.yaml"))
 EXPECTED = re.compile(
     r"# expect (\d+):(\d+) (\w+) (.+) tolerant=(error|warning|none) strict=(error|warning)"
 )
@@ -42,6 +43,11 @@ def test_a_wrong_playbook_gets_exactly_its_problems(file: Path, level: Level) ->
     assert sorted(found) == expected(text, level), parsed.problems
     assert found == sorted(found, key=lambda each: each[:2])
     assert (parsed.playbook is None) == any(each.is_error for each in parsed.problems)
+
+
+@pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
+def test_a_right_playbook_has_no_problems(file: Path) -> None:
+    assert parse(file.read_text(encoding="utf-8"), level=Level.STRICT).problems == ()
 
 
 def test_every_file_expects_something() -> None:
