@@ -23,10 +23,11 @@ from noetl_playbook.reading import Reading, shown
 
 MAX_IN_FLIGHT_MAX = 10_000
 CHUNK_ROWS_DEFAULT = 100
+FRAME_ALIASES = {"size": "max_rows", "memory_bytes": "max_bytes", "parallelism": "row_concurrency"}
+FANOUT_ALIASES = {"max_job_retries": "max_shard_retries"}
 
 _MAX_IN_FLIGHT_DEFAULT = {"sequential": 1, "parallel": 10, "chunked": 1, "cursor": 1, "fanout": 64}
 _FRAMED = ("chunked", "cursor", "fanout")
-_FRAME_ALIASES = {"size": "max_rows", "memory_bytes": "max_bytes", "parallelism": "row_concurrency"}
 _OLDER_LOOP = {"collection": "in", "element": "iterator", "item": "iterator", "as": "iterator"}
 _OLDER_SPEC = {
     **dict.fromkeys(("concurrency", "max_concurrency", "parallelism"), "max_in_flight"),
@@ -233,7 +234,7 @@ def read_frame(reading: Reading, value: Any, path: Path) -> Frame | None:
     if not isinstance(value, dict):
         reading.wrong(path, "a frame policy", value)
         return None
-    raw = _unalias(reading, value, path, _FRAME_ALIASES)
+    raw = _unalias(reading, value, path, FRAME_ALIASES)
     if "duration_ms" in raw:
         duration_ms = raw.pop("duration_ms")
         found_ms = coercion.number(duration_ms)
@@ -291,7 +292,7 @@ def read_fanout(reading: Reading, value: Any, path: Path) -> FanoutOpts | None:
     if not isinstance(value, dict):
         reading.wrong(path, "fan-out options", value)
         return None
-    raw = _unalias(reading, value, path, {"max_job_retries": "max_shard_retries"})
+    raw = _unalias(reading, value, path, FANOUT_ALIASES)
     fanout: FanoutOpts | None = reading.struct(FanoutOpts, raw, path)
     if fanout is None:
         return None
