@@ -48,6 +48,16 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether one or more arcs lead from a step to another, or back to itself."""
         return bool(self.reach[source] >> self.order[target] & 1)
 
+    def cycles(self) -> list[list[str]]:
+        """List the groups of steps that lead back to themselves, in workflow order."""
+        direct = _direct(self.arcs, self.order)
+        loops = [
+            sorted(component, key=self.order.__getitem__)
+            for component in _components(direct)
+            if len(component) > 1 or component[0] in direct[component[0]]
+        ]
+        return sorted(loops, key=lambda each: self.order[each[0]])
+
     def reachable(self, source: str) -> frozenset[str]:
         """List the steps that one or more arcs lead to."""
         bits = self.reach[source]
@@ -120,12 +130,16 @@ def _reads_failure(path: str, *, step: str) -> bool:
     )
 
 
-def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
-    """Compute for every step the set of steps it can reach, as a bit set over `order`."""
-    direct = {
+def _direct(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, tuple[str, ...]]:
+    return {
         name: tuple(dict.fromkeys(arc.step for arc in following if arc.step in order))
         for name, following in arcs.items()
     }
+
+
+def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
+    """Compute for every step the set of steps it can reach, as a bit set over `order`."""
+    direct = _direct(arcs, order)
     reach = dict.fromkeys(order, 0)
     # Components come after all that they lead to, so that one look at each arc is enough.
     for component in _components(direct):
