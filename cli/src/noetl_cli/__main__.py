@@ -16,6 +16,7 @@ from noetl_cli.commands import (
     lint,
     logs,
     ls,
+    plan,
     register,
     run,
     schema,
@@ -45,6 +46,7 @@ app.command("ls")(ls.ls)
 app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
 app.command("lint")(lint.lint)
+app.command("plan")(plan.plan)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")

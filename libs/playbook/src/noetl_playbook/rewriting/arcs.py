@@ -54,7 +54,6 @@ def canonical_next(reading: Reading, step: dict[str, Any], path: Path) -> dict[s
             "W903",
             here,
             "'next' as text or a list is an older form",
-            of_key=True,
             replacement=fragment("next", found),
         )
         return {**step, "next": found}
