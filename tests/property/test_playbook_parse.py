@@ -11,6 +11,9 @@ from noetl_playbook.model import Playbook
 from noetl_playbook.parse import parse, parse_all
 from noetl_playbook.problems import Level
 
+# Older playbooks write templates into SQL everywhere; only strict says so.
+STRICT_ALONE = "W909"
+
 words = st.sampled_from(
     [
         *("step", "tool", "kind", "http", "postgres", "python", "noop", "url", "query", "code"),
@@ -59,6 +62,7 @@ def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
 def test_strict_finds_what_tolerant_finds(workflow: Any) -> None:
     tolerant = parse(written(workflow))
     strict = parse(written(workflow), level=Level.STRICT)
+    found = [(each.code, each.path) for each in strict.problems]
     assert [(each.code, each.path) for each in tolerant.problems] == [
-        (each.code, each.path) for each in strict.problems
+        each for each in found if each[0] != STRICT_ALONE
     ]

@@ -17,6 +17,7 @@ from noetl_cli.commands import (
     logs,
     ls,
     pause,
+    plan,
     register,
     rerun,
     resume,
@@ -51,6 +52,7 @@ app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("rerun")(rerun.rerun)
 app.command("lint")(lint.lint)
+app.command("plan")(plan.plan)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")

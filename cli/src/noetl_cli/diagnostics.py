@@ -1,13 +1,19 @@
 """What is wrong with a playbook, in the forms that people and programs read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import quote
 
 from noetl_cli import render
+from noetl_playbook.code_table import CODES
+from noetl_playbook.codes import Code, Weight
 from noetl_playbook.problems import Problem, Severity, text_form
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+EXCERPT_CHARACTERS_MAX = 120
+EXCERPT_BEFORE_MAX = 90
 
 Found = Sequence[tuple[str, Problem]]
 
@@ -34,9 +40,42 @@ def json_values(found: Found) -> list[dict[str, Any]]:
     ]
 
 
+def show(found: Found, sources: Mapping[str, str]) -> None:
+    """Show each problem with its line of the source and a caret below the place."""
+    out = render.console()
+    lines = {name: text.splitlines() for name, text in sources.items()}
+    for file, problem in found:
+        colour = "red" if problem.is_error else "yellow"
+        out.print(f"{file}:{problem.line}:{problem.column}:", style="bold", end=" ", markup=False)
+        out.print(f"{problem.severity} {problem.code}", style=f"bold {colour}", end=" ")
+        out.print(render.safe(problem.message), markup=False)
+        for line in _excerpt(lines.get(file, []), problem):
+            out.print(line, style="dim", markup=False)
+        if problem.hint:
+            out.print("  hint:", style="bold cyan", end=" ")
+            out.print(render.safe(problem.hint), markup=False)
+        if problem.replacement:
+            out.print("  write:", style="bold cyan", end=" ")
+            out.print(render.safe(problem.replacement), markup=False)
+
+
+def _excerpt(lines: list[str], problem: Problem) -> list[str]:
+    """Cut the line of a problem to the terminal's measure, with a caret under its column."""
+    if not 1 <= problem.line <= len(lines):
+        return []
+    start = max(0, problem.column - 1 - EXCERPT_BEFORE_MAX)
+    # One character for each, so that the caret stays under its place.
+    shown = lines[problem.line - 1][start : start + EXCERPT_CHARACTERS_MAX]
+    shown = "".join(each if each.isprintable() else " " for each in shown)
+    margin = " " * len(str(problem.line))
+    return [
+        f" {problem.line} | {shown}",
+        f" {margin} | {' ' * (problem.column - 1 - start)}^",
+    ]
+
+
 def sarif(found: Found) -> dict[str, Any]:
-    """Build a SARIF 2.1.0 log of one run."""
-    rules = sorted({problem.code for _, problem in found})
+    """Build a SARIF 2.1.0 log of one run; its rules are all codes, found or not."""
     return {
         "$schema": SARIF_SCHEMA,
         "version": "2.1.0",
@@ -46,20 +85,35 @@ def sarif(found: Found) -> dict[str, Any]:
                     "driver": {
                         "name": "noetl lint",
                         "version": version("noetl-cli"),
-                        "rules": [{"id": rule} for rule in rules],
+                        "rules": [_sarif_rule(code) for code in CODES.values()],
                     }
                 },
+                # Columns count characters, not UTF-16 units.
+                "columnKind": "unicodeCodePoints",
                 "results": [_sarif_result(file, problem) for file, problem in found],
             }
         ],
     }
 
 
+def _sarif_rule(code: Code) -> dict[str, Any]:
+    is_error = code.weight in (Weight.ERROR, Weight.STRICT_ERROR)
+    text = f"{code.advice}\n\nwrong: {code.wrong}\nright: {code.right}"
+    return {
+        "id": code.code,
+        "shortDescription": {"text": code.title},
+        "fullDescription": {"text": f"{code.title}. {code.advice}"},
+        "help": {"text": text},
+        "defaultConfiguration": {"level": "error" if is_error else "warning"},
+    }
+
+
 def _sarif_result(file: str, problem: Problem) -> dict[str, Any]:
     region = {"startLine": problem.line, "startColumn": problem.column}
-    place = {"artifactLocation": {"uri": file}, "region": region}
+    place = {"artifactLocation": {"uri": quote(file)}, "region": region}
     return {
         "ruleId": problem.code,
+        "ruleIndex": list(CODES).index(problem.code),
         "level": "error" if problem.severity is Severity.ERROR else "warning",
         "message": {"text": _sentence(problem)},
         "locations": [{"physicalLocation": place}],

@@ -21,22 +21,29 @@ def looks_like_file(name: str) -> bool:
     return path.suffix in PLAYBOOK_SUFFIXES or path.is_file()
 
 
-def read_text(path: Path) -> str:
-    """Read a file, or standard input for `-`."""
+def read_bytes(path: Path, *, bytes_max: int) -> bytes:
+    """Read the beginning of a file, or of standard input for `-`."""
     try:
         if path == STANDARD_INPUT:
-            return sys.stdin.read()
-        return path.read_text(encoding="utf-8")
+            return sys.stdin.buffer.read(bytes_max)
+        with path.open("rb") as opened:
+            return opened.read(bytes_max)
     except FileNotFoundError as error:
         raise _unusable(f"There is no file {path}.", "Check the name and the folder.") from error
     except IsADirectoryError as error:
         raise _unusable(f"{path} is a folder.", "Name the playbook inside it.") from error
+    except OSError as error:
+        raise _unusable(f"{path} cannot be read: {error.strerror}.", "") from error
+
+
+def read_text(path: Path) -> str:
+    """Read a file, or standard input for `-`, of up to the size of the largest document."""
+    try:
+        return read_bytes(path, bytes_max=document.DOCUMENT_BYTES_MAX + 1).decode()
     except UnicodeDecodeError as error:
         raise _unusable(
             f"{path} is not UTF-8: byte {error.start} does not decode.", "Save it as UTF-8."
         ) from error
-    except OSError as error:
-        raise _unusable(f"{path} cannot be read: {error.strerror}.", "") from error
 
 
 def read_inputs(*, payload: Path | None, sets: list[str], sets_json: list[str]) -> dict[str, Any]:

@@ -348,7 +348,7 @@ def test_all_problems_are_reported_at_once_in_order_with_their_places() -> None:
         ),
         "f.yaml:10:11: warning E205 workflow[2].step: step 'text' cannot be reached from 'load'",
         (
-            "f.yaml:16:1: error E302 workflow[2].tool.query: unknown filter 'uper'"
+            "f.yaml:16:16: error E302 workflow[2].tool.query: unknown filter 'uper'"
             " (did you mean 'upper'?)"
         ),
     ]
@@ -365,7 +365,7 @@ def test_names_that_can_resolve_are_not_reported() -> None:
     parsed = judged(
         """
         - step: a
-          loop: {in: "{{ workload.xs }}", iterator: row}
+          loop: {in: "{{ workload.xs }}", iterator: row, spec: {mode: chunked}}
           tool:
             - {name: get, kind: http, url: "{{ row.u }}{{ xs }}{{ row_rows }}", set: {body: 1}}
             - {kind: noop, result: "{{ body }}{{ get.x }}{{ iter.row }}{{ frame.id }}"}

@@ -8,14 +8,21 @@ import typer
 
 from noetl_cli import diagnostics, inputs, render
 from noetl_cli.diagnostics import Found
-from noetl_cli.failures import ExitCode
-from noetl_playbook.parse import parse_all
+from noetl_cli.failures import CliError, ExitCode
+from noetl_playbook import spelling
+from noetl_playbook.code_table import CODES
+from noetl_playbook.document import DOCUMENT_BYTES_MAX
+from noetl_playbook.parse import parse_all, parse_bytes
 from noetl_playbook.problems import Level, Problem
+
+FILES_MAX = 10_000
+STANDARD_INPUT_NAME = "stdin"
 
 
 class Format(StrEnum):
     """Who reads the result."""
 
+    HUMAN = "human"
     TEXT = "text"
     JSON = "json"
     GITHUB = "github"
@@ -23,45 +30,121 @@ class Format(StrEnum):
 
 
 def lint(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Playbooks; - is stdin.")],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE|FOLDER...", help="Playbooks, folders of them; - is stdin."),
+    ] = None,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse older forms too.")] = False,
-    form: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.TEXT,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="How to print: human on a terminal, else text."),
+    ] = None,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="CODE", help="Say what a code means.")
+    ] = None,
 ) -> None:
-    """Check playbooks; the exit code is 1 when one has an error."""
-    found = [(str(file), problem) for file in files for problem in check(file, strict=strict)]
-    _print(found, form)
+    """Check playbooks.
+
+    Exit codes: 0 no errors, 1 errors, 2 wrong usage or a file that cannot be read.
+    """
+    if explain is not None:
+        _explain(explain)
+        return
+    if not paths:
+        raise CliError(
+            "Name a playbook, or a folder.", way_out="noetl lint FILE", exit_code=ExitCode.USAGE
+        )
+    form = form or (Format.HUMAN if render.is_terminal() else Format.TEXT)
+    files = [file for path in paths for file in files_of(path)]
+    found: list[tuple[str, Problem]] = []
+    sources: dict[str, str] = {}
+    for file in files:
+        name = STANDARD_INPUT_NAME if file == inputs.STANDARD_INPUT else str(file)
+        data = inputs.read_bytes(file, bytes_max=DOCUMENT_BYTES_MAX + 1)
+        found += [(name, problem) for problem in check(data, strict=strict)]
+        sources[name] = data.decode(errors="replace")
+    _print(found, form, sources)
     errors = sum(1 for _, problem in found if problem.is_error)
-    if form is Format.TEXT:
+    if form in (Format.HUMAN, Format.TEXT):
         _sum_up(len(files), errors=errors, warnings=len(found) - errors)
     if errors:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def check(file: Path, *, strict: bool) -> list[Problem]:
-    """Return every problem of every playbook in a file."""
-    return check_text(inputs.read_text(file), strict=strict)
+def files_of(path: Path) -> list[Path]:
+    """List a file, or the playbooks below a folder; hidden folders are left out."""
+    if path == inputs.STANDARD_INPUT or not path.is_dir():
+        return [path]
+    below = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix in inputs.PLAYBOOK_SUFFIXES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    if len(below) > FILES_MAX:
+        raise CliError(
+            f"{path} holds more than {FILES_MAX} playbooks.",
+            way_out="Name its folders one by one.",
+            exit_code=ExitCode.USAGE,
+        )
+    if not below:
+        raise CliError(
+            f"{path} holds no playbooks.",
+            way_out=f"They end in {' or '.join(sorted(inputs.PLAYBOOK_SUFFIXES))}.",
+            exit_code=ExitCode.USAGE,
+        )
+    return below
+
+
+def check(data: bytes, *, strict: bool) -> list[Problem]:
+    """Return every problem of every playbook in a file's bytes."""
+    return [problem for one in parse_bytes(data, level=_level(strict)) for problem in one.problems]
 
 
 def check_text(text: str, *, strict: bool) -> list[Problem]:
     """Return every problem of every playbook in a text."""
-    parsed = parse_all(text, level=Level.STRICT if strict else Level.TOLERANT)
-    return [problem for one in parsed for problem in one.problems]
+    return [problem for one in parse_all(text, level=_level(strict)) for problem in one.problems]
 
 
-def _print(found: Found, form: Format) -> None:
+def _level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the command line itself)
+    return Level.STRICT if strict else Level.TOLERANT
+
+
+def _print(found: Found, form: Format, sources: dict[str, str]) -> None:
     match form:
+        case Format.HUMAN:
+            diagnostics.show(found, sources)
         case Format.TEXT:
-            lines = diagnostics.text_lines(found)
+            for line in diagnostics.text_lines(found):
+                render.line(line)
         case Format.GITHUB:
-            lines = diagnostics.github_lines(found)
+            for line in diagnostics.github_lines(found):
+                render.line(line)
         case Format.JSON:
             render.json_line(diagnostics.json_values(found))
-            return
         case Format.SARIF:
             render.json_line(diagnostics.sarif(found))
-            return
-    for line in lines:
+
+
+def _explain(word: str) -> None:
+    code = CODES.get(word.upper())
+    if code is None:
+        raise CliError(
+            f"There is no code {word!r}.",
+            way_out=spelling.hint(word.upper(), CODES) or "docs/language/problems.md lists them",
+            exit_code=ExitCode.USAGE,
+        )
+    for line in (
+        f"{code.code}: {code.title}.",
+        code.advice,
+        "",
+        "wrong:",
+        *(f"  {each}" for each in code.wrong.splitlines()),
+        "right:",
+        *(f"  {each}" for each in code.right.splitlines()),
+    ):
         render.line(line)
 
 

@@ -7,25 +7,31 @@ from typing import Any
 import msgspec
 import yaml
 
+from noetl_playbook import scalars
 from noetl_playbook.problems import Path, Place
 
 DOCUMENT_BYTES_MAX = 2 * 1024 * 1024
 DEPTH_MAX = 64
 NODES_MAX = 500_000
-INTEGER_DIGITS_MAX = 1000
+EXPANDED_CHARACTERS_MAX = 16 * 1024 * 1024
 
-_NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
-_TRUE = re.compile(r"(?:true|True|TRUE)\Z")
-_FALSE = re.compile(r"(?:false|False|FALSE)\Z")
-_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
-_OCTAL_OR_HEX = re.compile(r"0(?:o[0-7]+|x[0-9a-fA-F]+)\Z")
-_FLOAT = re.compile(
-    r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z",
-)
-_AMBIGUOUS = re.compile(r"(?:yes|no|on|off|y|n)\Z", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_DIRECTIVE = re.compile(r"^%(?:YAML|TAG)\b|\A%", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
+_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+_TOO_LARGE = "E605"
+# What people most often meant, by what the parser says.
+_HINTS = {
+    "found character that cannot start any token": "quote text that begins with this character;"
+    " indent with spaces, not with tabs",
+    "mapping values are not allowed in this context": "quote text that holds ': '",
+    "could not find expected ':'": "a key needs ': ' after it; is a quote or a brace missing?",
+    "did not find expected key": "is this line indented as its neighbours are?",
+    "did not find expected '-' indicator": "is this line indented as its neighbours are?",
+    "did not find expected ',' or '}'": "quote text that holds braces, commas or quotes",
+    "did not find expected ',' or ']'": "quote text that holds brackets, commas or quotes",
+}
 # libyaml is ten times faster; a build without it reads the same.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -47,6 +53,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[Path, Place]
     keys: dict[Path, Place]
     remarks: tuple[Remark, ...]
+    lines: tuple[str, ...] = ()
 
     def place(self, path: Path, *, of_key: bool = False) -> Place:
         """Find where a path stands, or its nearest ancestor that does."""
@@ -62,22 +69,49 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 class UnreadableError(Exception):
     """The text is not a YAML document that we accept."""
 
-    def __init__(self, message: str, place: Place, *, path: Path = (), hint: str = "") -> None:
+    def __init__(
+        self, message: str, place: Place, *, path: Path = (), hint: str = "", code: str = "E101"
+    ) -> None:
         super().__init__(message)
-        self.remark = Remark(
-            code="E101", path=path, place=place, message=message, hint=hint or None
-        )
+        self.remark = Remark(code=code, path=path, place=place, message=message, hint=hint or None)
 
 
 class _Anchor(msgspec.Struct, frozen=True):
     value: Any
     nodes: int
+    characters: int
     height: int
 
 
+def decoded(data: bytes) -> str:
+    """Decode a text as UTF-8; raises `UnreadableError` where it is not."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UnreadableError(
+            "the text is UTF-16", Place(line=1, column=1), hint="save it as UTF-8"
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode(errors="replace")
+        line = before.count("\n") + 1
+        raise UnreadableError(
+            f"the text is not UTF-8: byte {error.start} does not decode",
+            Place(line=line, column=len(before) - before.rfind("\n")),
+            hint="save it as UTF-8",
+        ) from error
+
+
 def read(text: str) -> Document:
-    """Read the only document of a text."""
-    documents = read_all(text)
+    """Read the only document of a text; raises `UnreadableError` also for a key written twice."""
+    found = only(read_all(text))
+    for remark in found.remarks:
+        if remark.code == "E101":
+            raise UnreadableError(remark.message, remark.place, path=remark.path)
+    return found
+
+
+def only(documents: tuple[Document, ...]) -> Document:
+    """Give the only document of a text; raises `UnreadableError` when there are several."""
     if len(documents) > 1:
         raise UnreadableError(
             f"the text holds {len(documents)} documents",
@@ -88,15 +122,17 @@ def read(text: str) -> Document:
 
 
 def read_all(text: str) -> tuple[Document, ...]:
-    """Read every document of a text; raises `UnreadableError` at the first fault."""
+    """Read every document of a text; raises `UnreadableError` at the first fault of syntax.
+
+    A key that is written twice is remarked; its first value counts.
+    """
     _check_text(text)
+    lines = tuple(_BREAK.split(text))
     try:
         events = yaml.parse(text, Loader=_LOADER)
-        documents = tuple(_documents(events))
+        documents = tuple(_documents(events, lines))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        message = " ".join(str(part) for part in (error.problem, error.context) if part)
-        raise UnreadableError(message or "not YAML", _place(mark)) from error
+        raise _unparsed(error, lines) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise UnreadableError(str(error) or "too deeply nested", Place(line=1, column=1)) from error
     if not documents:
@@ -104,10 +140,31 @@ def read_all(text: str) -> tuple[Document, ...]:
     return documents
 
 
+def _unparsed(error: yaml.MarkedYAMLError, lines: tuple[str, ...]) -> UnreadableError:
+    """Say what the parser says; what is never closed is placed where it opens."""
+    problem = str(error.problem or "")
+    mark = error.problem_mark or error.context_mark
+    message = " ".join(str(part) for part in (error.problem, error.context) if part)
+    hint = _HINTS.get(problem, "")
+    if error.context_mark is not None and _is_at_end(mark, lines):
+        mark, hint = error.context_mark, "what opens here is never closed"
+    return UnreadableError(message or "not YAML", _place(mark), hint=hint)
+
+
+def _is_at_end(mark: Any, lines: tuple[str, ...]) -> bool:
+    """Tell whether nothing follows a mark."""
+    rest = (
+        (lines[mark.line][mark.column :], *lines[mark.line + 1 :]) if mark.line < len(lines) else ()
+    )
+    return not any(line.strip() for line in rest)
+
+
 def _check_text(text: str) -> None:
     start = Place(line=1, column=1)
     if len(text.encode("utf-8", "replace")) > DOCUMENT_BYTES_MAX:
-        raise UnreadableError(f"the document is larger than {DOCUMENT_BYTES_MAX} bytes", start)
+        raise UnreadableError(
+            f"the document is larger than {DOCUMENT_BYTES_MAX} bytes", start, code=_TOO_LARGE
+        )
     unprintable = _CONTROL.search(text)
     if unprintable is not None:
         line = text.count("\n", 0, unprintable.start()) + 1
@@ -115,49 +172,67 @@ def _check_text(text: str) -> None:
         raise UnreadableError(
             "control characters are not accepted", Place(line=line, column=column)
         )
-    if text.startswith("%") or "\n%YAML" in text or "\n%TAG" in text:
-        raise UnreadableError("YAML directives are not accepted", start)
+    directive = _DIRECTIVE.search(text)
+    if directive is not None:
+        line = text.count("\n", 0, directive.start()) + 1
+        raise UnreadableError("YAML directives are not accepted", Place(line=line, column=1))
 
 
-def _place(mark: Any, *, is_block: bool = False) -> Place:
+def _place(mark: Any) -> Place:
     if mark is None:
         return Place(line=1, column=1)
-    return Place(line=mark.line + 1, column=mark.column + 1, is_block=is_block)
+    return Place(line=mark.line + 1, column=mark.column + 1)
 
 
-def _documents(events: Iterator[Any]) -> Iterator[Document]:
+def _scalar_place(event: Any) -> Place:
+    start, end = event.start_mark, event.end_mark
+    return Place(
+        line=start.line + 1,
+        column=start.column + 1,
+        is_block=event.style in ("|", ">"),
+        line_end=end.line + 1 if end.line > start.line else 0,
+    )
+
+
+def _documents(events: Iterator[Any], lines: tuple[str, ...]) -> Iterator[Document]:
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent):
-            yield _Composer(events).document()
+            yield _Composer(events, lines).document()
 
 
 class _Composer:
     """Builds one document from the parser's events."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
+    def __init__(self, events: Iterator[Any], lines: tuple[str, ...]) -> None:
         self._events = events
+        self._lines = lines
         self._anchors: dict[str, _Anchor] = {}
         self._values: dict[Path, Place] = {}
         self._keys: dict[Path, Place] = {}
         self._remarks: list[Remark] = []
         self._nodes = 0
+        self._characters = 0
 
     def document(self) -> Document:
         value, _ = self._node(next(self._events), ())
         return Document(
-            value=value, values=self._values, keys=self._keys, remarks=tuple(self._remarks)
+            value=value,
+            values=self._values,
+            keys=self._keys,
+            remarks=tuple(self._remarks),
+            lines=self._lines,
         )
 
     def _node(self, event: Any, path: Path) -> tuple[Any, int]:
         """Build the value that starts with `event`; also tells its height."""
-        place = _place(event.start_mark, is_block=getattr(event, "style", None) in ("|", ">"))
+        is_scalar = isinstance(event, yaml.ScalarEvent)
+        place = _scalar_place(event) if is_scalar else _place(event.start_mark)
         self._values[path] = place
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path, place)
-        first = self._nodes
-        self._spend(1, path, place)
-        if len(path) > DEPTH_MAX:
-            raise UnreadableError(f"nested deeper than {DEPTH_MAX}", place, path=path)
+        first, characters = self._nodes, self._characters
+        self._spend(1, len(event.value) if is_scalar else 0, path, place)
+        _check_depth(len(path), path, place)
         if isinstance(event, yaml.ScalarEvent):
             value: Any = self._scalar(event, path, place)
             height = 0
@@ -166,15 +241,24 @@ class _Composer:
         else:
             value, height = self._mapping(event, path, place)
         if event.anchor is not None:
-            self._anchors[event.anchor] = _Anchor(value, self._nodes - first, height)
+            self._anchors[event.anchor] = _Anchor(
+                value, self._nodes - first, self._characters - characters, height
+            )
         return value, height
 
-    def _spend(self, nodes: int, path: Path, place: Place) -> None:
+    def _spend(self, nodes: int, characters: int, path: Path, place: Place) -> None:
         self._nodes += nodes
-        if self._nodes > NODES_MAX:
-            raise UnreadableError(
-                f"the document expands to more than {NODES_MAX} values", place, path=path
-            )
+        self._characters += characters
+        if self._nodes <= NODES_MAX and self._characters <= EXPANDED_CHARACTERS_MAX:
+            return
+        most = (
+            f"{NODES_MAX} values"
+            if self._nodes > NODES_MAX
+            else f"{EXPANDED_CHARACTERS_MAX} characters"
+        )
+        raise UnreadableError(
+            f"the document expands to more than {most}", place, path=path, code=_TOO_LARGE
+        )
 
     def _alias(self, event: Any, path: Path, place: Place) -> tuple[Any, int]:
         anchor = self._anchors.get(event.anchor)
@@ -182,9 +266,8 @@ class _Composer:
             raise UnreadableError(
                 f"alias '*{event.anchor}' refers to no finished anchor", place, path=path
             )
-        self._spend(anchor.nodes, path, place)
-        if len(path) + anchor.height > DEPTH_MAX:
-            raise UnreadableError(f"nested deeper than {DEPTH_MAX}", place, path=path)
+        self._spend(anchor.nodes, anchor.characters, path, place)
+        _check_depth(len(path) + anchor.height, path, place)
         return anchor.value, anchor.height
 
     def _sequence(self, event: Any, path: Path, place: Place) -> tuple[list[Any], int]:
@@ -209,16 +292,32 @@ class _Composer:
                 value, below = self._node(next(self._events), below_path)
                 _merge(merged, value, below_path, key_place)
             else:
-                if key in found:
-                    raise UnreadableError(
-                        f"key '{key}' is written twice", key_place, path=below_path
-                    )
-                self._keys[below_path] = key_place
-                found[key], below = self._node(next(self._events), below_path)
+                below = self._entry(found, key, key_place, path)
             height = max(height, below + 1)
         for key, value in merged.items():
             found.setdefault(key, value)
         return found, height
+
+    def _entry(self, found: dict[str, Any], key: str, key_place: Place, path: Path) -> int:
+        """Read one value into its mapping; tells the value's height."""
+        below_path = (*path, key)
+        if key not in found:
+            self._keys[below_path] = key_place
+            found[key], below = self._node(next(self._events), below_path)
+            return below
+        first = self._keys[below_path].line
+        remarks = len(self._remarks)
+        _, below = self._node(next(self._events), (*path, f"{key}\x00twice"))
+        self._remarks[remarks:] = [
+            Remark(
+                code="E101",
+                path=below_path,
+                place=key_place,
+                message=f"key '{key}' is written twice",
+                hint=f"it stands on line {first} already",
+            )
+        ]
+        return below
 
     def _key(self, event: Any, path: Path) -> tuple[str, Place]:
         place = _place(event.start_mark)
@@ -227,10 +326,12 @@ class _Composer:
             if anchor is not None and isinstance(anchor.value, str):
                 return anchor.value, place
         if not isinstance(event, yaml.ScalarEvent):
-            raise UnreadableError("a key must be plain text", place, path=path)
-        self._spend(1, path, place)
+            is_template = isinstance(event, yaml.MappingStartEvent) and event.flow_style
+            hint = 'quote a template: "{{ … }}"' if is_template else ""
+            raise UnreadableError("a key must be plain text", place, path=path, hint=hint)
+        self._spend(1, len(event.value), path, place)
         if event.anchor is not None:
-            self._anchors[event.anchor] = _Anchor(event.value, 1, 0)
+            self._anchors[event.anchor] = _Anchor(event.value, 1, len(event.value), 0)
         return event.value, place
 
     def _scalar(self, event: Any, path: Path, place: Place) -> Any:
@@ -239,7 +340,7 @@ class _Composer:
             return _tagged(event, path, place)
         if not event.implicit[0]:
             return text
-        if _AMBIGUOUS.match(text):
+        if scalars.is_ambiguous(text):
             self._remarks.append(
                 Remark(
                     code="W906",
@@ -251,6 +352,11 @@ class _Composer:
             )
             return text
         return _resolve(text, path, place)
+
+
+def _check_depth(depth: int, path: Path, place: Place) -> None:
+    if depth > DEPTH_MAX:
+        raise UnreadableError(f"nested deeper than {DEPTH_MAX}", place, path=path, code=_TOO_LARGE)
 
 
 def _check_tag(event: Any, kind: str, path: Path, place: Place) -> None:
@@ -268,20 +374,10 @@ def _tagged(event: Any, path: Path, place: Place) -> Any:
 
 
 def _resolve(text: str, path: Path, place: Place) -> Any:
-    """Give a plain scalar its YAML 1.2 core type."""
-    if _NULL.match(text):
-        return None
-    if _TRUE.match(text) or _FALSE.match(text):
-        return text[0] in "tT"
-    if len(text) > INTEGER_DIGITS_MAX and _FLOAT.match(text):
-        raise UnreadableError("the number is too long", place, path=path)
-    if _INT.match(text):
-        return int(text)
-    if _OCTAL_OR_HEX.match(text):
-        return int(text, 0)
-    if _FLOAT.match(text):
-        return float(text)
-    return text
+    try:
+        return scalars.resolve(text)
+    except scalars.TooLongError as error:
+        raise UnreadableError("the number is too long", place, path=path) from error
 
 
 def _merge(into: dict[str, Any], value: Any, path: Path, place: Place) -> None:

@@ -24,10 +24,11 @@ from noetl_playbook.reading import Reading, shown
 
 MAX_IN_FLIGHT_MAX = 10_000
 CHUNK_ROWS_DEFAULT = 100
+FRAME_ALIASES = {"size": "max_rows", "memory_bytes": "max_bytes", "parallelism": "row_concurrency"}
+FANOUT_ALIASES = {"max_job_retries": "max_shard_retries"}
 
 _MAX_IN_FLIGHT_DEFAULT = {"sequential": 1, "parallel": 10, "chunked": 1, "cursor": 1, "fanout": 64}
 _FRAMED = ("chunked", "cursor", "fanout")
-_FRAME_ALIASES = {"size": "max_rows", "memory_bytes": "max_bytes", "parallelism": "row_concurrency"}
 _OLDER_LOOP = {"collection": "in", "element": "iterator", "item": "iterator", "as": "iterator"}
 _OLDER_ITERATOR = {"items": "in", "collection": "in", "item": "iterator", "element": "iterator"}
 _ITERATOR_KEYS = ("iterator", "element", "item", "as")
@@ -186,6 +187,7 @@ def _read_mode(
         read = reading.fields(LoopSpec, {"mode": value}, path)
         mode = read.get("mode", default)
     if (mode == "cursor") != is_cursor:
+        path = (*path, "mode")
         what = (
             "'in' cannot be read in mode cursor"
             if mode == "cursor"
@@ -272,7 +274,7 @@ def read_frame(reading: Reading, value: Any, path: Path) -> Frame | None:
     if not isinstance(value, dict):
         reading.wrong(path, "a frame policy", value)
         return None
-    raw = _unalias(reading, value, path, _FRAME_ALIASES)
+    raw = _unalias(reading, value, path, FRAME_ALIASES)
     if "duration_ms" in raw:
         duration_ms = raw.pop("duration_ms")
         found_ms = coercion.number(duration_ms)
@@ -330,11 +332,15 @@ def read_fanout(reading: Reading, value: Any, path: Path) -> FanoutOpts | None:
     if not isinstance(value, dict):
         reading.wrong(path, "fan-out options", value)
         return None
-    raw = _unalias(reading, value, path, {"max_job_retries": "max_shard_retries"})
+    raw = _unalias(reading, value, path, FANOUT_ALIASES)
     fanout: FanoutOpts | None = reading.struct(FanoutOpts, raw, path)
-    if fanout is not None and isinstance(fanout.partitions, int) and fanout.partitions < 1:
-        reading.report("E502", (*path, "partitions"), "partitions is at least 1")
-        return msgspec.structs.replace(fanout, partitions=1)
+    if fanout is None:
+        return None
+    for name, least in (("partitions", 1), ("shard_size", 1), ("max_shard_retries", 0)):
+        value = getattr(fanout, name)
+        if isinstance(value, int | float) and value < least:
+            reading.report("E502", (*path, name), f"{name} is at least {least}")
+            fanout = msgspec.structs.replace(fanout, **{name: least})
     return fanout
 
 
@@ -347,11 +353,20 @@ def read_cursor(reading: Reading, value: Any, path: Path) -> Cursor | None:
         reading.report("E501", path, "a cursor needs 'claim'")
         return None
     cursor: Cursor | None = reading.struct(Cursor, value, path)
-    if cursor is not None and _RETURNS_ROWS.search(cursor.claim) is None:
+    # A claim that a template makes as a whole shows itself at run time.
+    if (
+        cursor is not None
+        and _RETURNS_ROWS.search(cursor.claim) is None
+        and _has_text(cursor.claim)
+    ):
         reading.report(
             "E503", (*path, "claim"), "the claim returns no rows", hint="end it with RETURNING"
         )
     return cursor
+
+
+def _has_text(claim: str) -> bool:
+    return not (claim.strip().startswith("{{") and claim.strip().endswith("}}"))
 
 
 def read_reduce(reading: Reading, value: Any, path: Path) -> Reduce | None:

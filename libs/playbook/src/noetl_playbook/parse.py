@@ -48,10 +48,19 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, *, level: Level = Level.TOLERANT) -> Parsed:
     """Read the one playbook of a text."""
     try:
-        found = document.read(text)
+        found = document.only(document.read_all(text))
     except UnreadableError as error:
         return _unreadable(error, level)
     return _parsed(found, level)
+
+
+def parse_bytes(data: bytes, *, level: Level = Level.TOLERANT) -> tuple[Parsed, ...]:
+    """Read every playbook of a file's bytes, which must be UTF-8."""
+    try:
+        text = document.decoded(data)
+    except UnreadableError as error:
+        return (_unreadable(error, level),)
+    return parse_all(text, level=level)
 
 
 def parse_all(text: str, *, level: Level = Level.TOLERANT) -> tuple[Parsed, ...]:
@@ -86,7 +95,9 @@ def _parsed(found: Document, level: Level) -> Parsed:
 
 def _report_remarks(reading: Reading) -> None:
     for remark in reading.document.remarks:
-        reading.report(remark.code, remark.path, remark.message, hint=remark.hint)
+        reading.report(
+            remark.code, remark.path, remark.message, hint=remark.hint, place=remark.place
+        )
 
 
 def _read_root(reading: Reading, value: Any) -> Playbook | None:
@@ -104,10 +115,9 @@ def _read_root(reading: Reading, value: Any) -> Playbook | None:
     workbook = _read_entries(reading, value, "workbook", _read_workbook_entry)
     steps = outcome.rewritten(reading, value.get("workflow"), ("workflow",))
     workflow = read_workflow(reading, steps, ("workflow",), loop_mode=executor.spec.loop_mode)
-    if metadata is None:
-        return None
     return Playbook(
-        metadata=metadata,
+        # Without a name the document is refused; the rest of it is judged all the same.
+        metadata=metadata or Metadata(name="unnamed", path="unnamed"),
         executor=executor,
         workload=workload,
         vars=variables,
@@ -194,10 +204,13 @@ def _read_executor(reading: Reading, value: Any, path: Path) -> Executor:
     if value is None:
         return Executor()
     read: Executor | None = reading.struct(Executor, value, path)
-    for kind in read.requires.tools if read is not None else ():
+    for index, kind in enumerate(read.requires.tools if read is not None else ()):
         if kind not in tools.KINDS:
-            reading.unknown(
-                (*path, "requires", "tools", kind), tools.KINDS, code="E401", what="tool kind"
+            reading.report(
+                "E401",
+                (*path, "requires", "tools", index),
+                f"unknown tool kind '{kind}'",
+                hint=reading.hint(kind, tools.KINDS),
             )
     return read or Executor()
 

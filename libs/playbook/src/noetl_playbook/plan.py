@@ -1,6 +1,6 @@
 """The graph of a workflow: where it begins and ends, what follows what, who can reach whom."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -47,6 +47,16 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     def can_reach(self, source: str, target: str) -> bool:
         """Tell whether one or more arcs lead from a step to another, or back to itself."""
         return bool(self.reach[source] >> self.order[target] & 1)
+
+    def cycles(self) -> list[list[str]]:
+        """List the groups of steps that lead back to themselves, in workflow order."""
+        direct = _direct(self.arcs, self.order)
+        loops = [
+            sorted(component, key=self.order.__getitem__)
+            for component in _components(direct)
+            if len(component) > 1 or component[0] in direct[component[0]]
+        ]
+        return sorted(loops, key=lambda each: self.order[each[0]])
 
     def reachable(self, source: str) -> frozenset[str]:
         """List the steps that one or more arcs lead to."""
@@ -120,23 +130,83 @@ def _reads_failure(path: str, *, step: str) -> bool:
     )
 
 
-def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
-    """Compute for every step the set of steps it can reach, as a bit set over `order`."""
-    direct = {
-        name: [arc.step for arc in following if arc.step in order]
+def _direct(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, tuple[str, ...]]:
+    return {
+        name: tuple(dict.fromkeys(arc.step for arc in following if arc.step in order))
         for name, following in arcs.items()
     }
+
+
+def _closure(arcs: Mapping[str, Iterable[Arc]], order: dict[str, int]) -> dict[str, int]:
+    """Compute for every step the set of steps it can reach, as a bit set over `order`."""
+    direct = _direct(arcs, order)
     reach = dict.fromkeys(order, 0)
-    # Later steps mostly follow earlier ones, so going backwards settles in a few rounds.
-    backwards = list(order)[::-1]
-    is_settled = False
-    while not is_settled:
-        is_settled = True
-        for name in backwards:
-            bits = reach[name]
+    # Components come after all that they lead to, so that one look at each arc is enough.
+    for component in _components(direct):
+        members = frozenset(component)
+        bits = 0
+        for name in component:
             for target in direct[name]:
-                bits |= 1 << order[target] | reach[target]
-            if bits != reach[name]:
-                reach[name] = bits
-                is_settled = False
+                bits |= 1 << order[target]
+                if target not in members:
+                    bits |= reach[target]
+        for name in component:
+            reach[name] = bits
     return reach
+
+
+class _Visit(msgspec.Struct):
+    number: int
+    lowest: int
+    is_open: bool = True
+
+
+def _components(direct: Mapping[str, tuple[str, ...]]) -> Iterator[list[str]]:
+    """Give the strongly connected components, each after those that it leads to (Tarjan)."""
+    visits: dict[str, _Visit] = {}
+    open_steps: list[str] = []
+    for root in direct:
+        if root in visits:
+            continue
+        visits[root] = _Visit(len(visits), len(visits))
+        open_steps.append(root)
+        walk = [(root, iter(direct[root]))]
+        while walk:
+            name, targets = walk[-1]
+            target = next(targets, None)
+            if target is not None:
+                _look(visits, open_steps, walk, name=name, target=target, direct=direct)
+                continue
+            walk.pop()
+            visit = visits[name]
+            if walk:
+                above = visits[walk[-1][0]]
+                above.lowest = min(above.lowest, visit.lowest)
+            if visit.lowest == visit.number:
+                yield _closed(visits, open_steps, name)
+
+
+def _look(
+    visits: dict[str, _Visit],
+    open_steps: list[str],
+    walk: list[tuple[str, Iterator[str]]],
+    *,
+    name: str,
+    target: str,
+    direct: Mapping[str, tuple[str, ...]],
+) -> None:
+    found = visits.get(target)
+    if found is None:
+        visits[target] = _Visit(len(visits), len(visits))
+        open_steps.append(target)
+        walk.append((target, iter(direct[target])))
+    elif found.is_open:
+        visits[name].lowest = min(visits[name].lowest, found.number)
+
+
+def _closed(visits: dict[str, _Visit], open_steps: list[str], name: str) -> list[str]:
+    component: list[str] = []
+    while not component or component[-1] != name:
+        component.append(open_steps.pop())
+        visits[component[-1]].is_open = False
+    return component

@@ -42,6 +42,9 @@ def read_set(reading: Reading, value: Any, path: Path, *, scope: SetScope) -> di
                 "E304", (*path, key), "iter can be set in tasks and rules only", of_key=True
             )
         reading.template(item, (*path, key))
+        if prefix != "iter":
+            first = name.split(".")[0]
+            reading.variables.append(((*path, key), first, f"ctx.{first}"))
         if prefix is None and scope == "task":
             found[name] = item
         else:
@@ -83,6 +86,8 @@ def read_action(reading: Reading, value: Any, path: Path) -> Action | None:
     found = reading.fields(Action, raw, path, other=("set",))
     found["set"] = read_set(reading, raw.get("set"), (*path, "set"), scope="rule")
     action: Action | None = reading.build(Action, found, path)
+    if action is not None:
+        reading.actions.append((path, action))
     if action is not None and action.do == "jump" and action.to is None:
         reading.report("E104", path, "a jump needs 'to'", hint="name a task of this step")
     return action

@@ -1,8 +1,12 @@
 """What is wrong with a document, where, and what to write instead."""
 
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
+
+from noetl_playbook.code_table import CODES
+from noetl_playbook.codes import Weight
 
 Segment = str | int
 Path = tuple[Segment, ...]
@@ -22,21 +26,16 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-_STRICT_ONLY_ERRORS = frozenset(
-    {
-        *("E103", "E106", "E303", "E304", "E402", "E502", "E503"),
-        *("W901", "W902", "W903", "W904"),
-    }
-)
-_ALWAYS_WARNINGS = frozenset({"E205", "W905", "W906", "W907", "W908"})
-
-
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A 1-based position in the submitted text; a block scalar's content starts a line later."""
+    """A 1-based position in the submitted text; a block scalar's content starts a line later.
+
+    `line_end` is the last line of a scalar that spans several.
+    """
 
     line: int
     column: int
     is_block: bool = False
+    line_end: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +58,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return self.severity is Severity.ERROR
 
 
-def severity_of(code: str, level: Level) -> Severity:
-    """Tell how a check weighs at a level."""
-    if code in _ALWAYS_WARNINGS:
-        return Severity.WARNING
-    if code in _STRICT_ONLY_ERRORS and level is Level.TOLERANT:
-        return Severity.WARNING
-    return Severity.ERROR
+def severity_of(code: str, level: Level) -> Severity | None:
+    """Tell how a check weighs at a level; `None` when it says nothing there."""
+    match CODES[code].weight:
+        case Weight.ERROR:
+            return Severity.ERROR
+        case Weight.STRICT_ERROR:
+            return Severity.ERROR if level is Level.STRICT else Severity.WARNING
+        case Weight.WARNING:
+            return Severity.WARNING
+        case Weight.STRICT_WARNING:
+            return Severity.WARNING if level is Level.STRICT else None
+        case _ as never:
+            assert_never(never)
 
 
 def path_text(path: Path) -> str:

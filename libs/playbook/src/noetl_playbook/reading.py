@@ -7,28 +7,27 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect
 
-from noetl_playbook import coercion, spelling
+from noetl_playbook import coercion, declared, spelling
 from noetl_playbook.document import Document
+from noetl_playbook.model import Action
 from noetl_playbook.moves import Moves
 from noetl_playbook.problems import (
     Level,
     Path,
+    Place,
     Problem,
     Severity,
     path_text,
     severity_of,
 )
 
-_DURATION_FIELDS = frozenset(
-    {
-        *("timeout", "timeout_s", "deadline_s", "delay", "max_delay", "ttl"),
-        *("max_seconds", "lease_seconds", "heartbeat_seconds", "statement_timeout_s"),
-    }
-)
-_SIZE_FIELDS = frozenset(["inline_max_bytes", "preview_max_bytes", "max_bytes", "chunk_bytes"])
 _RENDERED_FIELDS = frozenset(["claim", "message", "key", "bucket", "prefix", "credential"])
 _PERCENT_FIELDS = frozenset({"max_failed", "min_success"})
 _SHOWN_CHARACTERS_MAX = 60
+# Errors and warnings are counted by themselves.
+PROBLEMS_MAX = 1_000
+# Looking for the nearest name is the dearest part of a report.
+HINTS_MAX = 200
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +36,14 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     source: str
     is_condition: bool = False
+
+
+class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that was read, even one that is wrong: its place, name and kind."""
+
+    path: Path
+    name: str
+    kind: str
 
 
 def shown(value: Any) -> str:
@@ -51,11 +58,6 @@ def shown(value: Any) -> str:
     if len(text) > _SHOWN_CHARACTERS_MAX:
         text = text[:_SHOWN_CHARACTERS_MAX] + "…"
     return repr(text) if isinstance(value, str) else text.lower()
-
-
-def _lines_below(source_line: int, *, is_block: bool) -> int:
-    """Count the lines from where a scalar begins to a line of its content."""
-    return source_line if is_block else max(0, source_line - 1)
 
 
 @cache
@@ -78,8 +80,15 @@ class Reading:
         self.sites: list[Site] = []
         # Where each step that could be read stands in the document.
         self.step_indices: list[int] = []
+        # Variables that are set, each with its place, name and long form.
+        self.variables: list[tuple[Path, str, str]] = []
+        # What rules do, each with its place.
+        self.actions: list[tuple[Path, Action]] = []
+        self._tasks: dict[Path, list[ReadTask]] = {}
         self._readers = readers
         self._moves = Moves()
+        self._counts = dict.fromkeys(Severity, 0)
+        self._hints = 0
 
     def report(
         self,
@@ -90,26 +99,69 @@ class Reading:
         hint: str | None = None,
         replacement: str | None = None,
         of_key: bool = False,
-        source_line: int = 0,
+        place: Place | None = None,
         severity: Severity | None = None,
     ) -> None:
         """Add a problem at a path."""
+        severity = severity or severity_of(code, self.level)
+        if severity is None or not self._has_room(severity):
+            return
         path = self.origin(path)
-        place = self.document.place(path, of_key=of_key)
+        place = place or self.document.place(path, of_key=of_key)
         self.problems.append(
             Problem(
                 code=code,
-                severity=severity or severity_of(code, self.level),
+                severity=severity,
                 level=self.level,
                 path=path_text(path),
                 step=self._step_name(path),
-                line=place.line + _lines_below(source_line, is_block=place.is_block),
-                column=1 if source_line > 1 or (source_line and place.is_block) else place.column,
+                line=place.line,
+                column=place.column,
                 message=message,
                 hint=hint,
                 replacement=replacement,
             )
         )
+
+    def _has_room(self, severity: Severity) -> bool:
+        """Count a problem, and say once that further ones are not listed."""
+        self._counts[severity] += 1
+        if self._counts[severity] == PROBLEMS_MAX + 1:
+            self.problems.append(
+                Problem(
+                    code="W910",
+                    severity=Severity.WARNING,
+                    level=self.level,
+                    path="",
+                    line=1,
+                    column=1,
+                    message=f"only the first {PROBLEMS_MAX} {severity}s are listed",
+                )
+            )
+        return self._counts[severity] <= PROBLEMS_MAX
+
+    @property
+    def has_hints(self) -> bool:
+        """Tell whether hints are still given."""
+        return self._hints < HINTS_MAX
+
+    def hint(self, word: str, known: Collection[str]) -> str | None:
+        """Phrase the nearest known word as a question, for the first problems of a document."""
+        self._hints += 1
+        return spelling.hint(word, known) if self._hints <= HINTS_MAX else None
+
+    def add_task(self, task: ReadTask) -> None:
+        """Remember where a task stands."""
+        self._tasks.setdefault(task.path[:2], []).append(task)
+
+    def tasks_of(self, path: Path) -> list[ReadTask]:
+        """List the tasks of a step or workbook entry, in order."""
+        return self._tasks.get(path[:2], [])
+
+    def task_at(self, path: Path) -> ReadTask | None:
+        """Find the task that a place is inside of."""
+        within = [task for task in self.tasks_of(path) if path[: len(task.path)] == task.path]
+        return max(within, key=lambda task: len(task.path), default=None)
 
     def move(self, old: Path, new: Path) -> None:
         """Remember that what is read at `new` was written at `old`."""
@@ -144,7 +196,7 @@ class Reading:
         """Report a name that is not among the known ones."""
         word = str(path[-1])
         self.report(
-            code, path, f"unknown {what} '{word}'", hint=spelling.hint(word, known), of_key=True
+            code, path, f"unknown {what} '{word}'", hint=self.hint(word, known), of_key=True
         )
 
     def template(self, value: Any, path: Path) -> None:
@@ -316,7 +368,7 @@ class Reading:
         )
 
     def _scalar(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
-        found, expected = _scalar(info, value, name)
+        found, expected = declared.scalar(info, value, name)
         if found is None:
             self._refuse(info, value, path, expected)
         elif name in _RENDERED_FIELDS:
@@ -326,36 +378,5 @@ class Reading:
     def _refuse(self, info: inspect.Type, value: Any, path: Path, expected: str) -> None:
         hint = None
         if isinstance(info, inspect.LiteralType) and isinstance(value, str):
-            hint = spelling.hint(value, [str(each) for each in info.values])
+            hint = self.hint(value, [str(each) for each in info.values])
         self.report("E104", path, f"expected {expected}, found {shown(value)}", hint=hint)
-
-
-def _scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
-    """Coerce a scalar; also say what was expected."""
-    match info:
-        case inspect.BoolType():
-            return coercion.boolean(value), "true or false"
-        case inspect.IntType() | inspect.FloatType():
-            return _quantity(value, name, is_whole=isinstance(info, inspect.IntType))
-        case inspect.LiteralType(values=values):
-            names = ", ".join(str(each) for each in values)
-            return (value if value in values else None), f"one of {names}"
-        case _:
-            return _text(value), "text"
-
-
-def _quantity(value: Any, name: str, *, is_whole: bool) -> tuple[Any, str]:
-    if name in _DURATION_FIELDS:
-        return coercion.duration_s(value), "a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)"
-    if name in _SIZE_FIELDS:
-        return coercion.size_bytes(value), "a size (bytes, or 64KiB, 1MB)"
-    if is_whole:
-        return coercion.integer(value), "a whole number"
-    return coercion.number(value), "a number"
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else None

@@ -1,33 +1,82 @@
-"""The JSON Schema of the canonical document, for editors."""
+"""The JSON Schema of the document, for editors: the canonical spellings and the tolerated ones.
+
+It is never stricter than the strict level of the loader, which alone knows templates and names.
+"""
 
 from typing import Any
 
 import msgspec
 
 from noetl_playbook import tools
+from noetl_playbook.field_types import FIELD_TYPES
+from noetl_playbook.limits import LIMITS_MAX
+from noetl_playbook.loops import FANOUT_ALIASES, FRAME_ALIASES
 from noetl_playbook.model import Playbook
 
 SCHEMA_ID = "https://noetl.io/schemas/playbook-v2.json"
 
-_SPELLED_OTHERWISE = frozenset({"fields", "rules", "on_unmatched"})
+Schema = dict[str, Any]
+
+_TASK = {"$ref": "#/$defs/Task"}
+_ANYTHING: Schema = {}
+_TEMPLATE = r"\{\{|\{%"
+# A number as text: with a unit, a percent sign, or made by a template.
+_NUMBER_TEXT: Schema = {"type": "string", "pattern": rf"^\s*[-+.]?\d|{_TEMPLATE}"}
+_FLAG_TEXT: Schema = {
+    "enum": [
+        spelled
+        for word in ("true", "false", "yes", "no", "on", "off", "1", "0")
+        for spelled in dict.fromkeys((word, word.capitalize(), word.upper()))
+    ]
+}
+# Sections that hold more keys than their own.
+_OPEN = frozenset({"Metadata", "KeychainEntry"})
+# Keys that the reader takes beside those of the model, by definition.
+_BESIDE: dict[str, dict[str, Schema]] = {
+    "Step": {
+        "output_select": _ANYTHING,
+        "description": {"type": "string"},
+    },
+    "StepSpec": {"fanout": {"$ref": "#/$defs/FanoutOpts"}, "loop_mode": {"enum": ["fanout"]}},
+    "NextSpec": {"policy": {"type": "object"}},
+    "Output": {"output_select": _ANYTHING},
+    "Task": {
+        "output_select": _ANYTHING,
+        "desc": {"type": "string"},
+        "description": {"type": "string"},
+    },
+}
+# Older keys that are read as the canonical ones.
+_OLDER: dict[str, tuple[str, ...]] = {
+    "Playbook": ("vars", "spec"),
+    "Step": ("args", "with", "vars", "when", "timeout", "set_ctx", "set_iter", "set_vars"),
+    "Task": ("args", "with", "credential", "timeout_seconds", "eval", "set_ctx", "set_iter"),
+    "Loop": ("collection", "element", "item", "as"),
+    "LoopSpec": ("concurrency", "max_concurrency", "parallelism", "batch_size"),
+    "Arc": ("condition", "args"),
+}
+_REQUIRED: dict[str, list[str]] = {
+    "Playbook": ["apiVersion", "kind", "metadata", "workflow"],
+    "Metadata": ["name"],
+    "Step": ["step", "tool"],
+    "Loop": ["iterator"],
+    "LoopSpec": [],
+    "Selection": ["path"],
+}
 
 
-def document_schema() -> dict[str, Any]:
-    """Describe the canonical document; looser than the loader, never stricter."""
+def document_schema() -> Schema:
+    """Describe the document."""
     _, components = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
-    definitions: dict[str, Any] = dict(components)
-    definitions["Task"] = _task(definitions["Task"])
-    definitions["Rule"] = _rule("#/$defs/Action")
-    definitions["AdmitRule"] = _rule("#/$defs/Allow")
-    for name in ("Metadata", "KeychainEntry"):
-        definitions[name] = _open(definitions[name])
-    step = definitions["Step"]["properties"]
-    task = {"$ref": "#/$defs/Task"}
-    step["tool"] = {"anyOf": [task, {"type": "array", "items": task, "minItems": 1}]}
-    step["output_select"] = {}
-    definitions["LoopSpec"]["required"] = []
-    definitions["Metadata"]["required"] = ["name"]
-    definitions["Playbook"]["required"] = ["apiVersion", "kind", "metadata", "workflow"]
+    definitions = {name: _definition(name, found) for name, found in components.items()}
+    definitions["Rule"] = _rule(definitions["Rule"], "#/$defs/Action")
+    definitions["AdmitRule"] = _rule(definitions["AdmitRule"], "#/$defs/Allow")
+    task = definitions["Task"]
+    definitions["Task"] = _task(task)
+    # What a workbook entry leaves open its callers fill in.
+    definitions["WorkbookTask"] = _task(task, is_whole=False)
+    definitions["WorkbookEntry"]["properties"]["tool"] = {"$ref": "#/$defs/WorkbookTask"}
+    _spell_sections(definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
@@ -37,47 +86,151 @@ def document_schema() -> dict[str, Any]:
     }
 
 
-def _open(definition: dict[str, Any]) -> dict[str, Any]:
-    """Let a section hold more keys beside its own."""
+def _definition(name: str, found: Schema) -> Schema:
+    """Spell one section as documents write it."""
+    hidden = ("fields", "extra") if name in _OPEN else ()
     properties = {
-        key: item
-        for key, item in definition["properties"].items()
-        if key not in ("fields", "extra")
+        key: _loosened(item) for key, item in found["properties"].items() if key not in hidden
     }
-    return {**definition, "properties": properties, "additionalProperties": True}
+    properties |= _BESIDE.get(name, {})
+    for key in _OLDER.get(name, ()):
+        known = properties.get(key, {})
+        properties[key] = {**known, "deprecated": True, "description": "An older form."}
+    return {
+        **found,
+        "description": " ".join(found.get("description", "").split()),
+        "properties": properties,
+        "required": _REQUIRED.get(name, found.get("required", [])),
+        "additionalProperties": name in _OPEN,
+    }
 
 
-def _task(definition: dict[str, Any]) -> dict[str, Any]:
+def _loosened(item: Schema) -> Schema:
+    """Accept what the reader coerces: numbers and flags as text, one text as a list."""
+    if "anyOf" in item:
+        numbers = any(each.get("type") in ("integer", "number") for each in item["anyOf"])
+        kinds = [_NUMBER_TEXT if numbers and each == {"type": "string"} else _loosened(each)
+                 for each in item["anyOf"]]  # fmt: skip
+        return {**item, "anyOf": kinds}
+    kept = {key: value for key, value in item.items() if key == "default"}
+    match item:
+        case {"type": "integer" | "number" as kind}:
+            return {"anyOf": [{"type": kind}, _NUMBER_TEXT], **kept}
+        case {"type": "boolean"}:
+            return {"anyOf": [{"type": "boolean"}, {"enum": [0, 1]}, _FLAG_TEXT], **kept}
+        case {"type": "string"}:
+            return {"type": ["string", "number"], **kept}
+        case {"type": "array", "items": {"type": "string"}}:
+            texts = {"type": "array", "items": {"type": ["string", "number"]}}
+            return {"anyOf": [texts, {"type": ["string"]}], **kept}
+        case {"type": "array"}:
+            return {**item, "type": ["array", "null"]}
+        case {"type": "object", "additionalProperties": dict() as below}:
+            return {**item, "type": ["object", "null"], "additionalProperties": _loosened(below)}
+        case {"type": "object"}:
+            return {**item, "type": ["object", "null"]}
+        case _:
+            return item
+
+
+def _spell_sections(definitions: dict[str, Schema]) -> None:
+    """Add what only single sections know."""
+    properties = {name: found["properties"] for name, found in definitions.items()}
+    playbook, step = properties["Playbook"], properties["Step"]
+    playbook["apiVersion"] = {"enum": ["noetl.io/v2", "noetl.io/v10", "noetl.io/v1"]}
+    playbook["workflow"] = {**playbook["workflow"], "type": "array", "minItems": 1}
+    step["tool"] = {
+        "description": "One task, or a pipeline of tasks in order.",
+        "anyOf": [_TASK, {"type": "array", "items": _TASK, "minItems": 1}],
+    }
+    limits = properties["ExecPolicy"]["limits"]
+    limits["properties"] = {
+        name: {"anyOf": [{"type": "integer", "minimum": 1, "maximum": most}, _NUMBER_TEXT]}
+        for name, most in LIMITS_MAX.items()
+    }
+    limits["additionalProperties"] = False
+    properties["Output"]["accumulate"]["anyOf"].append({"const": True})
+    select = properties["Output"]["select"]
+    select["items"] = {"anyOf": [select["items"], {"type": "string"}]}
+    for name, aliases in (("Frame", FRAME_ALIASES), ("FanoutOpts", FANOUT_ALIASES)):
+        properties[name] |= {alias: properties[name][key] for alias, key in aliases.items()}
+    properties["Frame"]["duration_ms"] = properties["Frame"]["max_seconds"]
+
+
+def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
     """Spell a task as the document does: its kind's fields beside the shared ones."""
-    properties = {
-        key: item for key, item in definition["properties"].items() if key not in _SPELLED_OTHERWISE
+    apart = ("fields", "rules", "on_unmatched")
+    properties = {key: item for key, item in definition["properties"].items() if key not in apart}
+    rules, on_unmatched = (definition["properties"][key] for key in apart[1:])
+    properties["kind"] = {
+        "enum": [*sorted(tools.KINDS), *sorted(tools.KIND_ALIASES)],
+        "description": "What runs the task.",
     }
-    properties["kind"] = {"enum": sorted(tools.KINDS)}
     properties["spec"] = {
-        "type": "object",
+        "type": ["object", "null"],
         "properties": {
             "timeout": properties["timeout"],
             "policy": {
-                "type": "object",
-                "properties": {
-                    key: definition["properties"][key] for key in ("rules", "on_unmatched")
-                },
+                "type": ["object", "null"],
+                "properties": {"rules": rules, "on_unmatched": on_unmatched},
+                "additionalProperties": False,
             },
         },
     }
-    kinds = [
-        {
-            "if": {"properties": {"kind": {"const": kind.name}}},
-            "then": {"properties": dict.fromkeys(sorted(kind.known), True)},
-        }
-        for kind in tools.KINDS.values()
-    ]
-    return {**definition, "properties": properties, "required": ["kind"], "allOf": kinds}
-
-
-def _rule(action: str) -> dict[str, Any]:
-    then = {"$ref": action}
+    known = {key: item for key, item in definition.items() if key != "additionalProperties"}
     return {
+        **known,
+        "properties": properties,
+        "required": ["kind"],
+        "allOf": [_kind(kind, is_whole=is_whole) for kind in tools.KINDS.values()],
+        "unevaluatedProperties": False,
+    }
+
+
+def _kind(kind: tools.Kind, *, is_whole: bool) -> Schema:
+    """Describe the fields of one kind, in every spelling."""
+    names = [kind.name, *(alias for alias, name in tools.KIND_ALIASES.items() if name == kind.name)]
+    types = FIELD_TYPES.get(kind.name, {})
+    properties: dict[str, Any] = {}
+    for field in sorted(kind.known):
+        declared = types.get(kind.aliases.get(field, field))
+        if declared is None:
+            properties[field] = True
+            continue
+        described = {**declared.schema, "description": f"Takes {declared.expected}."}
+        if isinstance(described.get("type"), list):
+            described["type"] = [*described["type"], "null"]
+        properties[field] = described
+    then: Schema = {"properties": properties}
+    spelled = [
+        {"anyOf": [{"required": [each]} for each in (name, *_aliases(kind, name))]}
+        for name in kind.required
+    ]
+    if kind.source:
+        choices = [each for name in kind.source for each in (name, *_aliases(kind, name))]
+        spelled.append({"anyOf": [{"required": [each]} for each in choices]})
+    if spelled and is_whole:
+        then["allOf"] = spelled
+    return {"if": {"properties": {"kind": {"enum": names}}, "required": ["kind"]}, "then": then}
+
+
+def _aliases(kind: tools.Kind, name: str) -> list[str]:
+    return sorted(alias for alias, canonical in kind.aliases.items() if canonical == name)
+
+
+def _rule(definition: Schema, consequence: str) -> Schema:
+    """Describe a rule with its three spellings of else."""
+    then = {"$ref": consequence}
+    nested = {"type": "object", "properties": {"then": then}, "required": ["then"]}
+    return {
+        "title": definition["title"],
+        "description": definition["description"],
         "type": "object",
-        "properties": {"when": {"type": ["string", "boolean"]}, "then": then, "else": {}},
+        "properties": {
+            "when": {"type": ["string", "boolean"]},
+            "then": then,
+            "else": {"anyOf": [{"type": "null"}, nested, then]},
+        },
+        "oneOf": [{"required": ["when", "then"]}, {"required": ["else"]}],
+        "additionalProperties": False,
     }

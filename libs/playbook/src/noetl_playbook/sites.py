@@ -1,98 +1,129 @@
 """Checks every template of a document: its syntax, its filters, and the names that it reads."""
 
-import msgspec
+import re
 
-from noetl_playbook import names, spelling, syntax, visibility
+from jinja2 import nodes
+
+from noetl_playbook import names, places, sql_templates, syntax, visibility
 from noetl_playbook.coercion import is_template
 from noetl_playbook.model import Playbook, Step
+from noetl_playbook.problems import Place
 from noetl_playbook.reading import Reading, Site
 from noetl_playbook.sandbox import GLOBALS
-from noetl_playbook.syntax import SyntaxProblemError
+from noetl_playbook.syntax import SyntaxProblemError, Tree
+from noetl_playbook.visibility import Known
 
-_EVERYWHERE = names.FIXED_NAMES | names.LAST_NAMES | names.GLOBAL_NAMES | GLOBALS.keys()
-_CORRELATION = frozenset({"correlation", "callback"})
-
-
-class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that a document defines."""
-
-    shared: frozenset[str]
-    by_step: dict[int, frozenset[str]]
-    steps: dict[int, Step]
+_SNIPPETS_TRIED_MAX = 50
 
 
 def check_sites(reading: Reading, playbook: Playbook | None) -> None:
-    """Report templates that cannot be compiled, and names that can never resolve."""
+    """Report templates that cannot be compiled, names that never resolve, and unbound SQL."""
     known = None if playbook is None else _known(reading, playbook)
+    # The same text may stand in many places.
+    trees: dict[str, Tree | SyntaxProblemError] = {}
     for site in reading.sites:
-        tree = _parse(reading, site)
-        if tree is not None and known is not None:
+        source = site.source
+        if site.is_condition and not is_template(source):
+            source = "{{ " + source + " }}"
+        if source not in trees:
+            trees[source] = _parsed(source)
+        tree = trees[source]
+        if isinstance(tree, SyntaxProblemError):
+            _report_syntax(reading, site, tree)
+            continue
+        sql_templates.check(reading, site, tree)
+        if known is not None:
             _check_names(reading, site, tree, known)
 
 
-def _parse(reading: Reading, site: Site) -> syntax.Tree | None:
-    source = site.source
-    if site.is_condition and not is_template(source):
-        source = "{{ " + source + " }}"
+def _parsed(source: str) -> Tree | SyntaxProblemError:
     try:
         return syntax.parse(source)
     except SyntaxProblemError as error:
-        reading.report(
-            error.code, site.path, error.message, hint=error.hint, source_line=error.line
-        )
-        return None
+        return error
 
 
-def _known(reading: Reading, playbook: Playbook) -> _Known:
-    written: set[str] = set()
-    by_step: dict[int, frozenset[str]] = {}
+def _report_syntax(reading: Reading, site: Site, error: SyntaxProblemError) -> None:
+    for each in (error, *error.others):
+        place = _place(reading, site, _failing(site.source, each))
+        reading.report(each.code, site.path, each.message, hint=each.hint, place=place)
+
+
+def _place(reading: Reading, site: Site, offset: int) -> Place:
+    return places.of_template(reading.document, reading.origin(site.path), site.source, offset)
+
+
+def _failing(source: str, error: SyntaxProblemError) -> int:
+    """Find where the template opens that an error is about."""
+    for start, end in places.spans(source)[:_SNIPPETS_TRIED_MAX]:
+        if not source.startswith("{{", start):
+            continue
+        found = _parsed(source[start:end])
+        if isinstance(found, SyntaxProblemError) and _is_same(found, error):
+            return start
+    return _on_line(source, error.line)
+
+
+def _is_same(alone: SyntaxProblemError, error: SyntaxProblemError) -> bool:
+    """Tell whether a template by itself has an error; of syntax, it may say so otherwise."""
+    messages = [each.message for each in (alone, *alone.others)]
+    return alone.code == error.code and (error.code != "E302" or error.message in messages)
+
+
+def _on_line(source: str, line: int) -> int:
+    """Find the first template of the last line, up to a line, on which one opens."""
+    lines = [(source.count("\n", 0, each), each) for each in places.openers(source)]
+    last = max((number for number, _ in lines if number < line), default=-1)
+    return next((each for number, each in lines if number == last), 0)
+
+
+def _known(reading: Reading, playbook: Playbook) -> Known:
     steps: dict[int, Step] = {}
+    written: set[str] = set()
     for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
         steps[index] = step
-        by_step[index] = _names_of(step)
         written |= visibility.written(step, "ctx")
-    names_of_steps = (step.step for step in playbook.workflow)
-    shared = frozenset(
-        {*_EVERYWHERE, *playbook.workload, *playbook.vars, *names_of_steps, *written}
+    return Known(
+        fixed=names.FIXED_NAMES | names.LAST_NAMES | names.GLOBAL_NAMES | GLOBALS.keys(),
+        workload=frozenset(playbook.workload),
+        ctx=frozenset({*written, *playbook.vars}),
+        step_names=frozenset(step.step for step in playbook.workflow),
+        keychain=frozenset(entry.name for entry in playbook.keychain),
+        steps=steps,
+        local={
+            index: visibility.local_names(reading, ("workflow", index), step)
+            for index, step in steps.items()
+        },
+        stream_targets=visibility.stream_targets(playbook),
     )
-    return _Known(shared=shared, by_step=by_step, steps=steps)
 
 
-def _names_of(step: Step) -> frozenset[str]:
-    """List the names that exist only inside a step."""
-    found: set[str] = set()
-    for task in step.tool:
-        found.add(task.name)
-        found |= {key for key in task.set if "." not in key}
-        found |= {key.split(".")[0] for key in task.set if not key.startswith(("ctx.", "iter."))}
-        if task.output is not None:
-            found |= {task.output.as_} if task.output.as_ else set()
-            found |= {task.output.accumulate.manifest_as} if task.output.accumulate else set()
-        if task.kind == "external":
-            found |= _CORRELATION
-    iterator = step.loop.iterator if step.loop else step.reduce.iterator if step.reduce else None
-    if iterator is not None:
-        found |= {iterator, f"{iterator}_rows"}
-    return frozenset(found)
-
-
-def _check_names(reading: Reading, site: Site, tree: syntax.Tree, known: _Known) -> None:
-    match site.path:
-        case ("workflow", int(index), *rest):
-            local = known.by_step.get(index, frozenset())
-            step = known.steps.get(index)
-        case _:
-            local, step, rest = frozenset(), None, []
-    everything = known.shared | local
+def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None:
     read = syntax.names(tree)
-    for name in sorted(read - everything):
+    paths = syntax.paths(tree, read)
+    here = visibility.view_of(reading, site.path, known)
+    for finding in here.findings(read, paths):
+        name, hint = finding.name, finding.hint
+        if finding.is_unknown and reading.has_hints:
+            hint = reading.hint(name, here.near(name))
         reading.report(
-            "E303",
+            finding.code,
             site.path,
-            f"'{name}' is not a name here",
-            hint=spelling.hint(name, everything),
+            finding.message,
+            hint=hint,
+            place=_place(reading, site, _offset_of(site.source, tree, name)),
         )
-    if step is not None:
-        section = rest[0] if rest and isinstance(rest[0], str) else ""
-        paths = syntax.paths(tree, read)
-        visibility.check_place(reading, site.path, step, section=section, read=paths)
+
+
+def _offset_of(source: str, tree: Tree, name: str) -> int:
+    """Find the template that reads a name."""
+    spans = places.spans(source)
+    if len(spans) == 1:
+        return spans[0][0]
+    root, _, rest = name.partition(".")
+    line = next((node.lineno for node in tree.root.find_all(nodes.Name) if node.name == root), 1)
+    word = re.compile(rf"\b{re.escape(rest or root)}\b")
+    for start, end in spans:
+        if word.search(source, start, end):
+            return start
+    return _on_line(source, line)

@@ -159,7 +159,9 @@ def _read_loop(
     if raw.get("loop") is None:
         return None
     if raw.get("reduce") is not None:
-        reading.report("E501", path, "a step has either 'loop' or 'reduce'")
+        reading.report(
+            "E501", (*path, "reduce"), "a step has either 'loop' or 'reduce'", of_key=True
+        )
     mode = spec.get("loop_mode", loop_mode)
     return read_loop(reading, raw["loop"], (*path, "loop"), step_spec=spec, loop_mode=mode)
 

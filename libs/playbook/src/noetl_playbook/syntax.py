@@ -1,6 +1,5 @@
 """From template text to a checked Jinja tree, and what the tree reads."""
 
-import re
 from collections.abc import Iterable, Iterator
 
 import jinja2
@@ -14,7 +13,8 @@ SOURCE_CHARACTERS_MAX = 1024 * 1024
 # What follows walks the tree by recursion, several calls to a level.
 DEPTH_MAX = 100
 
-_LITERAL = re.compile(r"\{\{`(.*?)`\}\}", re.DOTALL)
+_LITERAL_OPENS = "{{`"
+_LITERAL_CLOSES = "`}}"
 _FORBIDDEN = (
     nodes.Include,
     nodes.Import,
@@ -40,6 +40,7 @@ class SyntaxProblemError(Exception):
         self.message = message
         self.line = line
         self.hint = hint
+        self.others: tuple[SyntaxProblemError, ...] = ()
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +72,17 @@ def parse(source: str) -> Tree:
 
 
 def spelled(source: str) -> str:
-    """Write ``{{`text`}}`` as Jinja knows it: a quoted string."""
-    return _LITERAL.sub(_as_string, source)
-
-
-def _as_string(found: re.Match[str]) -> str:
-    text = msgspec.json.encode(found[1]).decode()
-    return "{{ " + text + " }}"
+    """Write every ``{{`text`}}`` as a string; in one pass, whatever stays open."""
+    parts: list[str] = []
+    end = 0
+    while True:
+        opens = source.find(_LITERAL_OPENS, end)
+        closes = -1 if opens < 0 else source.find(_LITERAL_CLOSES, opens + len(_LITERAL_OPENS))
+        if closes < 0:
+            return "".join((*parts, source[end:])) if parts else source
+        text = msgspec.json.encode(source[opens + len(_LITERAL_OPENS) : closes]).decode()
+        parts += [source[end:opens], "{{ " + text + " }}"]
+        end = closes + len(_LITERAL_CLOSES)
 
 
 def _tree(source: str) -> nodes.Template:
@@ -102,15 +107,23 @@ def _check_depth(root: nodes.Template) -> None:
 
 def _check(root: nodes.Template) -> None:
     _check_depth(root)
+    found = [problem for node in root.find_all(nodes.Node) if (problem := _fault(node)) is not None]
+    if found:
+        first, *others = sorted(found, key=lambda each: each.line)
+        first.others = tuple(others)
+        raise first
+
+
+def _fault(node: nodes.Node) -> SyntaxProblemError | None:
     environment = sandbox.environment("text")
-    for node in root.find_all(nodes.Node):
-        if isinstance(node, _FORBIDDEN) or (isinstance(node, nodes.For) and node.recursive):
-            name = type(node).__name__.lower()
-            raise SyntaxProblemError("E301", f"'{name}' is not available", line=node.lineno)
-        if isinstance(node, nodes.Filter) and node.name not in environment.filters:
-            raise _unknown("filter", node.name, environment.filters, node.lineno)
-        if isinstance(node, nodes.Test) and node.name not in environment.tests:
-            raise _unknown("test", node.name, environment.tests, node.lineno)
+    if isinstance(node, _FORBIDDEN) or (isinstance(node, nodes.For) and node.recursive):
+        name = type(node).__name__.lower()
+        return SyntaxProblemError("E301", f"'{name}' is not available", line=node.lineno)
+    if isinstance(node, nodes.Filter) and node.name not in environment.filters:
+        return _unknown("filter", node.name, environment.filters, node.lineno)
+    if isinstance(node, nodes.Test) and node.name not in environment.tests:
+        return _unknown("test", node.name, environment.tests, node.lineno)
+    return None
 
 
 def _unknown(what: str, name: str, known: Iterable[str], line: int) -> SyntaxProblemError:

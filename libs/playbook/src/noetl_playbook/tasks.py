@@ -2,12 +2,13 @@
 
 from typing import Any, TypeGuard
 
-from noetl_playbook import names, spelling, tools
+from noetl_playbook import field_types, names, tools
+from noetl_playbook.auth_literals import check_literals
 from noetl_playbook.fragments import fragment
 from noetl_playbook.model import Assertion, Stream, Task
 from noetl_playbook.policies import read_output, read_rules, read_set
 from noetl_playbook.problems import Path, Severity
-from noetl_playbook.reading import Reading, shown
+from noetl_playbook.reading import Reading, ReadTask, shown
 from noetl_playbook.rewriting import shapes
 from noetl_playbook.rewriting.placed import is_derived
 from noetl_playbook.rewriting.task import canonical_task, refuse_structural
@@ -27,7 +28,6 @@ def read_tasks(
     reading: Reading, step: dict[str, Any], path: Path, *, step_name: str
 ) -> tuple[Task, ...]:
     """Read a step's pipeline; always at least one task unless something is wrong."""
-    tool_path = (*path, "tool")
     placed = shapes.placed_tasks(reading, step, path, step_name=step_name)
     given = step.get("input")
     read = (
@@ -35,7 +35,7 @@ def read_tasks(
         for task in placed
     )
     tasks = tuple(task for task in read if task is not None)
-    _check_pipeline(reading, tasks, tool_path)
+    _check_pipeline(reading, len(tasks), path)
     return tasks
 
 
@@ -73,12 +73,11 @@ def read_task(
         return None
     raw = refuse_structural(reading, found, path)
     kind = _read_kind(reading, raw, path)
-    if kind is None:
-        return None
     name = raw.get("name", default_name)
     if not _is_name(name, step_name=step_name, default=default_name):
         reading.report("E201", (*path, "name"), f"{shown(name)} is not a task name")
         name = "unnamed"
+    reading.add_task(ReadTask(path=path, name=name, kind=kind))
     spec = reading.mapping(raw.get("spec"), (*path, "spec")) or {}
     policy_path = (*path, "spec", "policy")
     policy = _read_policy(reading, spec, policy_path)
@@ -109,12 +108,13 @@ def _optional(reading: Reading, kind: type[Any], value: Any, path: Path) -> Any:
     return None if value is None else reading.struct(kind, value, path)
 
 
-def _read_kind(reading: Reading, raw: dict[str, Any], path: Path) -> str | None:
+def _read_kind(reading: Reading, raw: dict[str, Any], path: Path) -> str:
+    """Name the kind; what is no kind is read on, so that the rest is judged too."""
     kind = raw.get("kind")
     kind_path = (*path, "kind")
     if not isinstance(kind, str):
         reading.report("E104", path, "a task needs 'kind'", hint="kind: http, postgres, python, …")
-        return None
+        return ""
     if kind in tools.KIND_ALIASES:
         canonical = tools.KIND_ALIASES[kind]
         reading.report(
@@ -130,14 +130,14 @@ def _read_kind(reading: Reading, raw: dict[str, Any], path: Path) -> str | None:
         reading.report(
             "E402",
             kind_path,
-            f"kind '{kind}' is reserved and not available",
-            hint="call it with kind http, python or external",
+            f"kind '{kind}' is reserved and not available;"
+            " call it with kind http, python or external",
         )
         return kind
     reading.report(
-        "E401", kind_path, f"unknown tool kind '{kind}'", hint=spelling.hint(kind, tools.KINDS)
+        "E401", kind_path, f"unknown tool kind '{kind}'", hint=reading.hint(kind, tools.KINDS)
     )
-    return None
+    return kind
 
 
 def _read_fields(
@@ -146,6 +146,7 @@ def _read_fields(
     """Gather the kind's own fields; those under `spec` move up, the task level wins."""
     table = tools.KINDS.get(kind)
     found: dict[str, Any] = {}
+    written: dict[str, Path] = {}
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
         ignored = _SHARED if section is raw else frozenset({"timeout", "policy"})
         for key, item in section.items():
@@ -171,26 +172,37 @@ def _read_fields(
                     f"'{key}' and another spelling of '{canonical}' are both written",
                     of_key=True,
                 )
+            elif table is not None and canonical not in found:
+                field_types.check(reading, kind, canonical, item, here)
+            if item is not None:
+                written.setdefault(canonical, here)
             found.setdefault(canonical, item)
             reading.template(item, here)
     if table is not None:
-        _check_combination(reading, table, found, path)
+        _check_combination(reading, table, found, path, written=written)
     return found
 
 
 def _check_combination(
-    reading: Reading, table: tools.Kind, found: dict[str, Any], path: Path
+    reading: Reading,
+    table: tools.Kind,
+    found: dict[str, Any],
+    path: Path,
+    *,
+    written: dict[str, Path],
 ) -> None:
     severity = Severity.WARNING if path[:1] == ("workbook",) else None
     for name in table.required:
         if found.get(name) is None:
             reading.report("E403", path, f"kind {table.name} needs '{name}'", severity=severity)
-    sources = [name for name in table.source if found.get(name) is not None]
+    sources = [name for name in written if name in table.source]
     choices = " or ".join(f"'{name}'" for name in table.source)
     if table.source and not sources:
         reading.report("E403", path, f"kind {table.name} needs {choices}", severity=severity)
-    elif len(sources) > 1:
-        reading.report("E403", path, f"kind {table.name} takes one of {choices}")
+    for name in sources[1:]:
+        reading.report(
+            "E403", written[name], f"kind {table.name} takes one of {choices}", of_key=True
+        )
 
 
 def _read_input(reading: Reading, value: Any, path: Path) -> dict[str, Any]:
@@ -201,7 +213,7 @@ def _read_input(reading: Reading, value: Any, path: Path) -> dict[str, Any]:
 
 def _read_auth(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
     inline = {key: raw[key] for key in shapes.INLINE_DATABASE if key in raw}
-    if inline and raw.get("auth") is None:
+    if inline:
         reading.report(
             "W904",
             (*path, next(iter(inline))),
@@ -210,12 +222,14 @@ def _read_auth(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
             replacement="auth: <credential name>",
         )
         reading.template(inline, path)
+    if inline and raw.get("auth") is None:
         return inline
     auth = raw.get("auth")
     if auth is not None and not isinstance(auth, str | dict):
         reading.wrong((*path, "auth"), "a credential name or a mapping", auth)
         return None
     reading.template(auth, (*path, "auth"))
+    check_literals(reading, auth, (*path, "auth"))
     return auth
 
 
@@ -251,33 +265,12 @@ def _read_on_unmatched(reading: Reading, policy: dict[str, Any], path: Path) -> 
     return found.get("on_unmatched", "default")
 
 
-def _check_pipeline(reading: Reading, tasks: tuple[Task, ...], path: Path) -> None:
-    """Check what tasks say about each other: names are unique, jumps have a target."""
-    if len(tasks) > TASKS_MAX:
-        reading.report("E601", path, f"a step has at most {TASKS_MAX} tasks")
+def _check_pipeline(reading: Reading, count: int, path: Path) -> None:
+    """Check what tasks say about each other: they are few enough, and their names are unique."""
+    if count > TASKS_MAX:
+        reading.report("E601", (*path, "tool"), f"a step has at most {TASKS_MAX} tasks")
     seen: set[str] = set()
-    for task in tasks:
+    for task in reading.tasks_of(path):
         if task.name in seen:
-            reading.report("E201", path, f"two tasks are named '{task.name}'")
+            reading.report("E201", (*task.path, "name"), f"two tasks are named '{task.name}'")
         seen.add(task.name)
-    for index, task in enumerate(tasks):
-        for rule in task.rules:
-            target = rule.then.to
-            if rule.then.do != "jump" or target is None:
-                continue
-            rule_path = _task_path(path, index, len(tasks), reading)
-            if target in ("previous", "prev"):
-                if index == 0:
-                    reading.report("E204", rule_path, "the first task has no previous one")
-            elif target not in seen:
-                reading.report(
-                    "E204",
-                    rule_path,
-                    f"jump target '{target}' is not a task here",
-                    hint=spelling.hint(target, seen),
-                )
-
-
-def _task_path(path: Path, index: int, count: int, reading: Reading) -> Path:
-    indexed = (*path, index)
-    return indexed if count > 1 or indexed in reading.document.values else path

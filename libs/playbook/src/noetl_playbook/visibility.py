@@ -1,14 +1,90 @@
-"""Names that exist but not here, names that hide others, and writes that may get lost."""
+"""Which names exist where in a document, and writes that parallel bodies may lose."""
 
+from enum import StrEnum
 from typing import Any, Literal
 
-from noetl_playbook import names
-from noetl_playbook.model import Playbook, Step
+import msgspec
+
+from noetl_playbook import aliases, names
+from noetl_playbook.model import LoopSpec, Playbook, Step
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 
-_LOOP_NAMES = frozenset({"loop_index", "loop", "frame"})
 _ITER_ALWAYS = frozenset({"index", "calls", "next_call", "parent"})
+_CORRELATION = frozenset({"correlation", "callback"})
+
+
+class Spot(StrEnum):
+    """What kind of place a template stands in."""
+
+    WORKLOAD = "workload defaults"
+    KEYCHAIN = "keychain entries"
+    WORKBOOK = "workbook entries"
+    ADMISSION = "admission rules"
+    LOOP = "the loop's own fields"
+    CLAIM = "a cursor's claim"
+    TASK = "tasks"
+    ARC = "arcs"
+    SET = "the step's set"
+    OTHER = "this place"
+
+
+_BODY = frozenset({Spot.TASK, Spot.WORKBOOK})
+_STEP = frozenset(Spot) - {Spot.WORKLOAD, Spot.KEYCHAIN}
+_CLAIMS = frozenset({Spot.CLAIM})
+_AT_THE_BOUNDARY = frozenset({Spot.ARC, Spot.SET})
+# Where the names that do not exist everywhere do exist, in words and as places.
+_WHERE: dict[str, tuple[frozenset[Spot], str]] = {
+    **dict.fromkeys(("iter", "_prev", "_task", "_attempt", "results"),
+                    (_BODY, "inside the step's tasks only")),
+    **dict.fromkeys(("loop_index", "loop", "frame"), (_BODY, "inside a loop's body only")),
+    "fanin": (_AT_THE_BOUNDARY | _BODY, "in arcs and in the step's set only"),
+    "chunk": (_AT_THE_BOUNDARY | _BODY, "in the targets of call.partial only"),
+    "event": (frozenset({Spot.ARC, Spot.ADMISSION}), "in arcs and admission rules only"),
+    "input": (_BODY | {Spot.WORKLOAD, Spot.CLAIM}, "inside the step's tasks only"),
+    "token": (_BODY | _CLAIMS, "where a worker renders: inside the step's tasks only"),
+    **dict.fromkeys(
+        ("output", "result", "response", "error", "outcome", "steps", "ctx", "vars", "args"),
+        (_STEP, "once steps run, not before the start"),
+    ),
+    **dict.fromkeys(
+        ("__frame_max_rows", "__frame_policy", "__worker_slot_id", "__frame_id", "__frame_index"),
+        (_CLAIMS, "in a cursor's claim only"),
+    ),
+}  # fmt: skip
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """The names that a document defines."""
+
+    fixed: frozenset[str]
+    workload: frozenset[str]
+    ctx: frozenset[str]
+    step_names: frozenset[str]
+    keychain: frozenset[str]
+    steps: dict[int, Step]
+    local: dict[int, frozenset[str]]
+    stream_targets: frozenset[str]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to say about a name that a template reads."""
+
+    code: str
+    name: str
+    message: str
+    hint: str | None = None
+    is_unknown: bool = False
+
+
+def stream_targets(playbook: Playbook) -> frozenset[str]:
+    """Name the steps that a chunk activates."""
+    return frozenset(
+        arc.step
+        for step in playbook.workflow
+        for arc in (step.next.arcs if step.next else ())
+        if arc.on == aliases.PARTIAL
+    )
 
 
 def written(step: Step, scope: Literal["ctx", "iter"]) -> set[str]:
@@ -30,63 +106,237 @@ def _keys(blocks: list[dict[str, Any]], scope: str) -> set[str]:
     return {found[1].split(".")[0] for found in targets if found and found[0] == scope}
 
 
-def check_place(
-    reading: Reading, path: Path, step: Step, *, section: str, read: frozenset[str]
-) -> None:
-    """Report names that a template reads where they do not exist, and lost-update risks."""
-    roots = {each.split(".")[0] for each in read}
-    if section in ("next", "set") and "iter" in roots:
-        reading.report("E304", path, "'iter' exists inside the step's tasks only")
-    if section != "tool":
-        return
-    if "fanin" in roots and step.reduce is None:
-        reading.report("E304", path, "'fanin' exists in arcs and in the step's set only")
-    if step.loop is None and step.reduce is None:
-        for name in sorted(roots & _LOOP_NAMES):
-            reading.report("E304", path, f"'{name}' exists inside a loop only")
-        _check_scratch(reading, path, step, read)
-    _check_lost_update(reading, path, step, read)
+class View:
+    """What can be read at one place of a document."""
 
+    def __init__(
+        self,
+        known: Known,
+        spot: Spot,
+        *,
+        step: Step | None = None,
+        local: frozenset[str] = frozenset(),
+        is_judged: bool = True,
+    ) -> None:
+        self._known = known
+        self._spot = spot
+        self._step = step
+        # Names that exist in the body of this step alone.
+        self._local = local
+        # A loop that could not be read says nothing about its names.
+        self._is_judged = is_judged
 
-def _check_scratch(reading: Reading, path: Path, step: Step, read: frozenset[str]) -> None:
-    known = written(step, "iter") | _ITER_ALWAYS
-    for each in sorted(read):
-        root, _, rest = each.partition(".")
-        name = rest.split(".")[0]
-        if root == "iter" and name and name not in known and not name.startswith("_"):
-            reading.report(
-                "E304", path, f"'iter.{name}' is never set here, and the step has no loop"
+    def near(self, name: str) -> frozenset[str]:
+        """List the names that may have been meant."""
+        root, _, rest = name.partition(".")
+        known = self._known
+        if rest and root in ("steps", "keychain"):
+            own = known.step_names if root == "steps" else known.keychain
+            return frozenset(f"{root}.{each}" for each in own)
+        if rest and root == "iter":
+            return frozenset(f"iter.{each}" for each in self._scratch())
+        return known.fixed | known.workload | known.ctx | known.step_names | self._local
+
+    def findings(self, read: frozenset[str], paths: frozenset[str]) -> list[Finding]:
+        """Judge the names that one template reads."""
+        found = [each for name in sorted(read) if (each := self._judge(name)) is not None]
+        found += self._members(paths)
+        if self._spot is Spot.TASK and self._step is not None:
+            found += self._lost_updates(self._step, read, paths)
+        return found
+
+    def _judge(self, name: str) -> Finding | None:
+        if name in names.FIXED_NAMES or (name in _WHERE and not self._is_defined(name)):
+            return self._misplaced(name)
+        if self._is_defined(name) or name in self._known.fixed:
+            return None
+        if name in self._local:
+            if self._spot in _BODY or not self._is_judged:
+                return None
+            return Finding(
+                code="E304", name=name, message=f"'{name}' exists inside the step's tasks only"
             )
+        if self._spot is Spot.WORKBOOK:
+            # The caller brings names of its own.
+            return None
+        if name in self._known.step_names | self._known.ctx:
+            message = f"'{name}' exists once steps run, not before the start"
+            return Finding(code="E304", name=name, message=message)
+        message = f"'{name}' is not a name here"
+        return Finding(code="E303", name=name, message=message, is_unknown=True)
 
+    def _is_defined(self, name: str) -> bool:
+        """Tell whether the document defines a name that can be read here."""
+        if name in self._known.workload:
+            return True
+        is_begun = self._spot in _STEP
+        return is_begun and name in self._known.step_names | self._known.ctx
 
-def _check_lost_update(reading: Reading, path: Path, step: Step, read: frozenset[str]) -> None:
-    if step.loop is None or step.loop.spec.mode == "sequential":
-        return
-    for key in sorted(written_by_tasks(step, "ctx")):
-        if f"ctx.{key}" in read or any(each.startswith(f"ctx.{key}.") for each in read):
-            reading.report(
-                "W907",
-                path,
-                f"parallel bodies read and write 'ctx.{key}'; the last write wins",
+    def _misplaced(self, name: str) -> Finding | None:
+        spots, where = _WHERE.get(name, (frozenset(Spot), ""))
+        if self._spot in spots | {Spot.OTHER} and (not self._is_judged or self._fits(name)):
+            return None
+        return Finding(code="E304", name=name, message=f"'{name}' exists {where}")
+
+    def _fits(self, name: str) -> bool:
+        """Tell whether the step is of the kind that has a name."""
+        step = self._step
+        if step is None or self._spot is Spot.WORKBOOK:
+            return True
+        if name in ("loop", "loop_index"):
+            return step.loop is not None or step.reduce is not None
+        if name == "frame":
+            return step.reduce is not None or (step.loop is not None and is_framed(step.loop.spec))
+        if name == "fanin":
+            in_body = self._spot is Spot.TASK
+            return step.reduce is not None if in_body else (step.loop or step.reduce) is not None
+        if name == "chunk":
+            arcs = step.next.arcs if step.next else ()
+            streams = self._spot is Spot.ARC and any(arc.on == aliases.PARTIAL for arc in arcs)
+            return streams or step.step in self._known.stream_targets
+        return True
+
+    def _scratch(self) -> set[str]:
+        step = self._step
+        if step is None:
+            return set()
+        iterator = _iterator(step)
+        own = {iterator, f"{iterator}_rows"} if iterator else set()
+        return written(step, "iter") | own | _ITER_ALWAYS
+
+    def _members(self, paths: frozenset[str]) -> list[Finding]:
+        """Judge `iter.x`, `steps.x` and `keychain.x`, whose members are known."""
+        found: list[Finding] = []
+        known = self._known
+        for root, name in sorted({_first_two(path) for path in paths}):
+            written_so = f"{root}.{name}"
+            if not name or name.startswith("_"):
+                continue
+            if root == "steps" and name not in known.step_names:
+                message = f"'{name}' is not a step of this workflow"
+            elif root == "keychain" and name not in known.keychain:
+                message = f"'{name}' is not an entry of the keychain"
+            else:
+                continue
+            found.append(Finding(code="E303", name=written_so, message=message, is_unknown=True))
+        if self._spot is Spot.TASK and self._step is not None and self._is_judged:
+            found += self._unset_scratch(paths)
+        return found
+
+    def _unset_scratch(self, paths: frozenset[str]) -> list[Finding]:
+        known = self._scratch()
+        step = self._step
+        has_loop = step is not None and (step.loop is not None or step.reduce is not None)
+        reason = "" if has_loop else ", and the step has no loop"
+        return [
+            Finding(
+                code="E304",
+                name=f"iter.{name}",
+                message=f"'iter.{name}' is never set here{reason}",
+                is_unknown=True,
+            )
+            for root, name in sorted({_first_two(path) for path in paths})
+            if root == "iter" and name and name not in known and not name.startswith("_")
+        ]
+
+    def _lost_updates(
+        self, step: Step, read: frozenset[str], paths: frozenset[str]
+    ) -> list[Finding]:
+        if step.loop is None or not is_parallel(step.loop.spec):
+            return []
+        keys = {name for root, name in map(_first_two, paths) if root == "ctx"}
+        keys |= {name for name in read if name not in names.FIXED_NAMES | self._local}
+        return [
+            Finding(
+                code="W907",
+                name=f"ctx.{key}",
+                message=f"parallel bodies read and write 'ctx.{key}'; the last write wins",
                 hint="use results, accumulate or a reduce step",
             )
+            for key in sorted(written_by_tasks(step, "ctx") & keys)
+        ]
 
 
-def check_hidden(reading: Reading, playbook: Playbook) -> None:
-    """Report names that a fixed name hides."""
-    for key in playbook.workload:
-        _report_hidden(reading, ("workload", key), key, reach=f"workload.{key}")
-    for index, step in zip(reading.step_indices, playbook.workflow, strict=True):
-        path = ("workflow", index)
-        _report_hidden(reading, (*path, "step"), step.step, reach=f"steps.{step.step}")
-        for key in written(step, "ctx"):
-            _report_hidden(reading, path, key, reach=f"ctx.{key}")
-        for task in step.tool:
-            _report_hidden(reading, (*path, "tool"), task.name, reach=f"results.{task.name}")
+def _first_two(path: str) -> tuple[str, str]:
+    root, _, rest = path.partition(".")
+    return root, rest.split(".")[0]
 
 
-def _report_hidden(reading: Reading, path: Path, name: str, *, reach: str) -> None:
-    if name in names.FIXED_NAMES:
-        reading.report(
-            "W908", path, f"the fixed name '{name}' hides this", hint=f"reach it as {reach}"
-        )
+def _iterator(step: Step) -> str | None:
+    if step.loop is not None:
+        return step.loop.iterator
+    return step.reduce.iterator if step.reduce is not None else None
+
+
+def is_framed(spec: LoopSpec) -> bool:
+    """Tell whether a loop's body runs on frames."""
+    return spec.mode in ("chunked", "cursor", "fanout")
+
+
+def is_parallel(spec: LoopSpec) -> bool:
+    """Tell whether bodies of a loop may run at once; rows of a frame one by one do not."""
+    if spec.mode == "sequential":
+        return False
+    rows = spec.frame.row_concurrency if spec.frame is not None else 1
+    return spec.max_in_flight != 1 or rows != 1
+
+
+def view_of(reading: Reading, path: Path, known: Known) -> View:
+    """Tell what can be read at a place."""
+    match path:
+        case ("workload" | "vars" | "spec", *_):
+            return View(known, Spot.WORKLOAD if path[0] != "vars" else Spot.OTHER)
+        case ("keychain", *_):
+            return View(known, Spot.KEYCHAIN)
+        case ("workbook", *_):
+            return View(known, Spot.WORKBOOK)
+        case ("workflow", int(index), *_):
+            step = known.steps.get(index)
+            return View(
+                known,
+                _spot_in_step(path),
+                step=step,
+                local=known.local.get(index, frozenset()),
+                is_judged=step is not None and not _is_loop_unread(reading, index, step),
+            )
+        case _:
+            return View(known, Spot.OTHER)
+
+
+def _spot_in_step(path: Path) -> Spot:
+    match path[2:]:
+        case ("next", *_):
+            return Spot.ARC
+        case ("set", *_):
+            return Spot.SET
+        case ("loop", "cursor", "claim" | "params", *_):
+            return Spot.CLAIM
+        case ("loop" | "reduce", *_):
+            return Spot.LOOP
+        case ("spec", "policy", "admit", *_):
+            return Spot.ADMISSION
+        case _:
+            return Spot.TASK
+
+
+def _is_loop_unread(reading: Reading, index: int, step: Step) -> bool:
+    raw = reading.document.value["workflow"][index]
+    return any(
+        raw.get(key) is not None and getattr(step, key) is None for key in ("loop", "reduce")
+    )
+
+
+def local_names(reading: Reading, path: Path, step: Step) -> frozenset[str]:
+    """List the names that exist only inside a step."""
+    found = {task.name for task in reading.tasks_of(path)}
+    for task in step.tool:
+        found.add(task.name)
+        found |= {key.split(".")[0] for key in task.set if not key.startswith(("ctx.", "iter."))}
+        if task.output is not None:
+            found |= {task.output.as_} if task.output.as_ else set()
+            found |= {task.output.accumulate.manifest_as} if task.output.accumulate else set()
+        if task.kind == "external":
+            found |= _CORRELATION
+    if (iterator := _iterator(step)) is not None:
+        found |= {iterator, f"{iterator}_rows"}
+    return frozenset(found)

@@ -1,10 +1,11 @@
 """A playbook as the planner reads it: its graph, and its steps as they travel."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
-from noetl_playbook.expressions import compile_value
+from noetl_playbook.expressions import TemplateError, compile_value
 from noetl_playbook.model import Arc, Playbook
 from noetl_playbook.plan import Graph, entry_step, final_step, is_implicit, steps_by_name
 
@@ -62,7 +63,7 @@ class Program:
 
 
 def _names_of(definition: dict[str, Any]) -> frozenset[str]:
-    found = set(compile_value(definition).names)
+    found = set(_names_in(definition))
     for task in definition.get("tool", ()):
         fields = task.get("fields", {})
         code = fields.get("code")
@@ -70,3 +71,21 @@ def _names_of(definition: dict[str, Any]) -> frozenset[str]:
         if task.get("kind") == "python" and (not is_at_hand or "context" in str(code)):
             found.add("context")
     return frozenset(found)
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            try:
+                yield from compile_value(value).names
+            except TemplateError:
+                # Reading the document compiled every template: this is prose that holds braces.
+                return
+        case dict():
+            for item in value.values():
+                yield from _names_in(item)
+        case list() | tuple():
+            for item in value:
+                yield from _names_in(item)
+        case _:
+            return

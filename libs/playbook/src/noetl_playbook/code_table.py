@@ -1,0 +1,390 @@
+"""The table of problem codes: lint, its formats and the documentation read no other."""
+
+from noetl_playbook.codes import Code, Weight
+
+
+def _code(code: str, weight: Weight, title: str, *, advice: str, wrong: str, right: str) -> Code:
+    return Code(code=code, weight=weight, title=title, advice=advice, wrong=wrong, right=right)
+
+
+_DOCUMENT = (
+    _code(
+        "E101",
+        Weight.ERROR,
+        "The text is not a YAML document that is accepted",
+        advice="The text must be UTF-8 YAML that holds one mapping. A key stands once in its"
+        " mapping. Tags of programs, directives, control characters and tabs as indentation are"
+        " refused.",
+        wrong="metadata: {name: a, name: b}",
+        right="metadata: {name: a}",
+    ),
+    _code(
+        "E102",
+        Weight.ERROR,
+        "The document is not a playbook",
+        advice="A playbook needs kind: Playbook, metadata.name, a known apiVersion and at least"
+        " one step.",
+        wrong="kind: Workflow",
+        right="kind: Playbook",
+    ),
+    _code(
+        "E103",
+        Weight.STRICT_ERROR,
+        "Unknown key",
+        advice="The key is kept but nothing reads it. Correct its spelling, or remove it.",
+        wrong="tool: {kind: http, url: u, methd: POST}",
+        right="tool: {kind: http, url: u, method: POST}",
+    ),
+    _code(
+        "E104",
+        Weight.ERROR,
+        "Wrong type or value, or a required field is missing",
+        advice="The message names what is expected at this place.",
+        wrong="next: {spec: {mode: exclusiv}}",
+        right="next: {spec: {mode: exclusive}}",
+    ),
+    _code(
+        "E105",
+        Weight.ERROR,
+        "A task's field stands beside the tool",
+        advice="Fields of a task belong into the mapping that holds its kind.",
+        wrong="- {step: s, url: u, tool: {kind: http}}",
+        right="- {step: s, tool: {kind: http, url: u}}",
+    ),
+    _code(
+        "E106",
+        Weight.STRICT_ERROR,
+        "A step does nothing",
+        advice="A step that only routes says so with kind: noop.",
+        wrong="- {step: s}",
+        right="- {step: s, tool: {kind: noop}}",
+    ),
+)
+_NAMES = (
+    _code(
+        "E201",
+        Weight.ERROR,
+        "A name is taken, or is not a name",
+        advice="Step names are unique in the workflow, task names in their step. Tasks, iterators"
+        " and variables are identifiers.",
+        wrong="loop: {in: [1], iterator: the row}",
+        right="loop: {in: [1], iterator: the_row}",
+    ),
+    _code(
+        "E202",
+        Weight.ERROR,
+        "A reference names nothing",
+        advice="entry_step and final_step name steps, a workbook task names a workbook entry,"
+        " reduce.from names loop steps.",
+        wrong="executor: {spec: {entry_step: strat}}",
+        right="executor: {spec: {entry_step: start}}",
+    ),
+    _code(
+        "E203",
+        Weight.ERROR,
+        "An arc leads to no step",
+        advice="The target of an arc is the name of a step of the same workflow.",
+        wrong="next: {arcs: [{step: finsh}]}",
+        right="next: {arcs: [{step: finish}]}",
+    ),
+    _code(
+        "E204",
+        Weight.ERROR,
+        "A jump leads to no task",
+        advice="A jump names a task of the same step; the first task has no previous one.",
+        wrong="{else: {then: {do: jump, to: fetsh}}}",
+        right="{else: {then: {do: jump, to: fetch}}}",
+    ),
+    _code(
+        "E205",
+        Weight.WARNING,
+        "A step cannot be reached",
+        advice="No arc leads from the entry step to this step, so it never runs. Add an arc, or"
+        " remove the step.",
+        wrong="workflow: [{step: a, next: {arcs: [{step: a}]}}, {step: b}]",
+        right="workflow: [{step: a, next: {arcs: [{step: b}]}}, {step: b}]",
+    ),
+    _code(
+        "E206",
+        Weight.ERROR,
+        "The target of a stream does more than handle one chunk",
+        advice="The target of an arc with on: call.partial has no next, loop or stream, and no"
+        " other arcs lead to it.",
+        wrong="- {step: ship, tool: {kind: noop}, next: {arcs: [{step: done}]}}",
+        right="- {step: ship, tool: {kind: noop}}",
+    ),
+)
+_TEMPLATES = (
+    _code(
+        "E301",
+        Weight.ERROR,
+        "A template cannot be read",
+        advice="Braces, quotes and parentheses must be closed. include, import, extends, macro and"
+        " call are not available.",
+        wrong='url: "{{ workload.api"',
+        right='url: "{{ workload.api }}"',
+    ),
+    _code(
+        "E302",
+        Weight.ERROR,
+        "Unknown filter or test",
+        advice="Section 3.6 of the language lists the filters and tests.",
+        wrong='url: "{{ workload.api | uper }}"',
+        right='url: "{{ workload.api | upper }}"',
+    ),
+    _code(
+        "E303",
+        Weight.STRICT_ERROR,
+        "A name can never have a value",
+        advice="No step, task, workload key, variable or fixed name is called so. A key that only"
+        " a request gives needs a default in workload.",
+        wrong='url: "{{ wokload.api }}"',
+        right='url: "{{ workload.api }}"',
+    ),
+    _code(
+        "E304",
+        Weight.STRICT_ERROR,
+        "A name is used outside its scope",
+        advice="The name exists, but not here: item names live in the loop's body, fanin and event"
+        " in arcs, chunk in the targets of streams.",
+        wrong='tool: {kind: noop, result: "{{ fanin.total }}"}',
+        right='set: {ctx.total: "{{ fanin.total }}"}',
+    ),
+)
+_TOOLS = (
+    _code(
+        "E401",
+        Weight.ERROR,
+        "Unknown tool kind",
+        advice="Correct the spelling; section 11 of the language lists the kinds.",
+        wrong="tool: {kind: htp, url: u}",
+        right="tool: {kind: http, url: u}",
+    ),
+    _code(
+        "E402",
+        Weight.STRICT_ERROR,
+        "Reserved tool kind",
+        advice="The kind is a reserved word and runs nothing. Call the system with kind http,"
+        " python or external.",
+        wrong="tool: {kind: agent}",
+        right="tool: {kind: http, url: u}",
+    ),
+    _code(
+        "E403",
+        Weight.ERROR,
+        "The fields of a task do not fit together",
+        advice="The kind lacks a field that it needs, or has two fields that exclude each other.",
+        wrong="tool: {kind: python, code: a, code_b64: b}",
+        right="tool: {kind: python, code: a}",
+    ),
+    _code(
+        "E404",
+        Weight.STRICT_ERROR,
+        "A secret is written into the playbook",
+        advice="Anyone who can read the playbook can read it. Name a stored credential, or take"
+        " the value from the keychain.",
+        wrong="auth: {type: bearer, token: s3cret}",
+        right='auth: {type: bearer, token: "{{ keychain.shop.token }}"}',
+    ),
+)
+_LOOPS = (
+    _code(
+        "E501",
+        Weight.ERROR,
+        "A loop is incomplete or contradicts itself",
+        advice="A loop has an iterator and either in or cursor; mode cursor goes with cursor; a"
+        " cursor has a claim; a step has either loop or reduce.",
+        wrong="loop: {iterator: row}",
+        right='loop: {in: "{{ workload.rows }}", iterator: row}',
+    ),
+    _code(
+        "E502",
+        Weight.STRICT_ERROR,
+        "A number of a frame, fan-out or reduce is out of range",
+        advice="The number is clamped when the playbook runs. A heartbeat is at most half of its"
+        " lease.",
+        wrong="frame: {lease_seconds: 30, heartbeat_seconds: 20}",
+        right="frame: {lease_seconds: 30, heartbeat_seconds: 10}",
+    ),
+    _code(
+        "E503",
+        Weight.STRICT_ERROR,
+        "A claim returns no rows",
+        advice="The claim must return the rows that it took: end it with RETURNING, or select"
+        " them.",
+        wrong="claim: UPDATE jobs SET state = 'taken'",
+        right="claim: UPDATE jobs SET state = 'taken' RETURNING id",
+    ),
+)
+_LIMITS = (
+    _code(
+        "E601",
+        Weight.ERROR,
+        "Too many steps, tasks or arcs",
+        advice="A workflow has at most 2,000 steps, a step 200 tasks and 200 arcs. Move a part"
+        " into a playbook of its own.",
+        wrong="workflow: [… 2,001 steps …]",
+        right="tool: {kind: playbook, path: second/part}",
+    ),
+    _code(
+        "E602",
+        Weight.ERROR,
+        "A template is too long",
+        advice="The source of a template has at most 1,048,576 characters.",
+        wrong='code: "{{ … }} and a megabyte of text"',
+        right="script: {uri: long.py}",
+    ),
+    _code(
+        "E603",
+        Weight.ERROR,
+        "A number of attempts or a wait is out of bounds",
+        advice="attempts is between 1 and 1,000; delay and max_delay are between 0 and 3,600 s.",
+        wrong="{do: retry, attempts: 5000}",
+        right="{do: retry, attempts: 50, delay: 60}",
+    ),
+    _code(
+        "E604",
+        Weight.ERROR,
+        "max_in_flight is out of bounds",
+        advice="max_in_flight is between 1 and 10,000.",
+        wrong="spec: {mode: parallel, max_in_flight: 20000}",
+        right="spec: {mode: parallel, max_in_flight: 200}",
+    ),
+    _code(
+        "E605",
+        Weight.ERROR,
+        "The document is too large",
+        advice="A document has at most 2 MiB, is nested at most 64 deep, and expands to at most"
+        " 500,000 values. Keep bulk data in a table or a file.",
+        wrong="workload: {rows: [… megabytes …]}",
+        right="loop: {cursor: {kind: postgres, auth: db, claim: …}, iterator: row}",
+    ),
+    _code(
+        "E606",
+        Weight.ERROR,
+        "A loop or fan-out has too many units",
+        advice="A literal list has at most 100,000 items, a fan-out at most 10,000 shards.",
+        wrong="fanout: {partitions: 20000}",
+        right="fanout: {partitions: 200}",
+    ),
+    _code(
+        "E607",
+        Weight.ERROR,
+        "A limit of the playbook is above its maximum",
+        advice="executor.spec.policy.limits may lower the limits of section 15; only the"
+        " deployment may raise them.",
+        wrong="limits: {max_steps: 1000000}",
+        right="limits: {max_steps: 1000}",
+    ),
+    _code(
+        "E608",
+        Weight.ERROR,
+        "The default inputs are too large",
+        advice="workload has at most 4 MiB once its aliases are expanded.",
+        wrong="workload: {a: *large, b: *large}",
+        right="workload: {table: main.rows}",
+    ),
+    _code(
+        "E609",
+        Weight.ERROR,
+        "A chunk of a stream is out of bounds",
+        advice="chunk_rows and max_ahead are at least 1; chunk_bytes is between 1 and 16 MiB.",
+        wrong="stream: {chunk_bytes: 64MiB}",
+        right="stream: {chunk_bytes: 4MiB}",
+    ),
+)
+_OLDER = (
+    _code(
+        "W901",
+        Weight.STRICT_ERROR,
+        "Older form of a root section",
+        advice="Write apiVersion: noetl.io/v2; values of a root vars belong into workload or set.",
+        wrong="vars: {total: 0}",
+        right="workload: {total: 0}",
+    ),
+    _code(
+        "W902",
+        Weight.STRICT_ERROR,
+        "Older form of a step or a task",
+        advice="The problem carries the canonical form as its replacement.",
+        wrong="- {step: s, tool: {kind: noop, args: {a: 1}}}",
+        right="- {step: s, tool: {kind: noop, input: {a: 1}}}",
+    ),
+    _code(
+        "W903",
+        Weight.STRICT_ERROR,
+        "Older form of routing",
+        advice="Write next with spec and arcs.",
+        wrong="next: [a, b]",
+        right="next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}]}",
+    ),
+    _code(
+        "W904",
+        Weight.STRICT_ERROR,
+        "Database settings on a task",
+        advice="Store the settings as a credential and name it: they do not belong into a"
+        " playbook.",
+        wrong="tool: {kind: postgres, db_host: h, db_password: p, query: SELECT 1}",
+        right="tool: {kind: postgres, auth: main_db, query: SELECT 1}",
+    ),
+)
+_HABITS = (
+    _code(
+        "W905",
+        Weight.WARNING,
+        "A condition without delimiters",
+        advice="Write the braces, so that a reader sees a template.",
+        wrong="when: n > 3",
+        right='when: "{{ n > 3 }}"',
+    ),
+    _code(
+        "W906",
+        Weight.WARNING,
+        "A word that some read as a boolean",
+        advice="yes, no, on, off, y and n are text. Quote them, or write true or false.",
+        wrong="result: yes",
+        right="result: true",
+    ),
+    _code(
+        "W907",
+        Weight.WARNING,
+        "A parallel body may lose updates",
+        advice="Bodies that run at once read and write the same key, and the last write wins. Use"
+        " results, accumulate or a reduce step.",
+        wrong='set: {ctx.n: "{{ ctx.n + 1 }}"}',
+        right="output: {accumulate: {strategy: append}}",
+    ),
+    _code(
+        "W908",
+        Weight.WARNING,
+        "A fixed name hides this name",
+        advice="The bare name always means the fixed one. Choose another, or use the long form"
+        " that the hint gives.",
+        wrong="workload: {event: launch}",
+        right="workload: {occasion: launch}",
+    ),
+    _code(
+        "W909",
+        Weight.STRICT_WARNING,
+        "A template inside SQL text",
+        advice="A value with a quote in it changes the statement. Bind it with params, or end the"
+        " expression with int, float, to_number, sql_literal or sql_ident.",
+        wrong="query: SELECT * FROM t WHERE name = '{{ ctx.name }}'",
+        right='query: SELECT * FROM t WHERE name = $1\n  params: ["{{ ctx.name }}"]',
+    ),
+    _code(
+        "W910",
+        Weight.WARNING,
+        "There are more problems than are listed",
+        advice="At most 1,000 errors and 1,000 warnings of a document are listed. Correct"
+        " those and look again.",
+        wrong="a document with 1,001 unknown keys",
+        right="a document with none",
+    ),
+)
+
+CODES: dict[str, Code] = {
+    each.code: each
+    for group in (_DOCUMENT, _NAMES, _TEMPLATES, _TOOLS, _LOOPS, _LIMITS, _OLDER, _HABITS)
+    for each in group
+}
