@@ -85,6 +85,7 @@ HOSTILE: dict[str, tuple[Callable[[], str | bytes], str]] = {
         "E605",
     ),
     "one byte too many": (lambda: "#" * (2 * MEBIBYTE + 1), "E605"),
+    "a million items": (lambda: "a: [" + "1," * 1_000_000 + "1]", "E605"),
     "megabytes of key": (lambda: "? " + "k" * MEBIBYTE + "\n: 1", "E102"),
     "a number of a million digits": (
         lambda: HEADER + "workload: {n: " + "9" * MEBIBYTE + "}",
@@ -123,11 +124,11 @@ HOSTILE: dict[str, tuple[Callable[[], str | bytes], str]] = {
         lambda: in_code("{{ 9 ** 9 ** 9 ** 9 }}{{ nowhere }}"),
         "E303",
     ),
-    "forty thousand templates": (
+    "twenty thousand templates": (
         lambda: (
             HEADER
             + "workload:\n"
-            + "".join(f"  k{i}: '{{{{n{i}}}}}'\n" for i in range(40_000))
+            + "".join(f"  k{i}: '{{{{n{i}}}}}'\n" for i in range(20_000))
             + f"workflow: [{NOOP}]\n"
         ),
         "E303",

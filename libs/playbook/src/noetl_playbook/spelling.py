@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-_CANDIDATES_MAX = 500
+_CANDIDATES_MAX = 2_000
+# Comparing is quadratic; no name of the language is longer.
+_WORD_CHARACTERS_MAX = 200
 
 
 def distance(left: str, right: str) -> int:
@@ -19,15 +21,18 @@ def distance(left: str, right: str) -> int:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Find the known word within two edits, or within a third of the word's length."""
-    allowed = max(2, len(word) // 3)
+    """Find the nearest known word within two edits, or within a third of its length."""
+    if len(word) > _WORD_CHARACTERS_MAX:
+        return None
     best: str | None = None
+    fewest = len(word)
     for candidate in sorted(set(known))[:_CANDIDATES_MAX]:
+        allowed = min(max(2, len(candidate) // 3), fewest - 1)
         if candidate == word or abs(len(candidate) - len(word)) > allowed:
             continue
         edits = distance(word, candidate)
-        if edits <= allowed and edits < len(word):
-            best, allowed = candidate, edits - 1
+        if edits <= allowed:
+            best, fewest = candidate, edits
     return best
 
 

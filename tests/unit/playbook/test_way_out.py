@@ -1,0 +1,131 @@
+"""What a problem says besides its place: the nearest name, the exact sentence, what to write."""
+
+import pytest
+from tests.support.playbooks import document, judged
+
+from noetl_playbook import spelling
+from noetl_playbook.parse import parse_all
+from noetl_playbook.problems import Level, text_form
+from noetl_playbook.reading import HINTS_MAX, PROBLEMS_MAX
+
+NOOP = "tool: {kind: noop}"
+ARC = "next: {{arcs: [{}]}}"
+
+
+@pytest.mark.parametrize(
+    ("code", "workflow", "meant"),
+    [
+        ("E103", f"- {{step: a, nxet: {{}}, {NOOP}}}", "next"),
+        ("E103", "- {step: a, tool: {kind: http, url: u, hedaers: {}}}", "headers"),
+        ("E103", f"- {{step: a, {NOOP}, {ARC.format('{step: a, wehn: x}')}}}", "when"),
+        ("E401", "- {step: a, tool: {kind: psotgres, auth: d, query: q}}", "postgres"),
+        ("E104", f"- {{step: a, {NOOP}, next: {{spec: {{mode: inclusve}}}}}}", "inclusive"),
+        ("E104", "- {step: a, tool: {kind: http, url: u, method: GTE}}", "GET"),
+        ("E203", f"- {{step: finish, {NOOP}, {ARC.format('{step: finsih}')}}}", "finish"),
+        (
+            "E204",
+            (
+                "- {step: a, tool: {name: fetch, kind: noop, spec: {policy: {rules:"
+                " [{else: {do: jump, to: fecth}}]}}}}"
+            ),
+            "fetch",
+        ),
+        ("E202", "- {step: a, tool: {kind: workbook, name: gradee}}", "grade"),
+        ("E302", "- {step: a, tool: {kind: noop, result: '{{ 1 | flaot }}'}}", "float"),
+        ("E302", "- {step: a, tool: {kind: noop, result: '{{ a is defind }}'}}", "defined"),
+        ("E303", "- {step: a, tool: {kind: noop, result: '{{ wrokload.x }}'}}", "workload"),
+        ("E303", "- {step: a, tool: {kind: noop, result: '{{ regoin }}'}}", "region"),
+        ("E303", "- {step: a, tool: {kind: noop, result: '{{ steps.b.x }}'}}", "steps.a"),
+        (
+            "E304",
+            (
+                "- {step: a, loop: {in: [1], iterator: patient},"
+                " tool: {kind: noop, result: '{{ iter.pateint }}'}}"
+            ),
+            "iter.patient",
+        ),
+    ],
+)
+def test_the_nearest_name_is_offered(code: str, workflow: str, meant: str) -> None:
+    root = "workload: {region: eu}\nworkbook: [{name: grade, tool: {kind: noop}}]\n"
+    found = [each for each in judged(workflow, root=root).problems if each.code == code]
+    assert [each.hint for each in found] == [f"did you mean '{meant}'?"]
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("htpt", ["http", "nats"], "http"),
+        ("ab", ["ba"], "ba"),
+        ("x", ["http"], None),
+        ("postgresql", ["postgres"], "postgres"),
+        ("transformation_rulez", ["transformation_rules_x"], "transformation_rules_x"),
+        ("completely", ["different"], None),
+        ("when", ["when"], None),
+    ],
+)
+def test_near_is_two_edits_or_a_third_of_the_known_name(
+    word: str, known: list[str], meant: str | None
+) -> None:
+    assert spelling.nearest(word, known) == meant
+
+
+def test_a_reserved_kind_is_told_in_the_sentence_of_the_language() -> None:
+    (problem,) = judged("- {step: a, tool: {kind: agent}}", level=Level.STRICT).problems
+    assert text_form(problem, file="f.yaml").endswith(
+        "error E402 workflow[0].tool.kind: kind 'agent' is reserved and not available;"
+        " call it with kind http, python or external"
+    )
+
+
+def test_a_template_in_sql_shows_how_to_bind_it() -> None:
+    step = "- {step: a, tool: {kind: postgres, auth: d, query: \"SELECT '{{ ctx.name }}'\"}}"
+    assert judged(step).problems == ()
+    (problem,) = judged(step, level=Level.STRICT).problems
+    assert problem.code == "W909"
+    assert not problem.is_error
+    assert problem.hint is not None
+    assert 'params: ["{{ ctx.name }}"]' in problem.hint
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("1", "workload.n | int", "workload.n | float", "workload.n | sql_literal"),
+        *("workload.n | sql_ident", "workload.n | to_number", "execution_id", "1 + 2"),
+        *("1 if workload.n else 2", "workload.n | default(1) | int", "workload.n | length"),
+    ],
+)
+def test_what_cannot_change_a_statement_is_not_mentioned(expression: str) -> None:
+    step = (
+        f"- {{step: a, tool: {{kind: postgres, auth: d, query: 'SELECT {{{{ {expression} }}}}'}}}}"
+    )
+    assert judged(step, level=Level.STRICT).problems == ()
+
+
+@pytest.mark.parametrize(
+    "expression", ["workload.n | string", "workload.n | int | string", "workload.n ~ 1", "[1]"]
+)
+def test_what_could_change_a_statement_is(expression: str) -> None:
+    step = (
+        f"- {{step: a, tool: {{kind: postgres, auth: d, query: 'SELECT {{{{ {expression} }}}}'}}}}"
+    )
+    assert [each.code for each in judged(step, level=Level.STRICT).problems] == ["W909"]
+
+
+def test_problems_have_a_maximum_that_is_told() -> None:
+    keys = ", ".join(f"unknown{i}: 1" for i in range(PROBLEMS_MAX + 5))
+    parsed = judged(f"- {{step: a, {NOOP}, {keys}}}")
+    assert len(parsed.problems) == PROBLEMS_MAX + 1
+    assert parsed.problems[0].code == "W910"
+    assert parsed.playbook is not None
+    nearly = ", ".join(f"desk{i:03}: 1" for i in range(HINTS_MAX + 50))
+    hinted = [each for each in judged(f"- {{step: a, {NOOP}, {nearly}}}").problems if each.hint]
+    assert len(hinted) <= HINTS_MAX
+
+
+def test_a_problem_in_a_later_document_has_its_place_in_the_file() -> None:
+    text = document(f"- {{step: a, {NOOP}}}") + "---\n" + document("- {step: a, tool: {kind: nop}}")
+    first, second = parse_all(text)
+    assert first.problems == ()
+    assert [(each.line, each.column) for each in second.problems] == [(11, 28)]
