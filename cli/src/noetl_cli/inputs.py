@@ -38,8 +38,14 @@ def read_bytes(path: Path, *, bytes_max: int) -> bytes:
 
 def read_text(path: Path) -> str:
     """Read a file, or standard input for `-`, of up to the size of the largest document."""
+    data = read_bytes(path, bytes_max=document.DOCUMENT_BYTES_MAX + 1)
+    if len(data) > document.DOCUMENT_BYTES_MAX:
+        raise _unusable(
+            f"{path} is larger than {document.DOCUMENT_BYTES_MAX} bytes.",
+            "Keep bulk data in a table or a file that the playbook reads.",
+        )
     try:
-        return read_bytes(path, bytes_max=document.DOCUMENT_BYTES_MAX + 1).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         raise _unusable(
             f"{path} is not UTF-8: byte {error.start} does not decode.", "Save it as UTF-8."

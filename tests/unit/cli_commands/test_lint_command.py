@@ -8,7 +8,7 @@ import pytest
 from tests.support.playbooks import HEADER, document
 from typer.testing import CliRunner, Result
 
-from noetl_cli import diagnostics, render
+from noetl_cli import diagnostics, inputs, render
 from noetl_cli.__main__ import app
 from noetl_cli.failures import CliError, ExitCode
 from noetl_playbook.code_table import CODES
@@ -91,6 +91,15 @@ def test_a_file_larger_than_any_document_is_not_read_whole(folder: Path) -> None
         large.truncate(10 * 1024 * 1024 * 1024)
     done = linted(folder / "large.yaml")
     assert "E605" in done.stdout
+
+
+def test_a_large_file_that_is_cut_inside_a_character_is_called_large(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    for lead in ("", "#"):
+        file.write_text(lead + "#" + "é" * 2_000_000, encoding="utf-8")
+        assert "E605" in linted(file).stdout
+        with pytest.raises(CliError, match="larger than"):
+            inputs.read_text(file)
 
 
 @pytest.mark.parametrize("arguments", [[], ["gone.yaml"], ["--explain", "E999"]])

@@ -85,6 +85,13 @@ class _Anchor(msgspec.Struct, frozen=True):
 
 def decoded(data: bytes) -> str:
     """Decode a text as UTF-8; raises `UnreadableError` where it is not."""
+    # A reader that stops at the limit may have cut a character in two.
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise UnreadableError(
+            f"the document is larger than {DOCUMENT_BYTES_MAX} bytes",
+            Place(line=1, column=1),
+            code=_TOO_LARGE,
+        )
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableError(
             "the text is UTF-16", Place(line=1, column=1), hint="save it as UTF-8"
