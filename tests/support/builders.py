@@ -7,7 +7,17 @@ from typing import Any
 from noetl_contracts import codec, envelope, ids
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import Event, command, context, execution, frame, loop, stage, step
+from noetl_contracts.events import (
+    Event,
+    command,
+    context,
+    execution,
+    frame,
+    loop,
+    parking,
+    stage,
+    step,
+)
 from noetl_contracts.ids import (
     CatalogId,
     CommandId,
@@ -21,6 +31,7 @@ from noetl_contracts.ids import (
     WorkerId,
 )
 from noetl_contracts.ledger import StreamAppend
+from noetl_contracts.parking import ChildWait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
 
@@ -560,7 +571,75 @@ def a_failed_loop() -> History:
     return history
 
 
+def a_waiting_parent() -> History:
+    """A command that waits for a child, is resumed by its end, and starts another on its way."""
+    history = History()
+    history.start(entry="call")
+    run = history.enter("call")
+    command_id = history.issue("call", run, "step")
+    history.begin("call", run, command_id)
+    for attempt, is_awaited in ((1, True), (2, False)):
+        child = ExecutionId(f"26490552975360099{attempt}")
+        wait = ChildWait(
+            key=f"ask/{attempt}/1",
+            task="ask",
+            path="a/child",
+            timeout_s=60.0,
+            workload={"n": attempt},
+            is_awaited=is_awaited,
+        )
+        history.add(
+            parking.CommandParked(
+                command_id=command_id,
+                run_id=run,
+                step="call",
+                attempt=attempt,
+                worker_id=WORKER,
+                resume_ref=a_ref(1, f"parked-{attempt}"),
+                wait=wait,
+            ),
+            parking.ChildStarted(
+                child_execution_id=child,
+                command_id=command_id,
+                run_id=run,
+                step="call",
+                wait=wait,
+            ),
+        )
+        if is_awaited:
+            history.add(
+                parking.ChildEnded(
+                    child_execution_id=child,
+                    command_id=command_id,
+                    step="call",
+                    key=wait.key,
+                    status="COMPLETED",
+                )
+            )
+        history.add(
+            parking.CommandResumed(
+                command_id=command_id,
+                run_id=run,
+                step="call",
+                attempt=attempt + 1,
+                key=wait.key,
+                status="COMPLETED" if is_awaited else "started",
+                child_execution_id=child,
+                result=a_result({"n": 1}) if is_awaited else None,
+            )
+        )
+        history.begin("call", run, command_id, attempt=attempt + 1)
+    history.complete("call", run, command_id, attempt=3)
+    history.add(
+        step.CallDone(step="call", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+    )
+    history.leave("call", run)
+    history.finish(last="call")
+    return history
+
+
 STORIES = {
+    "waiting-parent": a_waiting_parent,
     "failed-loop": a_failed_loop,
     "single-step": a_single_step,
     "lost-worker": a_lost_worker,

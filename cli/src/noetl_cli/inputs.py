@@ -21,6 +21,17 @@ def looks_like_file(name: str) -> bool:
     return path.suffix in PLAYBOOK_SUFFIXES or path.is_file()
 
 
+def playbook_files(places: list[Path]) -> list[Path]:
+    """List the files that are named, and those in the folders that are."""
+    found: list[Path] = []
+    for place in places:
+        inside = [one for one in sorted(place.glob("*")) if one.suffix in PLAYBOOK_SUFFIXES]
+        if place.is_dir() and not inside:
+            raise _unusable(f"There is no playbook in {place}.", "Name a file, or another folder.")
+        found += inside if place.is_dir() else [place]
+    return found
+
+
 def read_text(path: Path) -> str:
     """Read a file, or standard input for `-`."""
     try:

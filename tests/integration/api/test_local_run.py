@@ -95,3 +95,36 @@ def test_settings_of_the_services_apply(
     outcome = noetl("run", str(playbook), "-r", "local")
     assert outcome.code == 2
     assert "NOETL_WORKER_LEASE_S" in outcome.err
+
+
+def test_playbooks_that_call_each_other_run_in_this_process(
+    noetl: Noetl, playbook: Path, tmp_path: Path
+) -> None:
+    playbook.write_text(
+        HEAD
+        + """\
+  - step: start
+    tool: {kind: playbook, path: demo/called, return_step: say, input: {n: "{{ count }}"}}
+    set: {ctx.said: "{{ start.said }}"}
+"""
+    )
+    folder = tmp_path / "called"
+    folder.mkdir()
+    head = HEAD.replace("demo/here", "demo/called")
+    say = '  - {step: say, tool: {kind: noop, result: {said: "{{ workload.n + 1 }}"}}}\n'
+    (folder / "called.yaml").write_text(head + say)
+    outcome = noetl("run", str(playbook), "-r", "local", "--with", str(folder), "--json")
+    events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
+    (left,) = [event for event in events if event["event_type"] == "step.exit"]
+    assert left["context"]["patch"] == {"said": 4}
+
+
+def test_a_folder_without_a_playbook_is_told_apart(
+    noetl: Noetl, playbook: Path, tmp_path: Path
+) -> None:
+    playbook.write_text(LOOP)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    outcome = noetl("run", str(playbook), "-r", "local", "--with", str(empty))
+    assert outcome.code == 2
+    assert "There is no playbook in" in outcome.err

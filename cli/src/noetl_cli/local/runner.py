@@ -37,9 +37,10 @@ EventView = dict[str, Any]
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What to run, with which inputs and credentials."""
+    """What to run, with which inputs and credentials, and the playbooks that it may call."""
 
     source: str
+    others: list[str] = []
     inputs: dict[str, Any]
     credentials: dict[str, dict[str, Any]]
 
@@ -118,6 +119,8 @@ class LocalRun:
                 data={key: value for key, value in fields.items() if key != "type"},
             )
             await credentials.keep(opened.services, sealed)
+        for other in self._asked.others:
+            await playbooks.keep(opened.services, other, level=Level.TOLERANT)
         kept = await playbooks.keep(opened.services, self._asked.source, level=Level.TOLERANT)
         body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
         accepted = await submission.execute(opened.services, body, None)

@@ -16,6 +16,7 @@ from noetl_contracts.ids import (
     StageId,
     TenantId,
 )
+from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 COMMAND_BYTES_MAX = 256 * 1024
@@ -84,6 +85,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
     `definition` is the canonical step as `noetl_playbook.model.Step`; `attempt` is the fence that
     every fact about the command repeats; `lease_s` is how long the worker may hold it unheard.
+    With `resume` the pipeline goes on where an earlier attempt parked it.
     """
 
     command_id: CommandId
@@ -105,6 +107,7 @@ class Command(Struct, frozen=True, kw_only=True):
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     catalog_id: str | None = None
     parent_execution_id: ExecutionId | None = None
+    resume: Resume | None = None
     traceparent: str | None = None
 
 

@@ -16,24 +16,34 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
+from noetl_contracts.parking import ChildWait, ParentLink
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+
+# The reason of a nudge after a long silence: what was sent may have been lost.
+STALLED = "stalled"
 
 
 class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
-    """Someone asked to run a playbook."""
+    """Someone asked to run a playbook; `parent` is the task that waits for it, if one does.
+
+    The inputs are `workload`, or the payload at `workload_ref`.
+    """
 
     path: str
     version: int | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
+    workload_ref: PayloadRef | None = None
+    parent: ParentLink | None = None
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
-    """Someone asked to stop an execution."""
+    """Someone asked to stop an execution, and with `cascade` its children."""
 
     reason: str | None = None
     requested_by: str | None = None
+    cascade: bool = True
 
 
 class CommandStarted(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_started"):
@@ -103,6 +113,27 @@ class CommandStopped(Struct, frozen=True, kw_only=True, tag_field="fact", tag="c
     worker_id: WorkerId
 
 
+class CommandParked(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_parked"):
+    """A worker kept a pipeline that waits for something else, and let its command go."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    resume_ref: PayloadRef
+    wait: ChildWait
+
+
+class ChildEnded(Struct, frozen=True, kw_only=True, tag_field="fact", tag="child_ended"):
+    """A child execution tells its parent's command how it ended."""
+
+    command_id: CommandId
+    key: str
+    child_execution_id: ExecutionId
+    status: str
+    result: ResultEnvelope | None = None
+    error: ErrorObject | None = None
+
+
 class FrameOpened(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_opened"):
     """A slot recorded a window of rows and is about to run it.
 
@@ -161,7 +192,7 @@ class ItemsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="i
 
 
 class TimerDue(Struct, frozen=True, kw_only=True, tag_field="fact", tag="timer_due"):
-    """A deadline that the state names may have passed; also the reaper's nudge."""
+    """A deadline that the state names may have passed; `STALLED` is the reaper's nudge."""
 
     reason: str = "timer"
 
@@ -175,6 +206,8 @@ Fact = (
     | CommandFailed
     | CommandLost
     | CommandStopped
+    | CommandParked
+    | ChildEnded
     | FrameOpened
     | FrameClosed
     | SlotDry

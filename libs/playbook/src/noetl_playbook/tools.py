@@ -85,6 +85,7 @@ _OTHERS = (
         name="playbook",
         fields=_names("path version payload workload return_step wait"),
         required=("path",),
+        is_available=True,
     ),
     Kind(name="workbook", fields=_names("task")),
     Kind(

@@ -6,7 +6,16 @@ bytes, and with them the checksums, of older events as they were.
 
 import msgspec
 
-from noetl_contracts.events import command, context, execution, frame, loop, stage, step
+from noetl_contracts.events import (
+    command,
+    context,
+    execution,
+    frame,
+    loop,
+    parking,
+    stage,
+    step,
+)
 
 Event = (
     execution.PlaybookInitialized
@@ -27,6 +36,10 @@ Event = (
     | command.CommandFailed
     | command.CommandCancelled
     | command.CommandRejected
+    | parking.CommandParked
+    | parking.CommandResumed
+    | parking.ChildStarted
+    | parking.ChildEnded
     | loop.LoopStarted
     | loop.LoopDone
     | loop.LoopFailed

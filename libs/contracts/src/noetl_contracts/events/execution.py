@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CatalogId, ExecutionId
+from noetl_contracts.parking import ParentLink
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 
@@ -30,6 +31,7 @@ class PlaybookInitialized(
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_execution_id: ExecutionId | None = None
     requested_by: str | None = None
+    parent: ParentLink | None = None
 
 
 class PlaybookCompleted(
@@ -68,10 +70,11 @@ class CancelRequested(
     tag_field="event_type",
     tag="execution.cancelling",
 ):
-    """From here on nothing is dispatched."""
+    """From here on nothing is dispatched; `is_alone` leaves the children as they are."""
 
     reason: str | None = None
     requested_by: str | None = None
+    is_alone: bool = False
 
 
 class ExecutionCancelled(

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from noetl_contracts import facts
 from noetl_contracts.events import execution
-from noetl_planner.domain import flow
+from noetl_planner.domain import children, flow, parking
 from noetl_planner.domain.draft import Draft
 
 
@@ -12,7 +12,14 @@ def begin(draft: Draft, fact: facts.CancelRequested) -> None:
     """Stop dispatching, ask workers to stop, and end at once when nothing is in flight."""
     if draft.state.cancelling_at is not None or draft.state.version == 0:
         return
-    draft.emit(execution.CancelRequested(reason=fact.reason, requested_by=fact.requested_by))
+    draft.emit(
+        execution.CancelRequested(
+            reason=fact.reason, requested_by=fact.requested_by, is_alone=not fact.cascade
+        )
+    )
+    if fact.cascade:
+        children.cancel_all(draft, reason="its parent was cancelled")
+    parking.call_off(draft, "execution cancelled")
     draft.to_stop.update(dict.fromkeys(draft.state.commands))
     settle(draft)
 

@@ -7,10 +7,12 @@ from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_planner.domain import (
     cancelling,
+    children,
     command_facts,
     dispatch,
     flow,
     frame_facts,
+    parking,
     starting,
     timers,
 )
@@ -27,24 +29,30 @@ def decide(
     Raises `PayloadNeeded` when a template needs a payload that `draft.loaded` does not hold; the
     draft and its state are spoiled then.
     """
+    was_over = draft.state.is_terminal()
     for fact in asked:
-        if not draft.state.is_terminal():
+        if draft.state.is_terminal():
+            children.answer_again(draft, fact)
+        else:
             _decide_one(draft, fact)
     if refused is not None and not draft.state.is_terminal():
         flow.fail_execution(draft, refused, step=refused.step)
     state = draft.state
+    if state.is_terminal() and not was_over:
+        children.tell_parent(draft)
     sent = [state.commands[command] for command in draft.to_send if command in state.commands]
     return Decision(
         commands=[dispatch.message(draft, live) for live in sent],
         envelopes=draft.envelopes,
         payloads=draft.payloads,
+        told=draft.told,
         to_stop=list(draft.to_stop),
         to_collect=list(draft.to_collect),
         wake_at=timers.wake_at(draft),
     )
 
 
-def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm per fact
+def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 - one arm per fact
     match fact:
         case facts.ExecutionRequested():
             starting.start(draft, fact)
@@ -56,6 +64,11 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm
             command_facts.end(draft, fact)
         case facts.CommandLost():
             command_facts.lose(draft, fact)
+        case facts.CommandParked():
+            parking.park(draft, fact)
+            cancelling.settle(draft)
+        case facts.ChildEnded():
+            parking.end_child(draft, fact)
         case facts.FrameOpened():
             frame_facts.open_frame(draft, fact)
         case facts.FrameClosed():
@@ -65,6 +78,6 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm
         case facts.ItemsCollected():
             command_facts.collect(draft, fact)
         case facts.TimerDue():
-            timers.ring(draft)
+            timers.ring(draft, reason=fact.reason)
         case _:
             assert_never(fact)

@@ -52,6 +52,7 @@ def message(draft: Draft, live: CommandState) -> Command:
         defaults=codec.builtins(draft.program.playbook.executor.spec.policy.defaults),
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
+        resume=live.resume,
         traceparent=draft.traceparent,
     )
 

@@ -8,6 +8,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution
 from noetl_planner.domain import evaluation, flow
 from noetl_planner.domain.draft import Draft
+from noetl_playbook import carried
 from noetl_playbook.expressions import TemplateError, compile_value, located
 from noetl_playbook.scope import Parts, Scope, last_name
 
@@ -18,7 +19,10 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     """Begin the execution; a repetition of the request changes nothing."""
     if draft.state.version > 0:
         return
-    workload, error = render_workload(draft, fact.workload)
+    request = fact.workload
+    if fact.workload_ref is not None:
+        request = carried.found_in(draft.loaded)(fact.workload_ref)
+    workload, error = render_workload(draft, request)
     ctx: dict[str, Any] = {}
     if error is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
@@ -34,6 +38,7 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
             ctx=ctx,
             parent_execution_id=fact.parent_execution_id,
             requested_by=fact.requested_by,
+            parent=fact.parent,
         )
     )
     if error is not None:

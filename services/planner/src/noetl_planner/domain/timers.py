@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import cancelling, cursors, evaluation, flow, items
+from noetl_planner.domain import cancelling, children, cursors, evaluation, flow, items, parking
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import RunState
 
@@ -15,8 +16,8 @@ def wake_at(draft: Draft) -> datetime | None:
     return None if draft.state.is_terminal() else min(_instants(draft), default=None)
 
 
-def ring(draft: Draft) -> None:
-    """Do what is due."""
+def ring(draft: Draft, *, reason: str) -> None:
+    """Do what is due; after a long silence, ask again for what may have been lost."""
     if draft.state.version == 0:
         return
     cancelling.settle(draft)
@@ -24,6 +25,9 @@ def ring(draft: Draft) -> None:
         if draft.state.is_terminal() or draft.state.cancelling_at is not None:
             return
         _ring_run(draft, run)
+    parking.expire(draft)
+    if reason == facts.STALLED:
+        children.ask_again(draft)
     flow.advance(draft)
 
 
@@ -67,6 +71,9 @@ def _instants(draft: Draft) -> Iterator[datetime]:
     if state.cancelling_at is not None:
         yield state.cancelling_at + timedelta(seconds=draft.limits.cancel_grace_s)
         return
+    waiting_until = parking.deadline(draft)
+    if waiting_until is not None:
+        yield waiting_until
     for run in state.runs.values():
         expires = _expires_at(draft, run)
         if expires is not None:

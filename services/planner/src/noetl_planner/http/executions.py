@@ -25,7 +25,7 @@ From = Annotated[int, QueryParameter(ge=0)]
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why to stop."""
+    """Why to stop, and whether the children stop too."""
 
     reason: Annotated[str, Meta(max_length=1000)] | None = None
     cascade: bool = True
@@ -210,7 +210,8 @@ async def cancel(
     data: JSONBody[CancelBody | None] = None,
 ) -> views.CancelAnswer:
     """Stop an execution; what already ended stays as it is."""
-    return await submission.cancel(services, execution_id, None if data is None else data.reason)
+    wish = data or CancelBody()
+    return await submission.cancel(services, execution_id, wish.reason, cascade=wish.cascade)
 
 
 def _is_wanted(frame: Row, *, stage_id: str | None, status: str | None) -> bool:

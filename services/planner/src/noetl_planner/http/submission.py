@@ -62,13 +62,15 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     )
 
 
-async def cancel(services: ApiServices, text: str, reason: str | None) -> views.CancelAnswer:
+async def cancel(
+    services: ApiServices, text: str, reason: str | None, *, cascade: bool = True
+) -> views.CancelAnswer:
     """Keep a wish to stop an execution; a terminal one answers with its status."""
     row = await finding.get_row(services, text)
     execution_id = ExecutionId(row["execution_id"])
     is_over = views.is_terminal(row)
     if not is_over:
-        wish = CancelRequested(reason=reason, requested_by=PRODUCER)
+        wish = CancelRequested(reason=reason, requested_by=PRODUCER, cascade=cascade)
         # A repeated wish is its own request: the first may have come before there was a history.
         name = f"cancel-{execution_id}-{services.mint()}"
         await _submit(

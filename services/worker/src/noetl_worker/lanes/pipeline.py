@@ -15,12 +15,14 @@ from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
-from noetl_worker.lanes.attempt import prepare
+from noetl_worker.lanes import parking
+from noetl_worker.lanes.attempt import INPUT, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.parking import Parked, Resumed, Saved, Walk
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.call import Call, Outcome
 
 T = TypeVar("T")
 
@@ -45,9 +47,14 @@ class Pipeline:
         self._surrounding = surrounding
         self._hands = hands
         self._scratch = Scratch(block=block, unit=unit, surrounding=surrounding)
+        self._walk = Walk(visits=[0] * len(block.tasks))
+        self._answer: Outcome | None = None
 
-    async def run(self) -> PipelineEnd:
-        """Run the tasks to the pipeline's end."""
+    async def run(self, resumed: Resumed | None = None) -> PipelineEnd:
+        """Run the tasks to the pipeline's end; raises `Parked` when a task waits."""
+        if resumed is not None:
+            self._scratch.restore(resumed.saved.scratch)
+            self._walk, self._answer = resumed.saved.walk, resumed.outcome
         error: ErrorObject | None = None
         try:
             await self._run_tasks()
@@ -56,31 +63,36 @@ class Pipeline:
         scratch = self._scratch
         return PipelineEnd(result=scratch.result(), error=error, patch=scratch.patch)
 
+    async def saved(self) -> Saved:
+        """Return the parked pipeline as another worker takes it up."""
+        return Saved(walk=self._walk, scratch=await self._loading(self._scratch.save))
+
     async def _run_tasks(self) -> None:
-        position, jumps = 0, 0
-        tasks = self._block.tasks
-        visits = [0] * len(tasks)
-        while position < len(tasks):
-            visits[position] += 1
-            action = await self._run_task(tasks[position], visits[position])
+        walk, tasks = self._walk, self._block.tasks
+        while walk.position < len(tasks):
+            if self._answer is None:
+                walk.visits[walk.position] += 1
+                walk.attempt = 0
+            action = await self._run_task(tasks[walk.position])
             if action is None or action.do == "continue":
-                position += 1
+                walk.position += 1
             elif action.do == "break":
                 return
             else:
-                jumps += 1
-                if jumps > JUMPS_MAX:
+                walk.jumps += 1
+                if walk.jumps > JUMPS_MAX:
                     text = f"step '{self._unit.site.step}' jumped more than {JUMPS_MAX} times"
                     raise ToolFailure(failure("limit", text, code="MAX_JUMPS"))
                 await self._pause(self._delay_s(action) or 0.0)
-                position = action.to
+                walk.position = action.to
 
-    async def _run_task(self, task: CompiledTask, visit: int) -> CompiledAction | None:
+    async def _run_task(self, task: CompiledTask) -> CompiledAction | None:
         """Try a task until the pipeline may go on; raises `ToolFailure` when it may not."""
-        attempt = 0
         while True:
-            attempt += 1
-            tried = await self._try(task, attempt, visit)
+            if self._answer is None:
+                self._walk.attempt += 1
+            attempt = self._walk.attempt
+            tried = await self._try(task, attempt)
             choice = _NO_RULES
             if task.rules:
                 choice = await self._loading(lambda: self._choose(task, attempt))  # noqa: B023 - called at once
@@ -98,12 +110,19 @@ class Pipeline:
                 raise ToolFailure(tried.error or self._refusal(action, task, attempt))
             return action
 
-    async def _try(self, task: CompiledTask, attempt: int, visit: int) -> Tried:
-        """Run one attempt and make its outcome the current `output`."""
+    async def _try(self, task: CompiledTask, attempt: int) -> Tried:
+        """Run one attempt, or end the one that waited; make its outcome the current `output`."""
         clock = self._hands.clock
-        started_at, started = clock.now(), clock.monotonic()
-        outcome = await self._attempt(task, attempt, visit)
-        duration_s = clock.monotonic() - started
+        started = clock.monotonic()
+        if self._answer is None:
+            started_at = self._walk.started_at = clock.now()
+            outcome = await self._attempt(task, attempt)
+            duration_s = clock.monotonic() - started
+        else:
+            started_at = self._walk.started_at or clock.now()
+            outcome = self._end_wait(task, attempt, self._answer)
+            # Another worker began it: only the clocks on the wall tell how long it took.
+            duration_s = max(0.0, (clock.now() - started_at).total_seconds())
         _measure(task.kind, outcome, duration_s)
         error = None
         if outcome.error is not None:
@@ -117,7 +136,15 @@ class Pipeline:
             duration_s=duration_s,
         )
 
-    async def _attempt(self, task: CompiledTask, attempt: int, visit: int) -> Outcome:
+    def _end_wait(self, task: CompiledTask, attempt: int, answer: Outcome) -> Outcome:
+        """Take the outcome of a wait for the tool's, under the names of its attempt."""
+        self._answer = None
+        names = self._scratch.scope
+        names["_task"], names["_attempt"] = task.name, attempt
+        names[INPUT] = self._walk.input
+        return _checked(task, answer)
+
+    async def _attempt(self, task: CompiledTask, attempt: int) -> Outcome:
         try:
             call = await self._loading(
                 lambda: prepare(
@@ -126,19 +153,25 @@ class Pipeline:
                     scratch=self._scratch,
                     surrounding=self._surrounding,
                     attempt=attempt,
-                    visit=visit,
+                    visit=self._walk.visits[self._walk.position],
                 )
             )
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        outcome = await self._hands.tools.run(call)
-        if task.returns and outcome.error is None:
-            data = outcome.data if isinstance(outcome.data, dict) else {}
-            missing = [name for name in task.returns if name not in data]
-            if missing:
-                text = f"the result lacks {', '.join(missing)}"
-                return Outcome(data=outcome.data, error=failure("assertion", text))
-        return outcome
+        if task.kind in parking.KINDS:
+            if not self._unit.may_park:
+                return Outcome(error=parking.unavailable(task.kind))
+            return await self._park(call)
+        return _checked(task, await self._hands.tools.run(call))
+
+    async def _park(self, call: Call) -> Outcome:
+        """Let the pipeline wait; what cannot be waited for is the attempt's error."""
+        try:
+            wait = await parking.child_wait(call, self._hands)
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        self._walk.input = call.input
+        raise Parked(wait)
 
     def _choose(self, task: CompiledTask, attempt: int) -> Choice:
         scope = self._scratch.scope
@@ -228,6 +261,18 @@ class Pipeline:
             return render()
         except PayloadNeeded:
             return await self._surrounding.loading(render, self._hands.payloads)
+
+
+def _checked(task: CompiledTask, outcome: Outcome) -> Outcome:
+    """Hold an outcome against what the task asserts of it."""
+    if not task.returns or outcome.error is not None:
+        return outcome
+    data = outcome.data if isinstance(outcome.data, dict) else {}
+    missing = [name for name in task.returns if name not in data]
+    if not missing:
+        return outcome
+    text = f"the result lacks {', '.join(missing)}"
+    return Outcome(data=outcome.data, error=failure("assertion", text))
 
 
 def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:
