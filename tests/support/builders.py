@@ -31,7 +31,7 @@ from noetl_contracts.ids import (
     WorkerId,
 )
 from noetl_contracts.ledger import StreamAppend
-from noetl_contracts.parking import ChildWait
+from noetl_contracts.parking import ChildWait, MessageWait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
 
@@ -638,7 +638,58 @@ def a_waiting_parent() -> History:
     return history
 
 
+def an_outside_message() -> History:
+    """A command that waits for a message until its time is over, and then for another one."""
+    history = History()
+    history.start(entry="hold")
+    run = history.enter("hold")
+    command_id = history.issue("hold", run, "step")
+    for attempt, status in ((1, "timeout"), (2, "delivered")):
+        history.begin("hold", run, command_id, attempt=attempt)
+        wait = MessageWait(
+            key=f"hold/1/{attempt}",
+            task="hold",
+            mode="approval",
+            address=f"approval/{attempt}",
+            timeout_s=60.0,
+            is_timeout_ok=True,
+            cancels=True,
+            schema={"n": "integer"},
+            title="Sure?",
+            options=["yes", "no"],
+        )
+        history.add(
+            parking.CommandParked(
+                command_id=command_id,
+                run_id=run,
+                step="hold",
+                attempt=attempt,
+                worker_id=WORKER,
+                resume_ref=a_ref(1, f"held-{attempt}"),
+                wait=wait,
+            ),
+            parking.CommandResumed(
+                command_id=command_id,
+                run_id=run,
+                step="hold",
+                attempt=attempt + 1,
+                key=wait.key,
+                status=status,
+                result=a_result({"n": 1}) if status == "delivered" else None,
+            ),
+        )
+    history.begin("hold", run, command_id, attempt=3)
+    history.complete("hold", run, command_id, attempt=3)
+    history.add(
+        step.CallDone(step="hold", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+    )
+    history.leave("hold", run)
+    history.finish(last="hold")
+    return history
+
+
 STORIES = {
+    "outside-message": an_outside_message,
     "waiting-parent": a_waiting_parent,
     "failed-loop": a_failed_loop,
     "single-step": a_single_step,

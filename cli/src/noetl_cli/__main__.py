@@ -6,6 +6,8 @@ import typer
 
 from noetl_cli import render
 from noetl_cli.commands import (
+    approvals,
+    approve,
     cancel,
     catalog,
     credential,
@@ -19,6 +21,7 @@ from noetl_cli.commands import (
     register,
     run,
     schema,
+    signal,
     status,
     up,
 )
@@ -44,6 +47,9 @@ app.command("status")(status.status)
 app.command("ls")(ls.ls)
 app.command("events")(events.events)
 app.command("cancel")(cancel.cancel)
+app.command("signal")(signal.signal)
+app.command("approve")(approve.approve)
+app.command("approvals")(approvals.approvals)
 app.command("lint")(lint.lint)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")

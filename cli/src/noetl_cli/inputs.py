@@ -58,7 +58,7 @@ def read_inputs(*, payload: Path | None, sets: list[str], sets_json: list[str]) 
         _place(inputs, name, _scalar(value))
     for text in sets_json:
         name, value = _split(text, option="--set-json")
-        _place(inputs, name, _json(name, value))
+        _place(inputs, name, read_json(value, option=f"--set-json {name}"))
     return inputs
 
 
@@ -102,6 +102,16 @@ def read_credentials(file: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
+def read_json(text: str, *, option: str) -> Any:
+    """Read an option's JSON."""
+    try:
+        return codec.decode(text)
+    except msgspec.DecodeError as error:
+        raise _unusable(
+            f"{option}: the value is not JSON: {error}.", "Quote it for the shell."
+        ) from error
+
+
 def _split(text: str, *, option: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
@@ -116,15 +126,6 @@ def _scalar(text: str) -> Any:
     except msgspec.DecodeError:
         return text
     return text if isinstance(value, dict | list) else value
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return codec.decode(text)
-    except msgspec.DecodeError as error:
-        raise _unusable(
-            f"--set-json {name}: the value is not JSON: {error}.", "Quote it for the shell."
-        ) from error
 
 
 def _place(inputs: dict[str, Any], name: str, value: Any) -> None:

@@ -16,7 +16,7 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
-from noetl_contracts.parking import ChildWait, ParentLink
+from noetl_contracts.parking import ParentLink, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 # The reason of a nudge after a long silence: what was sent may have been lost.
@@ -120,7 +120,15 @@ class CommandParked(Struct, frozen=True, kw_only=True, tag_field="fact", tag="co
     attempt: int
     worker_id: WorkerId
     resume_ref: PayloadRef
-    wait: ChildWait
+    wait: Wait
+
+
+class MessageArrived(Struct, frozen=True, kw_only=True, tag_field="fact", tag="message_arrived"):
+    """Someone sent the message that a parked command waits for; `key` names its wait."""
+
+    command_id: CommandId
+    key: str
+    result: ResultEnvelope
 
 
 class ChildEnded(Struct, frozen=True, kw_only=True, tag_field="fact", tag="child_ended"):
@@ -208,6 +216,7 @@ Fact = (
     | CommandStopped
     | CommandParked
     | ChildEnded
+    | MessageArrived
     | FrameOpened
     | FrameClosed
     | SlotDry

@@ -17,6 +17,7 @@ _SHARED = frozenset(
         *("stream", "assert", "spec", "desc", "description"),
     }
 )
+_NESTED_SHARED = frozenset({"kind", "name", "input", "auth", "timeout", "desc"})
 _TIMEOUT_KEYS = frozenset({"connect", "read", "total"})
 _INLINE_DATABASE = ("db_host", "db_port", "db_user", "db_password", "db_name", "dsn")
 
@@ -201,7 +202,9 @@ def _read_fields(
     table = tools.KINDS.get(kind)
     found: dict[str, Any] = {}
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
-        ignored = _SHARED if section is raw else frozenset({"timeout", "policy"})
+        own = table.known if table is not None else frozenset[str]()
+        shared = _SHARED - (own & {"description"})
+        ignored = shared if section is raw else frozenset({"timeout", "policy"})
         for key, item in section.items():
             here = (*origin, key)
             if key in ignored or (section is raw and key in _INLINE_DATABASE):
@@ -229,7 +232,30 @@ def _read_fields(
             reading.template(item, here)
     if table is not None:
         _check_combination(reading, table, found, path)
+    if kind == "external":
+        _check_nested(reading, found, path)
     return found
+
+
+def _check_nested(reading: Reading, found: dict[str, Any], path: Path) -> None:
+    """Check the tasks inside an `external` one: their kinds and the fields of these."""
+    for which in tools.NESTED_FIELDS:
+        inside, here = found.get(which), (*path, which)
+        if inside is None:
+            continue
+        kind = inside.get("kind") if isinstance(inside, dict) else None
+        if not isinstance(inside, dict) or kind not in tools.NESTED_KINDS:
+            kinds = ", ".join(tools.NESTED_KINDS)
+            reading.report("E403", here, f"'{which}' is a task of kind {kinds}")
+            continue
+        table = tools.KINDS[kind]
+        for key in inside:
+            if key not in table.known | _NESTED_SHARED:
+                reading.unknown(
+                    (*here, key), table.known | _NESTED_SHARED, what=f"field of {which}"
+                )
+        renamed = {table.aliases.get(str(key), str(key)): item for key, item in inside.items()}
+        _check_combination(reading, table, renamed, here)
 
 
 def _check_combination(

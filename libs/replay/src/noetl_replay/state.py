@@ -24,7 +24,7 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
-from noetl_contracts.parking import ChildWait, ParentLink, Resume
+from noetl_contracts.parking import ChildWait, ParentLink, Resume, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import (
     CommandStatus,
@@ -39,7 +39,7 @@ from noetl_contracts.status import (
 class ParkedState(Struct, frozen=True, kw_only=True):
     """What a parked command waits for, and where its pipeline is kept."""
 
-    wait: ChildWait
+    wait: Wait
     resume_ref: PayloadRef
 
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CommandId, ExecutionId, RunId, WorkerId
-from noetl_contracts.parking import ChildWait
+from noetl_contracts.parking import ChildWait, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 
@@ -24,7 +24,7 @@ class CommandParked(
     attempt: int
     worker_id: WorkerId
     resume_ref: PayloadRef
-    wait: ChildWait
+    wait: Wait
 
 
 class CommandResumed(

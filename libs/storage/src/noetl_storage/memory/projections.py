@@ -7,9 +7,15 @@ from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OverdueCommand
+from noetl_contracts.ledger import OpenWait, OverdueCommand
 from noetl_storage.memory.store import MemoryStore, Row
-from noetl_storage.surfaces import KEY_BY_SURFACE, LIVE_COMMAND, LIVE_EXECUTION, latest_rows
+from noetl_storage.surfaces import (
+    KEY_BY_SURFACE,
+    LIVE_COMMAND,
+    LIVE_EXECUTION,
+    latest_rows,
+    open_waits,
+)
 
 
 class MemoryProjections:
@@ -126,6 +132,25 @@ class MemoryProjections:
             )
             for row in overdue[:commands_max]
         ]
+
+    async def list_waits(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        address: str | None = None,
+        mode: str | None = None,
+        waits_max: int,
+    ) -> list[OpenWait]:
+        """Return commands that wait for a message, the longest waiting first."""
+        found = [
+            one
+            for one in open_waits(self._surface("command").values())
+            if (one.tenant_id, one.organization_id) == (tenant_id, organization_id)
+            and address in (None, one.wait.address)
+            and mode in (None, one.wait.mode)
+        ]
+        return found[:waits_max]
 
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int

@@ -20,7 +20,8 @@ def begin(draft: Draft, fact: facts.CancelRequested) -> None:
     if fact.cascade:
         children.cancel_all(draft, reason="its parent was cancelled")
     parking.call_off(draft, "execution cancelled")
-    draft.to_stop.update(dict.fromkeys(draft.state.commands))
+    held = (one for one in draft.state.commands if one not in draft.to_send)
+    draft.to_stop.update(dict.fromkeys(held))
     settle(draft)
 
 

@@ -69,6 +69,8 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 
             cancelling.settle(draft)
         case facts.ChildEnded():
             parking.end_child(draft, fact)
+        case facts.MessageArrived():
+            parking.deliver(draft, fact)
         case facts.FrameOpened():
             frame_facts.open_frame(draft, fact)
         case facts.FrameClosed():

@@ -5,12 +5,21 @@ a worker that is lost afterwards leads to the same place again.
 """
 
 from datetime import datetime
+from typing import assert_never
 
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import parking as events
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.parking import CHILD_DEPTH_MAX, STARTED
+from noetl_contracts.parking import (
+    CHILD_DEPTH_MAX,
+    DELIVERED,
+    STARTED,
+    STOPPED,
+    TIMED_OUT,
+    ChildWait,
+    MessageWait,
+)
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import CommandStatus, ExecutionStatus
 from noetl_planner.domain import children, fences, issuing
@@ -44,6 +53,8 @@ def park(draft: Draft, fact: facts.CommandParked) -> None:
             wait=wait,
         )
     )
+    if isinstance(wait, MessageWait):
+        return
     depth = children.depth(draft) + 1
     if depth > CHILD_DEPTH_MAX:
         resume(draft, live, status=ExecutionStatus.FAILED, error=_too_deep(live))
@@ -82,6 +93,15 @@ def end_child(draft: Draft, fact: facts.ChildEnded) -> None:
     )
 
 
+def deliver(draft: Draft, fact: facts.MessageArrived) -> None:
+    """Hand a message to the command that waits for it; the first one ends the wait."""
+    live = draft.state.commands.get(fact.command_id)
+    if live is None or live.parked is None or live.parked.wait.key != fact.key:
+        return
+    if isinstance(live.parked.wait, MessageWait):
+        resume(draft, live, status=DELIVERED, result=fact.result)
+
+
 def resume(
     draft: Draft,
     live: CommandState,
@@ -116,14 +136,17 @@ def expire(draft: Draft) -> None:
         live = draft.state.commands[command_id]
         assert live.parked is not None, "only a parked command has a deadline"
         wait = live.parked.wait
-        children.cancel_of(draft, command_id, reason="its parent's task timed out")
-        error = ErrorObject(
-            kind="timeout",
-            code="TIMEOUT",
-            retryable=True,
-            message=f"playbook {wait.path!r} did not end within {wait.timeout_s:g} s",
-        )
-        resume(draft, live, status=ExecutionStatus.CANCELLED, error=error)
+        match wait:
+            case ChildWait():
+                children.cancel_of(draft, command_id, reason="its parent's task timed out")
+                missed = f"playbook {wait.path!r} did not end"
+            case MessageWait():
+                missed = f"no message came for task {wait.task!r}"
+            case _:
+                assert_never(wait)
+        is_ok = isinstance(wait, MessageWait) and wait.is_timeout_ok
+        error = None if is_ok else _too_late(f"{missed} within {wait.timeout_s:g} s")
+        resume(draft, live, status=TIMED_OUT, error=error)
 
 
 def deadline(draft: Draft) -> datetime | None:
@@ -132,9 +155,20 @@ def deadline(draft: Draft) -> datetime | None:
 
 
 def call_off(draft: Draft, reason: str) -> None:
-    """End every parked command: no worker is there to be told."""
+    """End every parked command: no worker is there to be told.
+
+    What was submitted elsewhere is called off by a worker first, within the grace period.
+    """
     for live in [one for one in draft.state.commands.values() if one.parked is not None]:
-        issuing.call_off(draft, live, reason)
+        wait = live.parked.wait if live.parked is not None else None
+        if isinstance(wait, MessageWait) and wait.cancels:
+            resume(draft, live, status=STOPPED)
+        else:
+            issuing.call_off(draft, live, reason)
+
+
+def _too_late(message: str) -> ErrorObject:
+    return ErrorObject(kind="timeout", code="TIMEOUT", retryable=True, message=message)
 
 
 def _too_deep(live: CommandState) -> ErrorObject:

@@ -12,6 +12,7 @@ from noetl_planner.http import (
     credentials,
     executions,
     health,
+    messages,
     origins,
     payloads,
     playbooks,
@@ -35,6 +36,7 @@ def create_app(services: ApiServices) -> Litestar:
             *stream.ROUTES,
             *playbooks.ROUTES,
             *credentials.ROUTES,
+            *messages.ROUTES,
             *payloads.ROUTES,
         ],
     )

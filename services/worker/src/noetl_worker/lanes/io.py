@@ -15,6 +15,7 @@ from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped,
 from noetl_messaging.ports import DeadLetters, Delivery, Hints
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import heartbeat
+from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.failures import failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Hold, Interruption, LeaseLost, Released, Stopped
@@ -44,6 +45,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     consumer: str
     lease_s: float
     commands_max: int
+    callbacks: Callbacks = Callbacks()
 
 
 class IoLane:
@@ -222,6 +224,7 @@ class IoLane:
             mask=lane.mask,
             clock=lane.desk.clock,
             worker_id=lane.desk.worker_id,
+            callbacks=lane.callbacks,
         )
 
 

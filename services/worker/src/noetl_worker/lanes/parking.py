@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.parking import ChildWait, Resume
+from noetl_contracts.parking import ChildWait, MessageWait, Resume, Wait
 from noetl_contracts.payloads import (
     JSON_MEDIA_TYPE,
     RESULT_INLINE_BYTES_MAX,
@@ -26,11 +26,21 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.tools.call import Call, Outcome
 
-KINDS = frozenset({"playbook"})
+PLAYBOOK = "playbook"
+EXTERNAL = "external"
+KINDS = frozenset({PLAYBOOK, EXTERNAL})
+
+
+def key_of(task: str, *, visit: int, attempt: int) -> str:
+    """Name an attempt of a task within its command."""
+    return f"{task}/{visit}/{attempt}"
 
 
 class Walk(Struct, kw_only=True):
-    """Where a pipeline stands: the task that it is at, and how often it came by."""
+    """Where a pipeline stands: the task that it is at, and how often it came by.
+
+    `wait` and `submitted` are those of an `external` task.
+    """
 
     visits: list[int]
     position: int = 0
@@ -38,6 +48,8 @@ class Walk(Struct, kw_only=True):
     attempt: int = 0
     started_at: datetime | None = None
     input: Any = None
+    wait: MessageWait | None = None
+    submitted: Any = None
 
 
 class SavedScratch(Struct, frozen=True, kw_only=True):
@@ -65,15 +77,20 @@ class Resumed(Struct, frozen=True, kw_only=True):
     """A pipeline taken up again, and what its wait has brought."""
 
     saved: Saved
+    status: str
     outcome: Outcome
 
 
 class Parked(Exception):  # noqa: N818 - it tells the lane to let go, which is no error
     """The pipeline waits: its command ends here until the wait does."""
 
-    def __init__(self, wait: ChildWait) -> None:
+    def __init__(self, wait: Wait) -> None:
         super().__init__(wait.task)
         self.wait = wait
+
+
+class Halted(Exception):  # noqa: N818 - it tells the lane to let go, which is no error
+    """The execution is being cancelled, and what the pipeline had submitted was called off."""
 
 
 async def keep(saved: Saved, hands: Hands) -> PayloadRef:
@@ -91,7 +108,7 @@ async def take_up(resume: Resume, hands: Hands) -> Resumed:
     except msgspec.ValidationError as problem:
         text = f"the parked pipeline at {resume.ref.uri} cannot be read: {problem}"
         raise ToolFailure(failure("internal", text)) from problem
-    return Resumed(saved=saved, outcome=await _outcome(resume, hands))
+    return Resumed(saved=saved, status=resume.status, outcome=await _outcome(resume, hands))
 
 
 async def _outcome(resume: Resume, hands: Hands) -> Outcome:
@@ -101,7 +118,7 @@ async def _outcome(resume: Resume, hands: Hands) -> Outcome:
     if resume.result is None:
         return Outcome(data=about)
     value = await _plain(resume.result, str(resume.child_execution_id), hands)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and resume.child_execution_id is not None:
         return Outcome(data={**about, **value})
     return Outcome(data=value)
 
@@ -129,7 +146,7 @@ async def child_wait(call: Call, hands: Hands) -> ChildWait:
     wanted = coercion.boolean(fields.get("wait"))
     return_step = fields.get("return_step")
     return ChildWait(
-        key=f"{call.task}/{call.visit}/{call.attempt}",
+        key=key_of(call.task, visit=call.visit, attempt=call.attempt),
         task=call.task,
         path=path.strip("/ "),
         version=_version(call),

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import STOPPED, TIMED_OUT
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
 from noetl_playbook.handles import PayloadNeeded
@@ -15,11 +17,11 @@ from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
-from noetl_worker.lanes import parking
+from noetl_worker.lanes import external, parking
 from noetl_worker.lanes.attempt import INPUT, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.parking import Parked, Resumed, Saved, Walk
+from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Call, Outcome
@@ -27,6 +29,8 @@ from noetl_worker.tools.call import Call, Outcome
 T = TypeVar("T")
 
 JUMPS_MAX = 100_000
+
+log = structlog.get_logger(__name__)
 _NO_RULES = Choice(index=None)
 
 
@@ -48,13 +52,13 @@ class Pipeline:
         self._hands = hands
         self._scratch = Scratch(block=block, unit=unit, surrounding=surrounding)
         self._walk = Walk(visits=[0] * len(block.tasks))
-        self._answer: Outcome | None = None
+        self._resumed: Resumed | None = None
 
     async def run(self, resumed: Resumed | None = None) -> PipelineEnd:
         """Run the tasks to the pipeline's end; raises `Parked` when a task waits."""
         if resumed is not None:
             self._scratch.restore(resumed.saved.scratch)
-            self._walk, self._answer = resumed.saved.walk, resumed.outcome
+            self._walk, self._resumed = resumed.saved.walk, resumed
         error: ErrorObject | None = None
         try:
             await self._run_tasks()
@@ -70,7 +74,7 @@ class Pipeline:
     async def _run_tasks(self) -> None:
         walk, tasks = self._walk, self._block.tasks
         while walk.position < len(tasks):
-            if self._answer is None:
+            if self._resumed is None:
                 walk.visits[walk.position] += 1
                 walk.attempt = 0
             action = await self._run_task(tasks[walk.position])
@@ -89,7 +93,7 @@ class Pipeline:
     async def _run_task(self, task: CompiledTask) -> CompiledAction | None:
         """Try a task until the pipeline may go on; raises `ToolFailure` when it may not."""
         while True:
-            if self._answer is None:
+            if self._resumed is None:
                 self._walk.attempt += 1
             attempt = self._walk.attempt
             tried = await self._try(task, attempt)
@@ -114,13 +118,13 @@ class Pipeline:
         """Run one attempt, or end the one that waited; make its outcome the current `output`."""
         clock = self._hands.clock
         started = clock.monotonic()
-        if self._answer is None:
+        if self._resumed is None:
             started_at = self._walk.started_at = clock.now()
             outcome = await self._attempt(task, attempt)
             duration_s = clock.monotonic() - started
         else:
             started_at = self._walk.started_at or clock.now()
-            outcome = self._end_wait(task, attempt, self._answer)
+            outcome = await self._end_wait(task, attempt, self._resumed)
             # Another worker began it: only the clocks on the wall tell how long it took.
             duration_s = max(0.0, (clock.now() - started_at).total_seconds())
         _measure(task.kind, outcome, duration_s)
@@ -136,42 +140,97 @@ class Pipeline:
             duration_s=duration_s,
         )
 
-    def _end_wait(self, task: CompiledTask, attempt: int, answer: Outcome) -> Outcome:
+    async def _end_wait(self, task: CompiledTask, attempt: int, resumed: Resumed) -> Outcome:
         """Take the outcome of a wait for the tool's, under the names of its attempt."""
-        self._answer = None
+        self._resumed = None
         names = self._scratch.scope
         names["_task"], names["_attempt"] = task.name, attempt
         names[INPUT] = self._walk.input
-        return _checked(task, answer)
+        wait, outcome = self._walk.wait, resumed.outcome
+        if wait is not None:
+            if resumed.status in (TIMED_OUT, STOPPED):
+                await self._call_off(task, attempt)
+            if resumed.status == STOPPED:
+                raise Halted
+            outcome = external.outcome_of(wait, resumed.status, outcome, self._walk.submitted)
+        return _checked(task, outcome)
 
     async def _attempt(self, task: CompiledTask, attempt: int) -> Outcome:
         try:
-            call = await self._loading(
-                lambda: prepare(
-                    task,
-                    unit=self._unit,
-                    scratch=self._scratch,
-                    surrounding=self._surrounding,
-                    attempt=attempt,
-                    visit=self._walk.visits[self._walk.position],
-                )
-            )
+            if task.kind == parking.EXTERNAL:
+                await self._introduce(task, attempt)
+            call = await self._prepared(task, attempt)
+            if task.kind in parking.KINDS:
+                await self._park(task, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        if task.kind in parking.KINDS:
-            if not self._unit.may_park:
-                return Outcome(error=parking.unavailable(task.kind))
-            return await self._park(call)
         return _checked(task, await self._hands.tools.run(call))
 
-    async def _park(self, call: Call) -> Outcome:
-        """Let the pipeline wait; what cannot be waited for is the attempt's error."""
+    async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
+        return await self._loading(
+            lambda: prepare(
+                task,
+                unit=self._unit,
+                scratch=self._scratch,
+                surrounding=self._surrounding,
+                attempt=attempt,
+                visit=self._walk.visits[self._walk.position],
+            )
+        )
+
+    async def _park(self, task: CompiledTask, call: Call) -> None:
+        """Let the pipeline wait: raises `Parked`, or `ToolFailure` when it cannot."""
+        if not self._unit.may_park:
+            raise ToolFailure(parking.unavailable(task.kind))
+        walk = self._walk
+        walk.input, walk.wait, walk.submitted = call.input, None, None
+        if task.kind == parking.PLAYBOOK:
+            raise Parked(await parking.child_wait(call, self._hands))
+        walk.wait = external.message_wait(
+            call,
+            key=parking.key_of(task.name, visit=call.visit, attempt=call.attempt),
+            command_id=self._surrounding.command.command_id,
+            names=self._scratch.scope,
+            cancels=task.cancel is not None,
+        )
+        if task.submit is not None:
+            sent = await self._hands.tools.run(await self._prepared(task.submit, call.attempt))
+            if sent.error is not None:
+                raise ToolFailure(sent.error)
+            walk.submitted = sent.data
+        raise Parked(walk.wait)
+
+    async def _introduce(self, task: CompiledTask, attempt: int) -> None:
+        """Give the templates of an `external` task the names of its answer's address."""
+        await self._loading(
+            lambda: external.introduce(
+                task,
+                names=self._scratch.scope,
+                surrounding=self._surrounding,
+                hands=self._hands,
+                unit=self._unit.site.unit,
+                attempt=attempt,
+                visit=self._walk.visits[self._walk.position],
+            )
+        )
+
+    async def _call_off(self, task: CompiledTask, attempt: int) -> None:
+        """Run the task that calls off what was submitted; its own failure changes nothing."""
+        if task.cancel is None:
+            return
+        names = self._scratch.scope
+        names["submitted"] = self._walk.submitted
         try:
-            wait = await parking.child_wait(call, self._hands)
+            await self._introduce(task, attempt)
+            outcome = await self._hands.tools.run(await self._prepared(task.cancel, attempt))
+            error = outcome.error
         except ToolFailure as problem:
-            return Outcome(error=problem.error)
-        self._walk.input = call.input
-        raise Parked(wait)
+            error = problem.error
+        if error is not None:
+            log.warning(
+                "not called off", task=task.name, reason=self._hands.mask.text(error.message)
+            )
+        names["_task"], names[INPUT] = task.name, self._walk.input
 
     def _choose(self, task: CompiledTask, attempt: int) -> Choice:
         scope = self._scratch.scope

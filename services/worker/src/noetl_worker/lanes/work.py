@@ -8,14 +8,14 @@ import structlog
 
 from noetl_contracts.commands import Command, ItemWork, SlotWork, StepWork
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked
+from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked, CommandStopped
 from noetl_playbook.expressions import TemplateError
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import SelectionTooLarge
 from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.parking import Parked
+from noetl_worker.lanes.parking import Halted, Parked
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot, TakenElsewhere
@@ -92,6 +92,15 @@ async def _execute(
         end = await pipeline.run(resumed)
     except Parked as parked:
         reporter.report(await _parked(command, pipeline, parked, hands))
+        return True
+    except Halted:
+        reporter.report(
+            CommandStopped(
+                command_id=command.command_id,
+                attempt=command.attempt,
+                worker_id=hands.worker_id,
+            )
+        )
         return True
     await _end(command, block, end, hands, reporter)
     return True
