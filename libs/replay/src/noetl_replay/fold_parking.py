@@ -28,6 +28,8 @@ def apply(state: ExecutionState, at: Envelope, event: ParkingEvent) -> None:
                 step=event.step,
                 wait=event.wait,
             )
+            if event.command_id in state.commands:
+                state.commands[event.command_id].child_id = event.child_execution_id
         case parking.ChildEnded():
             state.children.pop(event.child_execution_id, None)
         case _:

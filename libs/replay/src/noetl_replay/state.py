@@ -79,6 +79,7 @@ class CommandState(Struct, kw_only=True):
     completed_at: datetime | None = None
     rejected: int = 0
     parked: ParkedState | None = None
+    child_id: ExecutionId | None = None
     resume: Resume | None = None
 
 

@@ -198,7 +198,7 @@ class Projections(Protocol):
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int
     ) -> list[dict[str, Any]]:
-        """Return running executions without any event for too long."""
+        """Return running executions without any event for too long, by lot: all have their turn."""
 
 
 class Snapshots(Protocol):

@@ -1,6 +1,7 @@
 """The read models in memory."""
 
 import copy
+import random
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -164,7 +165,7 @@ class MemoryProjections:
             and row["updated_at"] is not None
             and row["updated_at"] < before
         ]
-        stalled.sort(key=lambda row: row["updated_at"])
+        random.shuffle(stalled)
         return copy.deepcopy(stalled[:executions_max])
 
     def _surface(self, surface: str) -> dict[tuple[str, str], Row]:

@@ -7,7 +7,7 @@ nudge makes the parent ask again, and a child that has ended answers again.
 from noetl_contracts import codec, facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import parking as events
-from noetl_contracts.ids import CommandId, ExecutionId
+from noetl_contracts.ids import ExecutionId
 from noetl_contracts.parking import ChildWait, ParentLink
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import ExecutionStatus
@@ -15,6 +15,9 @@ from noetl_planner.domain.draft import Draft
 from noetl_replay.state import ChildState, CommandState
 
 REQUESTED_BY = "playbook"
+ASKED_AGAIN_MAX = 500
+# About as often as an execution is nudged.
+SILENCE_S = 60
 
 
 def depth(draft: Draft) -> int:
@@ -25,9 +28,9 @@ def depth(draft: Draft) -> int:
 
 def start(draft: Draft, live: CommandState, wait: ChildWait, *, depth: int) -> ExecutionId:
     """Ask for a child, or find the one that the same attempt of a task began before."""
-    for known in draft.state.children.values():
-        if (known.command_id, known.wait.key) == (live.command_id, wait.key):
-            return known.child_execution_id
+    known = _child_of(draft, live)
+    if known is not None and known.wait.key == wait.key:
+        return known.child_execution_id
     child_id = draft.mint()
     draft.emit(
         events.ChildStarted(
@@ -66,17 +69,28 @@ def _ask(draft: Draft, child: ChildState, *, depth: int, key: str) -> None:
 
 
 def ask_again(draft: Draft) -> None:
-    """Repeat every request whose child has not reported: it may not have arrived."""
-    for child in draft.state.children.values():
+    """Repeat requests whose child has not reported: they may not have arrived.
+
+    Of very many children each occasion takes other ones.
+    """
+    children = list(draft.state.children.values())
+    windows = -(-len(children) // ASKED_AGAIN_MAX) or 1
+    first = ASKED_AGAIN_MAX * (int(draft.now.timestamp() // SILENCE_S) % windows)
+    for child in children[first : first + ASKED_AGAIN_MAX]:
         key = f"child/{child.child_execution_id}/again/{_instant(draft)}"
         _ask(draft, child, depth=depth(draft) + 1, key=key)
 
 
-def cancel_of(draft: Draft, command_id: CommandId, *, reason: str) -> None:
+def cancel_of(draft: Draft, live: CommandState, *, reason: str) -> None:
     """Stop the child that a command waits for."""
-    for child in draft.state.children.values():
-        if child.command_id == command_id and child.wait.is_awaited:
-            _cancel(draft, child, reason)
+    child = _child_of(draft, live)
+    if child is not None and child.wait.is_awaited:
+        _cancel(draft, child, reason)
+
+
+def _child_of(draft: Draft, live: CommandState) -> ChildState | None:
+    """Return the latest child of a command while it has not ended."""
+    return None if live.child_id is None else draft.state.children.get(live.child_id)
 
 
 def cancel_all(draft: Draft, *, reason: str) -> None:

@@ -150,7 +150,7 @@ def cancel_run(draft: Draft, run: RunState, *, reason: str) -> None:
     for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
         draft.to_stop[live.command_id] = None
         issuing.call_off(draft, live, reason)
-        children.cancel_of(draft, live.command_id, reason=reason)
+        children.cancel_of(draft, live, reason=reason)
     cursors.close_early(draft, run)
 
 

@@ -138,7 +138,7 @@ def expire(draft: Draft) -> None:
         wait = live.parked.wait
         match wait:
             case ChildWait():
-                children.cancel_of(draft, command_id, reason="its parent's task timed out")
+                children.cancel_of(draft, live, reason="its parent's task timed out")
                 missed = f"playbook {wait.path!r} did not end"
             case MessageWait():
                 missed = f"no message came for task {wait.task!r}"

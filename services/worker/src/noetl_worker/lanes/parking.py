@@ -28,6 +28,7 @@ from noetl_worker.tools.call import Call, Outcome
 
 PLAYBOOK = "playbook"
 EXTERNAL = "external"
+CHILD_INPUT_BYTES_MAX = 4 * 1024 * 1024
 KINDS = frozenset({PLAYBOOK, EXTERNAL})
 
 
@@ -142,6 +143,12 @@ async def child_wait(call: Call, hands: Hands) -> ChildWait:
         raise _refused(call, "path", path, "the path of a registered playbook")
     request = {**_mapping(call, "workload"), **_mapping(call, "payload"), **call.input}
     data = hands.mask.data(codec.encode(request))
+    if len(data) > CHILD_INPUT_BYTES_MAX:
+        text = (
+            f"task '{call.task}': the inputs of the child take {len(data)} bytes, "
+            f"{CHILD_INPUT_BYTES_MAX} is the limit: hand over a reference or the name of a table"
+        )
+        raise ToolFailure(failure("payload_too_large", text))
     is_small = len(data) <= RESULT_INLINE_BYTES_MAX
     wanted = coercion.boolean(fields.get("wait"))
     return_step = fields.get("return_step")

@@ -385,7 +385,7 @@ order by c.heard_at
 limit $5;
 
 -- name: list_stalled :many
--- At most $2 live executions without an event for $1 seconds.
+-- At most $2 live executions without an event for $1 seconds, by lot: long waits share the turns.
 select
     e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
     e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
@@ -394,5 +394,5 @@ select
 from noetl.execution as e
 where e.status in ('PENDING', 'RUNNING')
     and e.updated_at < now() - make_interval(secs => $1)
-order by e.updated_at
+order by random()
 limit $2;
