@@ -8,6 +8,7 @@ from noetl_contracts import facts
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import CHILD_DEPTH_MAX, ParentLink
+from noetl_planner.domain import children
 from noetl_planner.domain.draft import Limits
 from noetl_replay import snapshot
 
@@ -234,3 +235,23 @@ def test_a_parked_state_survives_a_snapshot() -> None:
     family.parent.state = kept
     ends(family)
     assert resumed(family).resume.key == "ask/1/1"  # type: ignore[union-attr]  # asserted by resumed
+
+
+def test_very_many_children_are_asked_for_again_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "ASKED_AGAIN_MAX", 2)
+    items = (
+        "  - step: each\n    loop: {in: [1, 2, 3, 4, 5], iterator: i, spec: {mode: parallel}}\n"
+        "    tool: {kind: playbook, path: child}\n"
+    )
+    family = Family(parent=HEAD + items, child=CHILD)
+    family.start()
+    for command in family.parent.sent():
+        family.tell(family.parent, parks(command))
+    family.post.clear()
+    asked: list[str] = []
+    for _ in range(3):
+        family.tell(family.parent, facts.TimerDue(reason=facts.STALLED))
+        asked += [batch.execution_id for batch in family.post]
+        family.post.clear()
+        family.parent.wait(children.SILENCE_S)
+    assert sorted(asked) == sorted(family.parent.state.children)

@@ -60,6 +60,16 @@ Others = Annotated[
     list[Path] | None,
     typer.Option("--with", help="A playbook that this one calls, or a folder of them; repeat it."),
 ]
+Listen = Annotated[
+    int | None,
+    typer.Option(
+        "--listen",
+        min=1,
+        max=65535,
+        metavar="PORT",
+        help="For -r local: take signals, callbacks and approvals there.",
+    ),
+]
 
 
 def run(  # noqa: PLR0913 - one parameter for each option of the command line
@@ -76,6 +86,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     runtime: Where = Runtime.SERVER,
     credentials: Credentials = None,
     others: Others = None,
+    listen: Listen = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,6 +105,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
         asked = Asked(
             source=text or "",
             others=list(called.values()),
+            listens_at=listen,
             inputs=given,
             credentials=inputs.read_credentials(credentials),
         )
