@@ -101,6 +101,21 @@ def test_cancelling_waits_until_what_was_submitted_is_called_off() -> None:
     assert desk.types()[-2:] == ["step.exit", "execution.cancelled"]
 
 
+def test_what_was_submitted_while_the_execution_was_being_cancelled_is_called_off() -> None:
+    desk = Desk(HOLDS)
+    desk.start()
+    (command,) = desk.sent()
+    desk.tell(facts.CancelRequested())
+    parked(desk, command, cancels=True)
+    assert resumed(desk).status == "stopped"
+    parked_late = Desk(HOLDS)
+    parked_late.start()
+    (command,) = parked_late.sent()
+    parked_late.tell(facts.CancelRequested())
+    parked(parked_late, command)
+    assert parked_late.types()[-1] == "execution.cancelled"
+
+
 def test_only_a_command_that_waits_for_a_message_shows_its_wait() -> None:
     desk = waiting(title="Sure?")
     (live,) = desk.state.commands.values()

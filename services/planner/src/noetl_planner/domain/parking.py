@@ -19,6 +19,7 @@ from noetl_contracts.parking import (
     TIMED_OUT,
     ChildWait,
     MessageWait,
+    Wait,
 )
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import CommandStatus, ExecutionStatus
@@ -38,10 +39,11 @@ def park(draft: Draft, fact: facts.CommandParked) -> None:
     )
     if live is None or live.status is CommandStatus.PARKED or live.slot is not None:
         return
-    if draft.state.cancelling_at is not None:
+    wait = fact.wait
+    is_cancelled = draft.state.cancelling_at is not None
+    if is_cancelled and not _must_be_called_off(wait):
         issuing.call_off(draft, live, "execution cancelled")
         return
-    wait = fact.wait
     draft.emit(
         events.CommandParked(
             command_id=live.command_id,
@@ -54,6 +56,8 @@ def park(draft: Draft, fact: facts.CommandParked) -> None:
         )
     )
     if isinstance(wait, MessageWait):
+        if is_cancelled:
+            resume(draft, live, status=STOPPED)
         return
     depth = children.depth(draft) + 1
     if depth > CHILD_DEPTH_MAX:
@@ -160,11 +164,15 @@ def call_off(draft: Draft, reason: str) -> None:
     What was submitted elsewhere is called off by a worker first, within the grace period.
     """
     for live in [one for one in draft.state.commands.values() if one.parked is not None]:
-        wait = live.parked.wait if live.parked is not None else None
-        if isinstance(wait, MessageWait) and wait.cancels:
+        if live.parked is not None and _must_be_called_off(live.parked.wait):
             resume(draft, live, status=STOPPED)
         else:
             issuing.call_off(draft, live, reason)
+
+
+def _must_be_called_off(wait: Wait) -> bool:
+    """Tell whether something was submitted elsewhere that a worker can call off."""
+    return isinstance(wait, MessageWait) and wait.cancels
 
 
 def _too_late(message: str) -> ErrorObject:
