@@ -54,6 +54,7 @@ READS = {
         "event",
         "execution_head",
         "execution_shard",
+        "inbox",
         "projection_checkpoint",
         "projection_position",
         "projection_snapshot",
@@ -78,6 +79,7 @@ READS = {
         "event",
         "execution_head",
         "execution_shard",
+        "inbox",
         "outbox",
         "projection_checkpoint",
         "projection_position",
@@ -102,6 +104,8 @@ CALLS = {
     "noetl_planner": {
         "append",
         "claim_shards",
+        "hand_over_letter",
+        "keep_letter",
         "lead_role",
         "register_instance",
         "register_playbook",
@@ -120,6 +124,7 @@ CALLS = {
     },
     "noetl_reaper": {
         "ensure_partitions",
+        "hand_over_letter",
         "lead_role",
         "redrive_requests",
         "register_instance",

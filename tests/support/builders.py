@@ -15,6 +15,7 @@ from noetl_contracts.events import (
     execution,
     frame,
     loop,
+    parking,
     stage,
     step,
 )
@@ -31,6 +32,7 @@ from noetl_contracts.ids import (
     WorkerId,
 )
 from noetl_contracts.ledger import StreamAppend
+from noetl_contracts.parking import ChildWait, MessageWait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
 
@@ -650,9 +652,128 @@ def a_repeated_run() -> History:
     return history
 
 
+def a_waiting_parent() -> History:
+    """A command that waits for a child, is resumed by its end, and starts another on its way."""
+    history = History()
+    history.start(entry="call")
+    run = history.enter("call")
+    command_id = history.issue("call", run, "step")
+    history.begin("call", run, command_id)
+    for attempt, is_awaited in ((1, True), (2, False)):
+        child = ExecutionId(f"26490552975360099{attempt}")
+        wait = ChildWait(
+            key=f"ask/{attempt}/1",
+            task="ask",
+            path="a/child",
+            timeout_s=60.0,
+            workload={"n": attempt},
+            is_awaited=is_awaited,
+        )
+        history.add(
+            parking.CommandParked(
+                command_id=command_id,
+                run_id=run,
+                step="call",
+                attempt=attempt,
+                worker_id=WORKER,
+                resume_ref=a_ref(1, f"parked-{attempt}"),
+                wait=wait,
+            ),
+            parking.ChildStarted(
+                child_execution_id=child,
+                command_id=command_id,
+                run_id=run,
+                step="call",
+                wait=wait,
+            ),
+        )
+        if is_awaited:
+            history.add(
+                parking.ChildEnded(
+                    child_execution_id=child,
+                    command_id=command_id,
+                    step="call",
+                    key=wait.key,
+                    status="COMPLETED",
+                )
+            )
+        history.add(
+            parking.CommandResumed(
+                command_id=command_id,
+                run_id=run,
+                step="call",
+                attempt=attempt + 1,
+                key=wait.key,
+                status="COMPLETED" if is_awaited else "started",
+                child_execution_id=child,
+                result=a_result({"n": 1}) if is_awaited else None,
+            )
+        )
+        history.begin("call", run, command_id, attempt=attempt + 1)
+    history.complete("call", run, command_id, attempt=3)
+    history.add(
+        step.CallDone(step="call", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+    )
+    history.leave("call", run)
+    history.finish(last="call")
+    return history
+
+
+def an_outside_message() -> History:
+    """A command that waits for a message until its time is over, and then for another one."""
+    history = History()
+    history.start(entry="hold")
+    run = history.enter("hold")
+    command_id = history.issue("hold", run, "step")
+    for attempt, status in ((1, "timeout"), (2, "delivered")):
+        history.begin("hold", run, command_id, attempt=attempt)
+        wait = MessageWait(
+            key=f"hold/1/{attempt}",
+            task="hold",
+            mode="approval",
+            address=f"approval/{attempt}",
+            timeout_s=60.0,
+            is_timeout_ok=True,
+            cancels=True,
+            schema={"n": "integer"},
+            title="Sure?",
+            options=["yes", "no"],
+        )
+        history.add(
+            parking.CommandParked(
+                command_id=command_id,
+                run_id=run,
+                step="hold",
+                attempt=attempt,
+                worker_id=WORKER,
+                resume_ref=a_ref(1, f"held-{attempt}"),
+                wait=wait,
+            ),
+            parking.CommandResumed(
+                command_id=command_id,
+                run_id=run,
+                step="hold",
+                attempt=attempt + 1,
+                key=wait.key,
+                status=status,
+                result=a_result({"n": 1}) if status == "delivered" else None,
+            ),
+        )
+    history.begin("hold", run, command_id, attempt=3)
+    history.complete("hold", run, command_id, attempt=3)
+    history.add(
+        step.CallDone(step="hold", run_id=run, command_id=command_id, result=a_result({"n": 1}))
+    )
+    history.leave("hold", run)
+    history.finish(last="hold")
+    return history
+
+
 STORIES = {
     "repeated-run": a_repeated_run,
     "held-run": a_held_run,
+    "outside-message": an_outside_message,
+    "waiting-parent": a_waiting_parent,
     "failed-loop": a_failed_loop,
     "single-step": a_single_step,
     "lost-worker": a_lost_worker,

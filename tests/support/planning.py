@@ -1,7 +1,8 @@
 """A planner without a shell: facts in, events out, the state kept between them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 from noetl_contracts import codec, facts, ids
@@ -46,7 +47,14 @@ def program(text: str) -> Program:
 class Desk:
     """One execution under the planner's judgement."""
 
-    def __init__(self, text: str, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        limits: Limits | None = None,
+        execution_id: str = "42",
+        minted: Iterator[int] | None = None,
+    ) -> None:
         self.program = program(text)
         self.limits = limits or Limits()
         self.now = NOON
@@ -54,9 +62,9 @@ class Desk:
         self.commands: dict[str, Command] = {}
         self.last: Decision | None = None
         self.loaded: dict[str, Any] = {}
-        self._minted = 0
+        self._minted = minted or count(1)
         self.state: ExecutionState = empty(
-            ExecutionId("42"), TenantId("default"), OrganizationId("default")
+            ExecutionId(execution_id), TenantId("default"), OrganizationId("default")
         )
 
     def tell(self, *told: facts.Fact) -> list[str]:
@@ -88,7 +96,7 @@ class Desk:
         take_changes(self.state)
         self.history += history
         self.now = history[-1].event_time
-        self._minted = int(history[-1].event_id)
+        self._minted = count(int(history[-1].event_id) + 1)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -108,8 +116,7 @@ class Desk:
         return [one.event for one in self.history if event_type(one.event) == kind]
 
     def _mint(self) -> EventId:
-        self._minted += 1
-        return EventId(str(self._minted))
+        return EventId(str(next(self._minted)))
 
 
 def done(command: Command, value: Any = None, **patch: Any) -> facts.CommandCompleted:

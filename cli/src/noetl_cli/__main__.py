@@ -6,6 +6,8 @@ import typer
 
 from noetl_cli import render
 from noetl_cli.commands import (
+    approvals,
+    approve,
     cancel,
     catalog,
     credential,
@@ -23,6 +25,7 @@ from noetl_cli.commands import (
     resume,
     run,
     schema,
+    signal,
     status,
     up,
 )
@@ -51,6 +54,9 @@ app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("rerun")(rerun.rerun)
+app.command("signal")(signal.signal)
+app.command("approve")(approve.approve)
+app.command("approvals")(approvals.approvals)
 app.command("lint")(lint.lint)
 app.command("plan")(plan.plan)
 app.command("register")(register.register)

@@ -21,6 +21,17 @@ def looks_like_file(name: str) -> bool:
     return path.suffix in PLAYBOOK_SUFFIXES or path.is_file()
 
 
+def playbook_files(places: list[Path]) -> list[Path]:
+    """List the files that are named, and those in the folders that are."""
+    found: list[Path] = []
+    for place in places:
+        inside = [one for one in sorted(place.glob("*")) if one.suffix in PLAYBOOK_SUFFIXES]
+        if place.is_dir() and not inside:
+            raise _unusable(f"There is no playbook in {place}.", "Name a file, or another folder.")
+        found += inside if place.is_dir() else [place]
+    return found
+
+
 def read_bytes(path: Path, *, bytes_max: int) -> bytes:
     """Read the beginning of a file, or of standard input for `-`."""
     try:
@@ -60,7 +71,7 @@ def read_inputs(*, payload: Path | None, sets: list[str], sets_json: list[str]) 
         _place(inputs, name, _scalar(value))
     for text in sets_json:
         name, value = _split(text, option="--set-json")
-        _place(inputs, name, _json(name, value))
+        _place(inputs, name, read_json(value, option=f"--set-json {name}"))
     return inputs
 
 
@@ -104,6 +115,16 @@ def read_credentials(file: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
+def read_json(text: str, *, option: str) -> Any:
+    """Read an option's JSON."""
+    try:
+        return codec.decode(text)
+    except msgspec.DecodeError as error:
+        raise _unusable(
+            f"{option}: the value is not JSON: {error}.", "Quote it for the shell."
+        ) from error
+
+
 def _split(text: str, *, option: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
@@ -118,15 +139,6 @@ def _scalar(text: str) -> Any:
     except msgspec.DecodeError:
         return text
     return text if isinstance(value, dict | list) else value
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return codec.decode(text)
-    except msgspec.DecodeError as error:
-        raise _unusable(
-            f"--set-json {name}: the value is not JSON: {error}.", "Quote it for the shell."
-        ) from error
 
 
 def _place(inputs: dict[str, Any], name: str, value: Any) -> None:

@@ -1,10 +1,14 @@
 """`noetl run -r local`: the same services in one process, without any server."""
 
+import threading
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 from tests.support.door import Noetl
+from tests.support.servers import wait_until
+from tests.support.services import free_port
 
 HEAD = """\
 apiVersion: noetl.io/v2
@@ -51,7 +55,7 @@ def test_its_events_are_those_of_a_server(noetl: Noetl, playbook: Path) -> None:
     assert events[0]["event_type"] == "playbook.initialized"
     assert events[-1]["event_type"] == "playbook.completed"
     items = [event for event in events if event["event_type"] == "call.done"]
-    assert sum(event["context"]["item_index"] is not None for event in items) == 3
+    assert sum("item_index" in event["context"] for event in items) == 3
 
 
 def test_a_template_error_fails_the_run_and_names_the_field(noetl: Noetl, playbook: Path) -> None:
@@ -95,3 +99,74 @@ def test_settings_of_the_services_apply(
     outcome = noetl("run", str(playbook), "-r", "local")
     assert outcome.code == 2
     assert "NOETL_WORKER_LEASE_S" in outcome.err
+
+
+def test_playbooks_that_call_each_other_run_in_this_process(
+    noetl: Noetl, playbook: Path, tmp_path: Path
+) -> None:
+    playbook.write_text(
+        HEAD
+        + """\
+  - step: start
+    tool: {kind: playbook, path: demo/called, return_step: say, input: {n: "{{ count }}"}}
+    set: {ctx.said: "{{ start.said }}"}
+"""
+    )
+    folder = tmp_path / "called"
+    folder.mkdir()
+    head = HEAD.replace("demo/here", "demo/called")
+    say = '  - {step: say, tool: {kind: noop, result: {said: "{{ workload.n + 1 }}"}}}\n'
+    (folder / "called.yaml").write_text(head + say)
+    outcome = noetl("run", str(playbook), "-r", "local", "--with", str(folder), "--json")
+    events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
+    (left,) = [event for event in events if event["event_type"] == "step.exit"]
+    assert left["context"]["patch"] == {"said": 4}
+
+
+def test_a_folder_without_a_playbook_is_told_apart(
+    noetl: Noetl, playbook: Path, tmp_path: Path
+) -> None:
+    playbook.write_text(LOOP)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    outcome = noetl("run", str(playbook), "-r", "local", "--with", str(empty))
+    assert outcome.code == 2
+    assert "There is no playbook in" in outcome.err
+
+
+def test_a_local_run_takes_a_decision_at_its_port(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(
+        HEAD
+        + """\
+  - step: ask
+    tool: {kind: external, mode: approval, title: "Go?", timeout: 60}
+    set: {ctx.said: "{{ ask.decision }}"}
+"""
+    )
+    port = free_port()
+    api = f"http://127.0.0.1:{port}/api/approvals"
+    decided: list[int] = []
+
+    def decide() -> None:
+        asked: list[dict[str, str]] = []
+
+        def is_asked() -> bool:
+            try:
+                asked[:] = httpx.get(api, timeout=5).json()["approvals"]
+            except httpx.TransportError:
+                return False
+            return bool(asked)
+
+        wait_until(is_asked, timeout_s=30, what="the approval is listed")
+        body = {"decision": "reject"}
+        answer = httpx.post(f"{api}/{asked[0]['approval_id']}", json=body, timeout=5)
+        decided.append(answer.status_code)
+
+    person = threading.Thread(target=decide)
+    person.start()
+    outcome = noetl("run", str(playbook), "-r", "local", "--listen", str(port), "--json")
+    person.join()
+    assert decided == [202]
+    events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
+    (left,) = [event for event in events if event["event_type"] == "step.exit"]
+    assert left["context"]["patch"] == {"said": "reject"}

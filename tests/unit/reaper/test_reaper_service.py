@@ -5,10 +5,12 @@ import pytest
 from tests.support.storage import a_request
 
 from noetl_chassis.clock import ManualClock
-from noetl_contracts import facts, ids, subjects
-from noetl_contracts.facts import CommandLost, Fact, TimerDue
+from noetl_contracts import codec, facts, ids, subjects
+from noetl_contracts.facts import CommandLost, Fact, MessageArrived, TimerDue
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import Head
+from noetl_contracts.ledger import Head, Letter
+from noetl_contracts.parking import MessageWait
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.broker import MemoryBroker
@@ -293,3 +295,38 @@ async def test_messages_out_of_deliveries_become_letters() -> None:
     await world.reaper().sweep()
     (letter,) = await MemoryDeadLetters(world.broker).list_letters(letters_max=9)
     assert letter.data == b"poison"
+
+
+async def test_a_message_that_nobody_was_told_of_is_handed_over_once() -> None:
+    world = World()
+    letter = Letter(
+        tenant_id=ACME,
+        organization_id=OPS,
+        address="signal/k",
+        digest="d",
+        data=codec.encode(ResultEnvelope(status="ok", context={"data": 1})),
+    )
+    await world.requests.keep_letter(letter, open_wait=None, is_single=False)
+    reaper = world.reaper()
+    await reaper.sweep()
+    assert world.reported() == []
+    wait = MessageWait(key="t/1/1", task="t", mode="signal", address="signal/k", timeout_s=60.0)
+    await world.project(3, status="PARKED")
+    (row,) = world.store.row_by_key_by_surface["command"].values()
+    row["wait"], row["step_name"] = codec.builtins(wait), "hold"
+    for _ in range(2):
+        await reaper.sweep()
+    (told,) = world.reported()
+    assert isinstance(told, MessageArrived)
+    assert (told.command_id, told.key) == (row["command_id"], "t/1/1")
+    assert told.result.context == {"data": 1}
+
+
+async def test_a_parked_command_is_held_by_nobody_and_never_reported_lost() -> None:
+    world = World()
+    await world.project(3, status="PARKED")
+    reaper = world.reaper()
+    world.clock.advance(50)
+    for _ in range(3):
+        await reaper.sweep()
+    assert world.reported() == []

@@ -56,6 +56,20 @@ Credentials = Annotated[
     Path | None,
     typer.Option("--credentials", help="For -r local: a file of names, each with its fields."),
 ]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option("--with", help="A playbook that this one calls, or a folder of them; repeat it."),
+]
+Listen = Annotated[
+    int | None,
+    typer.Option(
+        "--listen",
+        min=1,
+        max=65535,
+        metavar="PORT",
+        help="For -r local: take signals, callbacks and approvals there.",
+    ),
+]
 
 
 def run(  # noqa: PLR0913 - one parameter for each option of the command line
@@ -71,6 +85,8 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     attach: Attach = None,
     runtime: Where = Runtime.SERVER,
     credentials: Credentials = None,
+    others: Others = None,
+    listen: Listen = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,14 +100,21 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.checked(file)
+    called = {path: register.checked(path) for path in inputs.playbook_files(others or [])}
     if runtime is Runtime.LOCAL:
         asked = Asked(
-            source=text or "", inputs=given, credentials=inputs.read_credentials(credentials)
+            source=text or "",
+            others=list(called.values()),
+            listens_at=listen,
+            inputs=given,
+            credentials=inputs.read_credentials(credentials),
         )
         raise typer.Exit(_run_here(asked, timeout_s=timeout_s, as_json=as_json))
     with client.open_client(server) as planner:
         if attach is not None:
             raise typer.Exit(_watch(planner, attach, timeout_s=timeout_s, as_json=as_json))
+        for other, source in called.items():
+            register.put(planner, source, file=other)
         path = str(playbook)
         if file is not None and text is not None:
             registered = register.put(planner, text, file=file)

@@ -17,6 +17,7 @@ from noetl_chassis.settings import SettingsError
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import system
 from noetl_cli.local.system import Configs, System
+from noetl_cli.stack import ports
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
@@ -37,9 +38,11 @@ EventView = dict[str, Any]
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What to run, with which inputs and credentials."""
+    """What to run, with which inputs and credentials, and the playbooks that it may call."""
 
     source: str
+    others: list[str] = []
+    listens_at: int | None = None
     inputs: dict[str, Any]
     credentials: dict[str, dict[str, Any]]
 
@@ -104,7 +107,8 @@ class LocalRun:
         self._loop = asyncio.get_running_loop()
         async with system.open_system(self._configs) as opened, asyncio.TaskGroup() as tasks:
             self._system = opened
-            tasks.create_task(system.run(opened))
+            listens = self._asked.listens_at is not None
+            tasks.create_task(system.run(opened, listens=listens))
             try:
                 await self._follow(await self._begin(opened), opened)
             finally:
@@ -118,6 +122,8 @@ class LocalRun:
                 data={key: value for key, value in fields.items() if key != "type"},
             )
             await credentials.keep(opened.services, sealed)
+        for other in self._asked.others:
+            await playbooks.keep(opened.services, other, level=Level.TOLERANT)
         kept = await playbooks.keep(opened.services, self._asked.source, level=Level.TOLERANT)
         body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
         accepted = await submission.execute(opened.services, body, None)
@@ -149,6 +155,7 @@ def open_run(asked: Asked, environ: dict[str, str]) -> Iterator[tuple[LocalRun, 
     telemetry.configure_logs(
         service=system.NAME, instance=system.NAME, log_format="console", log_level="error"
     )
+    environ = {**environ, **_doors(asked.listens_at)}
     with tempfile.TemporaryDirectory(prefix="noetl-local-") as folder:
         try:
             configs = system.load(environ, Path(folder))
@@ -159,6 +166,23 @@ def open_run(asked: Asked, environ: dict[str, str]) -> Iterator[tuple[LocalRun, 
             yield running, _started(running)
         finally:
             running.leave()
+
+
+def _doors(port: int | None) -> dict[str, str]:
+    """Say where the API listens and answers are sent; nowhere unless it was asked for."""
+    if port is None:
+        return {}
+    if not ports.is_free(port):
+        raise CliError(
+            f"Something listens at port {port} already.",
+            way_out="Name another one: --listen PORT",
+            exit_code=ExitCode.USAGE,
+        )
+    return {
+        "NOETL_PLANNER_HTTP_HOST": ports.LOOPBACK,
+        "NOETL_PLANNER_HTTP_PORT": str(port),
+        "NOETL_WORKER_CALLBACK_URL": f"http://{ports.LOOPBACK}:{port}",
+    }
 
 
 def _started(running: LocalRun) -> ExecutionId:

@@ -16,6 +16,7 @@ from noetl_chassis.health import Health
 from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
+from noetl_contracts import letters
 from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
@@ -24,6 +25,8 @@ from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_outbox.service import OutboxPublisher
 from noetl_planner import assembly as planning
 from noetl_planner import settings as planner_settings
+from noetl_planner.http import server
+from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.shell import running
 from noetl_planner.shell.shards import ShardOwner
@@ -42,6 +45,8 @@ from noetl_worker.opening import open_tools
 from noetl_worker.service import Worker
 
 NAME = "local"
+LETTERS_S = 0.5
+LETTERS_MAX = 100
 SECRET_KEY_BYTES = 32
 _ADDRESS = "memory://"
 # One execution needs one shard.
@@ -162,11 +167,17 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
         )
 
 
-async def run(system: System) -> None:
-    """Run every service until the process is told to stop."""
+async def run(system: System, *, listens: bool = False) -> None:
+    """Run every service until the process is told to stop.
+
+    With `listens` the API answers on its port, and messages find the tasks that wait for them.
+    """
     stop, rest_s = system.process.stop, system.configs.projector.catch_up_interval_s
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_plan(system))
+        tasks.create_task(_plan(system, _doors(system) if listens else _no_doors))
+        if listens:
+            match = partial(_hand_over_letters, system)
+            tasks.create_task(loop.every(LETTERS_S, match, stop=stop, name="letters"))
         tasks.create_task(
             system.worker.run(stop=stop, pulse=Pulse("commands", stale_s=30), drain_s=_DRAIN_S)
         )
@@ -179,7 +190,7 @@ async def run(system: System) -> None:
         tasks.create_task(loop.every(rest_s, system.projector.catch_up, stop=stop, name="catch up"))
 
 
-async def _plan(system: System) -> None:
+async def _plan(system: System, doors: running.Doors) -> None:
     config, adapters = system.configs.planner, system.adapters
     together = planning.shared(adapters, config, producer=NAME)
     owner = ShardOwner(
@@ -193,11 +204,31 @@ async def _plan(system: System) -> None:
     await running.run(
         owner=owner,
         publishing=together.publishing,
-        doors=_no_doors,
+        doors=doors,
         renewal_s=config.shard_renewal_s,
         pulse=Pulse("shards", stale_s=30),
         stop=system.process.stop,
     )
+
+
+def _doors(system: System) -> running.Doors:
+    config = system.configs.planner
+
+    async def open_doors(stop: asyncio.Event) -> None:
+        app = create_app(system.services)
+        await server.serve(app, host=config.http_host, port=config.http_port, stop=stop)
+
+    return open_doors
+
+
+async def _hand_over_letters(system: System) -> None:
+    """Do what the reaper does with messages that came before anybody waited."""
+    requests = system.adapters.requests
+    for found in await requests.list_matches(matches_max=LETTERS_MAX):
+        request = letters.handover(found.letter, found.wait, shard_count=_SHARDS, producer=NAME)
+        await requests.hand_over(
+            found.letter.letter_id, open_wait=letters.wait_name(found.wait), request=request
+        )
 
 
 async def _no_doors(stop: asyncio.Event) -> None:

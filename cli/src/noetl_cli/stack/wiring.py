@@ -133,6 +133,8 @@ def _environ(
         case "worker":
             fields["POOL"] = POOL
             fields["HTTP_ALLOW"] = LOOPBACK
+            if "planner-1.http" in ports:
+                fields["CALLBACK_URL"] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
         case "projector":
             fields["SHARD_INDEX"] = str(index - 1)
             fields["SHARD_COUNT"] = str(count)

@@ -155,6 +155,9 @@ REQUESTS_REDRIVEN = _counter(
 EXECUTIONS_NUDGED = _counter(
     "noetl_executions_nudged_total", "{execution}", "Stalled executions that were woken."
 )
+LETTERS_HANDED_OVER = _counter(
+    "noetl_letters_handed_over_total", "{letter}", "Messages from outside that the reaper matched."
+)
 TOPOLOGY_REPAIRED = _counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
 )

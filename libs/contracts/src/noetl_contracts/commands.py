@@ -16,6 +16,7 @@ from noetl_contracts.ids import (
     StageId,
     TenantId,
 )
+from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 COMMAND_BYTES_MAX = 256 * 1024
@@ -86,6 +87,7 @@ class Command(Struct, frozen=True, kw_only=True):
     `definition` is the canonical step as `noetl_playbook.model.Step`; `attempt` is the fence that
     every fact about the command repeats; `lease_s` is how long the worker may hold it unheard;
     `limits` are the playbook's own bounds on a pipeline, by the names of the language.
+    With `resume` the pipeline goes on where an earlier attempt parked it.
     """
 
     command_id: CommandId
@@ -108,6 +110,7 @@ class Command(Struct, frozen=True, kw_only=True):
     limits: dict[str, int] = msgspec.field(default_factory=dict)
     catalog_id: str | None = None
     parent_execution_id: ExecutionId | None = None
+    resume: Resume | None = None
     traceparent: str | None = None
 
 

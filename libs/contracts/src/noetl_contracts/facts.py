@@ -17,7 +17,11 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
+from noetl_contracts.parking import ParentLink, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+
+# The reason of a nudge after a long silence: what was sent may have been lost.
+STALLED = "stalled"
 
 
 class Inherited(Struct, frozen=True, kw_only=True):
@@ -38,7 +42,10 @@ class Rerun(Struct, frozen=True, kw_only=True):
 
 
 class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
-    """Someone asked to run a playbook; large inputs are a payload."""
+    """Someone asked to run a playbook; `parent` is the task that waits for it, if one does.
+
+    The inputs are `workload`, or the payload at `workload_ref` when they are large.
+    """
 
     path: str
     version: int | None = None
@@ -47,10 +54,11 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     requested_by: str | None = None
     workload_ref: PayloadRef | None = None
     rerun: Rerun | None = None
+    parent: ParentLink | None = None
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
-    """Someone asked to stop an execution; `cascade` also its children."""
+    """Someone asked to stop an execution, and with `cascade` its children."""
 
     reason: str | None = None
     requested_by: str | None = None
@@ -152,6 +160,35 @@ class CommandStopped(Struct, frozen=True, kw_only=True, tag_field="fact", tag="c
     worker_id: WorkerId
 
 
+class CommandParked(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_parked"):
+    """A worker kept a pipeline that waits for something else, and let its command go."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    resume_ref: PayloadRef
+    wait: Wait
+
+
+class MessageArrived(Struct, frozen=True, kw_only=True, tag_field="fact", tag="message_arrived"):
+    """Someone sent the message that a parked command waits for; `key` names its wait."""
+
+    command_id: CommandId
+    key: str
+    result: ResultEnvelope
+
+
+class ChildEnded(Struct, frozen=True, kw_only=True, tag_field="fact", tag="child_ended"):
+    """A child execution tells its parent's command how it ended."""
+
+    command_id: CommandId
+    key: str
+    child_execution_id: ExecutionId
+    status: str
+    result: ResultEnvelope | None = None
+    error: ErrorObject | None = None
+
+
 class FrameOpened(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_opened"):
     """A slot recorded a window of rows and is about to run it.
 
@@ -210,7 +247,7 @@ class ItemsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="i
 
 
 class TimerDue(Struct, frozen=True, kw_only=True, tag_field="fact", tag="timer_due"):
-    """A deadline that the state names may have passed; also the reaper's nudge."""
+    """A deadline that the state names may have passed; `STALLED` is the reaper's nudge."""
 
     reason: str = "timer"
 
@@ -227,6 +264,9 @@ Fact = (
     | CommandFailed
     | CommandLost
     | CommandStopped
+    | CommandParked
+    | ChildEnded
+    | MessageArrived
     | FrameOpened
     | FrameClosed
     | SlotDry

@@ -35,6 +35,11 @@ def command_id(run: RunId, unit: str) -> CommandId:
     return CommandId(_derive(run, "command", unit))
 
 
+def approval_id(command: CommandId, key: str) -> str:
+    """Name an approval: the same however often the task is run again."""
+    return _derive(command, "approval", key)
+
+
 def stage_id(run: RunId) -> StageId:
     """Name the stage that one loop epoch opens."""
     return StageId(_derive(run, "stage"))

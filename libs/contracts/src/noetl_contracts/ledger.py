@@ -1,13 +1,15 @@
 """Values that cross the ledger's ports: appends, outbox rows, leases, requests."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.ids import CatalogId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import CatalogId, CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.parking import MessageWait
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -110,6 +112,47 @@ class CatalogEntry(Struct, frozen=True, kw_only=True):
     model: dict[str, Any]
     diagnostics: list[dict[str, Any]]
     created_at: datetime | None = None
+
+
+class Letter(Struct, frozen=True, kw_only=True):
+    """A message from outside, kept until the command that waits at its address is told.
+
+    `data` is an encoded `ResultEnvelope`, `digest` that of the message itself.
+    """
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    address: str
+    digest: str
+    data: bytes
+    letter_id: int = 0
+
+
+class Reception(StrEnum):
+    """What became of a letter: kept, the repetition of one that was, or refused beside it."""
+
+    KEPT = "kept"
+    REPEATED = "repeated"
+    REFUSED = "refused"
+
+
+class OpenWait(Struct, frozen=True, kw_only=True):
+    """A parked command as its projection shows it to whoever brings a message."""
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    command_id: CommandId
+    step: str
+    wait: MessageWait
+    since: datetime | None = None
+
+
+class Match(Struct, frozen=True, kw_only=True):
+    """A letter that nobody has been told of, and the command that waits for it."""
+
+    letter: Letter
+    wait: OpenWait
 
 
 class OverdueCommand(Struct, frozen=True, kw_only=True):

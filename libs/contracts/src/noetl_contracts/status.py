@@ -30,6 +30,7 @@ class CommandStatus(StrEnum):
 
     ISSUED = "ISSUED"
     RUNNING = "RUNNING"
+    PARKED = "PARKED"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"

@@ -21,6 +21,7 @@ _SHARED = frozenset(
         *("stream", "assert", "spec", "desc", "description"),
     }
 )
+_NESTED_SHARED = frozenset({"kind", "name", "input", "auth", "timeout", "desc"})
 _TIMEOUT_KEYS = frozenset({"connect", "read", "total"})
 
 
@@ -147,8 +148,10 @@ def _read_fields(
     table = tools.KINDS.get(kind)
     found: dict[str, Any] = {}
     written: dict[str, Path] = {}
+    own = table.known if table is not None else frozenset[str]()
+    shared = _SHARED - (own & {"description"})
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
-        ignored = _SHARED if section is raw else frozenset({"timeout", "policy"})
+        ignored = shared if section is raw else frozenset({"timeout", "policy"})
         for key, item in section.items():
             here = (*origin, key)
             if key in ignored or (section is raw and key in shapes.INLINE_DATABASE):
@@ -180,7 +183,31 @@ def _read_fields(
             reading.template(item, here)
     if table is not None:
         _check_combination(reading, table, found, path, written=written)
+        _check_nested(reading, found, path)
     return found
+
+
+def _check_nested(reading: Reading, found: dict[str, Any], path: Path) -> None:
+    """Check the tasks inside a task, which `external` has: their kinds and the fields of these."""
+    for which in tools.NESTED_FIELDS:
+        inside, here = found.get(which), (*path, which)
+        if inside is None:
+            continue
+        kind = inside.get("kind") if isinstance(inside, dict) else None
+        if not isinstance(inside, dict) or kind not in tools.NESTED_KINDS:
+            kinds = ", ".join(tools.NESTED_KINDS)
+            reading.report("E403", here, f"'{which}' is a task of kind {kinds}")
+            continue
+        table = tools.KINDS[kind]
+        for key in inside:
+            if key not in table.known | _NESTED_SHARED:
+                reading.unknown(
+                    (*here, key), table.known | _NESTED_SHARED, what=f"field of {which}"
+                )
+        renamed = {table.aliases.get(str(key), str(key)): item for key, item in inside.items()}
+        _check_combination(
+            reading, table, renamed, here, written={key: (*here, key) for key in renamed}
+        )
 
 
 def _check_combination(

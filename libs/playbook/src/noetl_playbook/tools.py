@@ -86,6 +86,7 @@ _OTHERS = (
         name="playbook",
         fields=_names("path version payload workload return_step wait"),
         required=("path",),
+        is_available=True,
     ),
     # Expanded when the document is read: the canonical model holds the entry's own kind.
     Kind(name="workbook", fields=_names("task"), is_available=True),
@@ -121,10 +122,14 @@ _OTHERS = (
             "mode submit correlation_key on_timeout cancel schema title description"
             " assignees options"
         ),
+        is_available=True,
     ),
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, *_OTHERS)}
+# The tasks inside an `external` one, and what they may be.
+NESTED_FIELDS = ("submit", "cancel")
+NESTED_KINDS = ("http", "shell", "python", "nats", "noop")
 KIND_ALIASES = {"script": "container", "sql": "postgres", "result": "artifact"}
 RESERVED_KINDS = _names(
     "mcp agent snowflake ducklake gcs secrets subscription gateway playbooks iterator"

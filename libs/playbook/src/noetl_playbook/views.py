@@ -49,6 +49,11 @@ class ResultView(Lookup, Mapping[str, Any]):
         return self._kind
 
     @property
+    def names(self) -> Mapping[str, Any]:
+        """The names that `select` and `accumulate` gave to parts of it."""
+        return self._names or {}
+
+    @property
     def is_tabular(self) -> bool:
         """Whether the view indexes and iterates as rows."""
         raw = self._raw

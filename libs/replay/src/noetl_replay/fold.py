@@ -14,12 +14,13 @@ from noetl_contracts.events import (
     execution,
     frame,
     loop,
+    parking,
     stage,
     step,
 )
 from noetl_contracts.ids import CommandId
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
-from noetl_replay import fold_control, fold_frames, fold_loops
+from noetl_replay import fold_control, fold_frames, fold_loops, fold_parking
 from noetl_replay.state import (
     CommandState,
     ExecutionState,
@@ -93,6 +94,13 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             | frame.FrameCommitRejected()
         ):
             fold_frames.apply(state, at, event)
+        case (
+            parking.CommandParked()
+            | parking.CommandResumed()
+            | parking.ChildStarted()
+            | parking.ChildEnded()
+        ):
+            fold_parking.apply(state, at, event)
         case _:
             _apply_command(state, at, event)
 
@@ -132,7 +140,7 @@ def _initialize(state: ExecutionState, at: Envelope, event: execution.PlaybookIn
     state.catalog_version, state.playbook_digest = event.catalog_version, event.playbook_digest
     state.workload, state.workload_ref = event.workload, event.workload_ref
     state.ctx = dict(event.ctx)
-    state.parent_execution_id = event.parent_execution_id
+    state.parent_execution_id, state.parent = event.parent_execution_id, event.parent
     state.expires_at = event.expires_at
     state.started_at = at.event_time
     state.tokens[event.entry_step] = event.came_from
@@ -154,6 +162,8 @@ def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
     state.commands.clear()
     state.frames.clear()
     state.stages.clear()
+    state.children.clear()
+    state.deadlines.clear()
     state.fenced.clear()
     state.rejections.clear()
     state.held.clear()
@@ -295,6 +305,7 @@ def _settle(
     live.status, live.terminal_event_id, live.completed_at = status, at.event_id, at.event_time
     del state.commands[command_id]
     state.held.pop(command_id, None)
+    state.deadlines.pop(command_id, None)
     if live.attempt > 1:
         state.fenced[command_id] = live.attempt
         forget_oldest(state.fenced, FENCED_MAX)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from noetl_contracts import codec
+from noetl_contracts.parking import MessageWait
 from noetl_replay.state import (
     Changes,
     CommandState,
@@ -119,8 +120,8 @@ def frame_row(state: ExecutionState, frame: FrameState) -> Row:
 
 
 def command_row(state: ExecutionState, command: CommandState) -> Row:
-    """Show a command."""
-    return {
+    """Show a command; only one that waits for a message has a `wait`."""
+    row = {
         "execution_id": state.execution_id,
         "command_id": command.command_id,
         "tenant_id": state.tenant_id,
@@ -144,6 +145,9 @@ def command_row(state: ExecutionState, command: CommandState) -> Row:
         "heard_at": command.heard_at,
         "completed_at": command.completed_at,
     }
+    if command.parked is not None and isinstance(command.parked.wait, MessageWait):
+        row["wait"] = codec.builtins(command.parked.wait)
+    return row
 
 
 def loop_row(state: ExecutionState, loop: LoopState) -> Row:

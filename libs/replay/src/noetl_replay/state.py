@@ -25,6 +25,7 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
+from noetl_contracts.parking import ChildWait, ParentLink, Resume, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import (
     CommandStatus,
@@ -34,6 +35,22 @@ from noetl_contracts.status import (
     StageKind,
     StageStatus,
 )
+
+
+class ParkedState(Struct, frozen=True, kw_only=True):
+    """What a parked command waits for, and where its pipeline is kept."""
+
+    wait: Wait
+    resume_ref: PayloadRef
+
+
+class ChildState(Struct, frozen=True, kw_only=True):
+    """A child execution that has not reported its end."""
+
+    child_execution_id: ExecutionId
+    command_id: CommandId
+    step: str
+    wait: ChildWait
 
 
 class CommandState(Struct, kw_only=True):
@@ -62,6 +79,9 @@ class CommandState(Struct, kw_only=True):
     terminal_event_id: EventId | None = None
     completed_at: datetime | None = None
     rejected: int = 0
+    parked: ParkedState | None = None
+    child_id: ExecutionId | None = None
+    resume: Resume | None = None
 
 
 class FrameState(Struct, kw_only=True):
@@ -204,6 +224,7 @@ class ExecutionState(Struct, kw_only=True):
     playbook_digest: str = ""
     parent_execution_id: ExecutionId | None = None
     source: Source | None = None
+    parent: ParentLink | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -214,6 +235,8 @@ class ExecutionState(Struct, kw_only=True):
     commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
     frames: dict[FrameId, FrameState] = msgspec.field(default_factory=dict)
     stages: dict[StageId, StageState] = msgspec.field(default_factory=dict)
+    children: dict[ExecutionId, ChildState] = msgspec.field(default_factory=dict)
+    deadlines: dict[CommandId, datetime] = msgspec.field(default_factory=dict)
     fenced: dict[CommandId, int] = msgspec.field(default_factory=dict)
     rejections: dict[str, None] = msgspec.field(default_factory=dict)
     failure: ErrorObject | None = None

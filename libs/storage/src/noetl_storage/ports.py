@@ -11,8 +11,12 @@ from noetl_contracts.ledger import (
     Append,
     CatalogEntry,
     Head,
+    Letter,
+    Match,
+    OpenWait,
     OutboxRow,
     OverdueCommand,
+    Reception,
     Request,
     ShardLease,
     Snapshot,
@@ -70,6 +74,26 @@ class Requests(Protocol):
 
     async def redrive(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
+
+    async def keep_letter(
+        self, letter: Letter, *, open_wait: str | None, is_single: bool
+    ) -> tuple[Reception, int]:
+        """Keep a message from outside; return what became of it and the id of the one kept.
+
+        `open_wait` names the wait at the address, if one is open. A single address takes one
+        letter ever; another takes the next one once its letter was handed over.
+        """
+
+    async def find_letter(
+        self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Letter | None:
+        """Return the latest letter at an address, handed over or not, or None."""
+
+    async def hand_over(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
+        """Give a letter to a wait, with the request that says so; False when it was given."""
+
+    async def list_matches(self, *, matches_max: int) -> list[Match]:
+        """Return letters that were not handed over although a command waits for them."""
 
 
 class OutboxDrain(Protocol):
@@ -174,10 +198,21 @@ class Projections(Protocol):
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands whose lease ended more than `grace_s` ago."""
 
+    async def list_waits(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        address: str | None = None,
+        mode: str | None = None,
+        waits_max: int,
+    ) -> list[OpenWait]:
+        """Return commands that wait for a message, the longest waiting first."""
+
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int
     ) -> list[dict[str, Any]]:
-        """Return running executions without any event for too long."""
+        """Return running executions without any event for too long, by lot: all have their turn."""
 
 
 class Snapshots(Protocol):

@@ -1,8 +1,14 @@
 """The surfaces of the read models and what identifies their rows within an execution."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import OpenWait
+from noetl_contracts.parking import MessageWait
+from noetl_contracts.status import CommandStatus
 
 KEY_BY_SURFACE = {
     "execution": "execution_id",
@@ -12,8 +18,28 @@ KEY_BY_SURFACE = {
     "loop": "run_id",
     "business_object": "object_id",
 }
+# Columns of which a row has none until there is something to show.
+OPTIONAL_COLUMNS = frozenset({"wait"})
 LIVE_EXECUTION = ("PENDING", "RUNNING", "PAUSED")
 LIVE_COMMAND = ("ISSUED", "RUNNING")
+
+
+def open_waits(rows: Iterable[Mapping[str, Any]]) -> list[OpenWait]:
+    """Read the waits of command rows, the longest waiting first."""
+    found = [
+        OpenWait(
+            execution_id=ExecutionId(str(row["execution_id"])),
+            tenant_id=TenantId(row["tenant_id"]),
+            organization_id=OrganizationId(row["organization_id"]),
+            command_id=CommandId(str(row["command_id"])),
+            step=row["step_name"],
+            wait=codec.convert(row["wait"], MessageWait),
+            since=row["heard_at"],
+        )
+        for row in rows
+        if row.get("wait") is not None and row["status"] == CommandStatus.PARKED
+    ]
+    return sorted(found, key=lambda one: str(one.since))
 
 
 def latest_rows(

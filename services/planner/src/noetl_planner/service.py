@@ -21,7 +21,7 @@ from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
 from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
-from noetl_planner.shell import outgoing
+from noetl_planner.shell import outgoing, refusing
 from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
@@ -153,9 +153,13 @@ class ShardPlanner:
                     self._states.drop(execution_id)
                     refused = growth.too_large(failure.step, str(failure))
         except PlaybookMissing as failure:
-            for delivery in work.deliveries:
-                await self._bury(delivery, failure)
-            return None
+            told = refusing.answer(work.batches, str(failure))
+            if told:
+                return self._unbegun(work, state, told)
+            if not refusing.is_early(work.batches, work.deliveries):
+                for delivery in work.deliveries:
+                    await self._bury(delivery, failure)
+                return None
         except Exception as failure:
             # A defect in one execution's decision must not stop the others of its shard.
             log.exception("decision failed", execution_id=execution_id, error=str(failure))
@@ -185,7 +189,10 @@ class ShardPlanner:
         asked = (fact for batch in work.batches for fact in batch.facts)
         decision = decide(draft, asked, refused=refused)
         messages = outgoing.messages(
-            decision.envelopes, decision.commands, shard_count=shared.bounds.shard_count
+            decision.envelopes,
+            decision.commands,
+            decision.told,
+            shard_count=shared.bounds.shard_count,
         )
         return Decided(
             work=work,
@@ -193,6 +200,17 @@ class ShardPlanner:
             expected_version=expected,
             decision=decision,
             messages=messages,
+        )
+
+    def _unbegun(self, work: Work, state: ExecutionState, told: list[facts.FactBatch]) -> Decided:
+        """Answer for an execution that cannot begin; it has no history."""
+        shard_count = self._shared.bounds.shard_count
+        return Decided(
+            work=work,
+            state=state,
+            expected_version=state.version,
+            decision=Decision(envelopes=[], told=told),
+            messages=[outgoing.to_execution(one, shard_count=shard_count) for one in told],
         )
 
     async def _commit(self, decided: list[Decided]) -> None:

@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from noetl_contracts import codec, ids, subjects
-from noetl_contracts.facts import CommandLost, Fact, FactBatch, TimerDue
+from noetl_contracts.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import OverdueCommand, Request
 from noetl_contracts.status import CommandStatus
 
 LEASE_EXPIRED = "lease_expired"
-NUDGE = "stalled"
 REQUEST_KIND = "reaper"
 # A planner that was handed nothing for this long, though facts wait, is not there.
 HEARD_S = 5.0
@@ -160,7 +159,7 @@ def nudge(stalled: Stalled, policy: Policy, now: datetime) -> Request:
     period = int(now.timestamp() // policy.stalled_age_s)
     return _request(
         f"nudge/{stalled.execution_id}/{period}",
-        TimerDue(reason=NUDGE),
+        TimerDue(reason=STALLED),
         execution_id=stalled.execution_id,
         tenant_id=stalled.tenant_id,
         organization_id=stalled.organization_id,

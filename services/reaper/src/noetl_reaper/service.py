@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
-from noetl_contracts import ids, subjects
+from noetl_contracts import ids, letters, subjects
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ledger import Head, OverdueCommand
 from noetl_messaging import topology
@@ -87,6 +87,7 @@ class Reaper:
             self.report_lost_commands,
             self.redrive_requests,
             self.nudge_stalled,
+            self.hand_over_letters,
             self.collect_dead_letters,
             self.ensure_partitions,
         ]
@@ -143,6 +144,23 @@ class Reaper:
         for execution in stalled:
             await self._tables.requests.submit(domain.nudge(execution, self._policy, now))
         await self._sent(len(stalled), names.EXECUTIONS_NUDGED)
+
+    async def hand_over_letters(self) -> None:
+        """Tell commands of messages that came before they waited, or that nobody told them of."""
+        handed = 0
+        for match in await self._tables.requests.list_matches(
+            matches_max=self._bounds.requests_max
+        ):
+            request = letters.handover(
+                match.letter,
+                match.wait,
+                shard_count=self._policy.shard_count,
+                producer=domain.REQUEST_KIND,
+            )
+            handed += await self._tables.requests.hand_over(
+                match.letter.letter_id, open_wait=letters.wait_name(match.wait), request=request
+            )
+        await self._sent(handed, names.LETTERS_HANDED_OVER)
 
     async def collect_dead_letters(self) -> None:
         """Keep what ran out of deliveries, and show how many letters wait."""

@@ -10,6 +10,7 @@ from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import egress
+from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
@@ -58,6 +59,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             lease_s=config.lease_s,
             commands_max=config.commands_max,
             halts=Halts(adapters.hints),
+            callbacks=Callbacks(base_url=config.callback_url, secret=config.secret_key),
         )
     )
     return Worker(

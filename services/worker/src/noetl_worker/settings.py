@@ -36,6 +36,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     connect_s: Seconds = 30.0
     # Frames may finish for so long after SIGTERM; then they are given back.
     drain_s: Seconds = 20.0
+    # The planner's address as others see it: answers to submitted work are sent there.
+    callback_url: str = "http://127.0.0.1:8080"
     # Addresses beyond the public ones that the http tool may reach: hosts, networks, each :port.
     http_allow: tuple[str, ...] = ()
     http_connections_max: Count = 512

@@ -13,6 +13,7 @@ from noetl_contracts.events import (
     execution,
     frame,
     loop,
+    parking,
     stage,
     step,
 )
@@ -40,6 +41,10 @@ Event = (
     | command.CommandFailed
     | command.CommandCancelled
     | command.CommandRejected
+    | parking.CommandParked
+    | parking.CommandResumed
+    | parking.ChildStarted
+    | parking.ChildEnded
     | loop.LoopStarted
     | loop.LoopDone
     | loop.LoopFailed

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
+from noetl_contracts.parking import ParentLink
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
 
@@ -56,6 +57,7 @@ class PlaybookInitialized(
     expires_at: datetime | None = None
     source: Source | None = None
     came_from: str | None = None
+    parent: ParentLink | None = None
 
 
 class StateInherited(

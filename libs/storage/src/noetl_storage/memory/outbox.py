@@ -3,9 +3,20 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import NewMessage, OutboxRow, Request
-from noetl_storage.memory.store import MemoryStore, StoredMessage, StoredRequest
+from msgspec import structs
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import (
+    Letter,
+    Match,
+    NewMessage,
+    OpenWait,
+    OutboxRow,
+    Reception,
+    Request,
+)
+from noetl_storage import surfaces
+from noetl_storage.memory.store import MemoryStore, StoredLetter, StoredMessage, StoredRequest
 
 
 class MemoryRequests:
@@ -47,6 +58,68 @@ class MemoryRequests:
             stored.sent_at = self._store.now()
             self._send(stored.request, message_id=f"{stored.request.request_id}:{stored.sends}")
         return len(stranded)
+
+    async def keep_letter(
+        self, letter: Letter, *, open_wait: str | None, is_single: bool
+    ) -> tuple[Reception, int]:
+        """Keep a message from outside; return what became of it and the id of the one kept."""
+        latest = max(self._at(letter), key=lambda one: one.letter.letter_id, default=None)
+        if latest is not None:
+            is_waiting = latest.taken_by is None
+            is_its_own = open_wait is None or latest.taken_by == open_wait
+            if is_single or is_waiting or is_its_own:
+                if latest.letter.digest == letter.digest:
+                    return Reception.REPEATED, latest.letter.letter_id
+                if is_single or is_waiting or open_wait is not None:
+                    return Reception.REFUSED, latest.letter.letter_id
+        letter_id = len(self._store.letter_by_id) + 1
+        kept = structs.replace(letter, letter_id=letter_id)
+        self._store.letter_by_id[letter_id] = StoredLetter(letter=kept)
+        return Reception.KEPT, letter_id
+
+    async def find_letter(
+        self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Letter | None:
+        """Return the latest letter at an address, handed over or not, or None."""
+        sought = Letter(
+            tenant_id=tenant_id,
+            organization_id=organization_id,
+            address=address,
+            digest="",
+            data=b"",
+        )
+        found = max(self._at(sought), key=lambda one: one.letter.letter_id, default=None)
+        return None if found is None else found.letter
+
+    async def hand_over(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
+        """Give a letter to a wait, with the request that says so; False when it was given."""
+        stored = self._store.letter_by_id.get(letter_id)
+        if stored is None or stored.taken_by is not None:
+            return False
+        stored.taken_by = open_wait
+        await self.submit(request)
+        return True
+
+    async def list_matches(self, *, matches_max: int) -> list[Match]:
+        """Return letters that were not handed over although a command waits for them."""
+        open_waits = surfaces.open_waits(
+            self._store.row_by_key_by_surface.get("command", {}).values()
+        )
+        found = [
+            Match(letter=stored.letter, wait=wait)
+            for stored in self._store.letter_by_id.values()
+            if stored.taken_by is None
+            for wait in [one for one in open_waits if _is_for(stored.letter, one)][:1]
+        ]
+        return found[:matches_max]
+
+    def _at(self, letter: Letter) -> list[StoredLetter]:
+        place = (letter.tenant_id, letter.organization_id, letter.address)
+        return [
+            one
+            for one in self._store.letter_by_id.values()
+            if (one.letter.tenant_id, one.letter.organization_id, one.letter.address) == place
+        ]
 
     def _find_earlier(self, request: Request) -> Request | None:
         for stored in self._store.request_by_id.values():
@@ -110,6 +183,14 @@ class MemoryOutbox:
         waiting = [stored.created_at for stored in self._store.message_by_id.values()]
         oldest_s = (self._store.now() - min(waiting)).total_seconds() if waiting else 0.0
         return len(waiting), oldest_s
+
+
+def _is_for(letter: Letter, wait: OpenWait) -> bool:
+    return (letter.tenant_id, letter.organization_id, letter.address) == (
+        wait.tenant_id,
+        wait.organization_id,
+        wait.wait.address,
+    )
 
 
 def _free(stored: StoredMessage) -> None:

@@ -1,15 +1,22 @@
 """The read models in memory."""
 
 import copy
+import random
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OverdueCommand
+from noetl_contracts.ledger import OpenWait, OverdueCommand
 from noetl_storage.memory.store import MemoryStore, Row
-from noetl_storage.surfaces import KEY_BY_SURFACE, LIVE_COMMAND, LIVE_EXECUTION, latest_rows
+from noetl_storage.surfaces import (
+    KEY_BY_SURFACE,
+    LIVE_COMMAND,
+    LIVE_EXECUTION,
+    latest_rows,
+    open_waits,
+)
 
 
 class MemoryProjections:
@@ -144,6 +151,25 @@ class MemoryProjections:
             for row in overdue[:commands_max]
         ]
 
+    async def list_waits(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        address: str | None = None,
+        mode: str | None = None,
+        waits_max: int,
+    ) -> list[OpenWait]:
+        """Return commands that wait for a message, the longest waiting first."""
+        found = [
+            one
+            for one in open_waits(self._surface("command").values())
+            if (one.tenant_id, one.organization_id) == (tenant_id, organization_id)
+            and address in (None, one.wait.address)
+            and mode in (None, one.wait.mode)
+        ]
+        return found[:waits_max]
+
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int
     ) -> list[dict[str, Any]]:
@@ -156,7 +182,7 @@ class MemoryProjections:
             and row["updated_at"] is not None
             and row["updated_at"] < before
         ]
-        stalled.sort(key=lambda row: row["updated_at"])
+        random.shuffle(stalled)
         return copy.deepcopy(stalled[:executions_max])
 
     def _surface(self, surface: str) -> dict[tuple[str, str], Row]:

@@ -11,6 +11,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.ledger import (
     CatalogEntry,
     Head,
+    Letter,
     NewMessage,
     OutboxRow,
     Request,
@@ -38,6 +39,14 @@ class StoredRequest:
     sent_at: datetime
     sends: int = 1
     settled_at: datetime | None = None
+
+
+@dataclass(kw_only=True)
+class StoredLetter:
+    """A message from outside, and the wait that was told of it."""
+
+    letter: Letter
+    taken_by: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -75,6 +84,7 @@ class MemoryStore:
     message_by_id: dict[int, StoredMessage] = field(default_factory=dict)
     outbox_ids: Iterator[int] = field(default_factory=lambda: count(1))
     request_by_id: dict[str, StoredRequest] = field(default_factory=dict)
+    letter_by_id: dict[int, StoredLetter] = field(default_factory=dict)
     lease_by_shard: dict[int, ShardLease] = field(default_factory=dict)
     instance_by_name: dict[str, StoredInstance] = field(default_factory=dict)
     leader_by_role: dict[str, StoredRole] = field(default_factory=dict)

@@ -8,10 +8,10 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OverdueCommand
+from noetl_contracts.ledger import OpenWait, OverdueCommand
 from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database, Transaction
-from noetl_storage.surfaces import KEY_BY_SURFACE, latest_rows
+from noetl_storage.surfaces import KEY_BY_SURFACE, OPTIONAL_COLUMNS, latest_rows, open_waits
 
 _QUERIES = queries.load("projections")
 
@@ -122,6 +122,21 @@ class PostgresProjections:
             for record in found
         ]
 
+    async def list_waits(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        address: str | None = None,
+        mode: str | None = None,
+        waits_max: int,
+    ) -> list[OpenWait]:
+        """Return commands that wait for a message, the longest waiting first."""
+        found = await self._database.fetch(
+            _QUERIES["list_waits"], tenant_id, organization_id, address, mode, waits_max
+        )
+        return open_waits(dict(row) for row in found)
+
     async def list_stalled(
         self, *, older_than_s: float, executions_max: int
     ) -> list[dict[str, Any]]:
@@ -172,4 +187,5 @@ def _row(record: asyncpg.Record) -> dict[str, Any]:
     return {
         name: str(value) if name.endswith("_id") and isinstance(value, int) else value
         for name, value in record.items()
+        if value is not None or name not in OPTIONAL_COLUMNS
     }

@@ -1,9 +1,12 @@
 """Durable requests on PostgreSQL."""
 
+import asyncpg
+
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import Request
+from noetl_contracts.ledger import Letter, Match, Reception, Request
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
+from noetl_storage.surfaces import open_waits
 
 _QUERIES = queries.load("requests")
 
@@ -49,3 +52,66 @@ class PostgresRequests:
         """Send requests again that no planner has settled; return how many."""
         sent: int = await self._database.get_value(_QUERIES["redrive"], older_than_s, requests_max)
         return sent
+
+    async def keep_letter(
+        self, letter: Letter, *, open_wait: str | None, is_single: bool
+    ) -> tuple[Reception, int]:
+        """Keep a message from outside; return what became of it and the id of the one kept."""
+        (row,) = await self._database.fetch(
+            _QUERIES["keep_letter"],
+            letter.tenant_id,
+            letter.organization_id,
+            letter.address,
+            letter.digest,
+            letter.data,
+            open_wait,
+            is_single,
+        )
+        return Reception(row["reception"]), row["kept_id"]
+
+    async def find_letter(
+        self, address: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Letter | None:
+        """Return the latest letter at an address, handed over or not, or None."""
+        row = await self._database.find_row(
+            _QUERIES["find_letter"], tenant_id, organization_id, address
+        )
+        return None if row is None else _letter(row)
+
+    async def hand_over(self, letter_id: int, *, open_wait: str, request: Request) -> bool:
+        """Give a letter to a wait, with the request that says so; False when it was given."""
+        handed: bool = await self._database.get_value(
+            _QUERIES["hand_over"],
+            letter_id,
+            open_wait,
+            request.request_id,
+            int(request.execution_id),
+            request.tenant_id,
+            request.organization_id,
+            request.kind,
+            request.subject,
+            request.data,
+        )
+        return handed
+
+    async def list_matches(self, *, matches_max: int) -> list[Match]:
+        """Return letters that were not handed over although a command waits for them."""
+        found = await self._database.fetch(_QUERIES["list_matches"], matches_max)
+        return [
+            Match(
+                letter=_letter(row),
+                wait=open_waits([dict(row)])[0],
+            )
+            for row in found
+        ]
+
+
+def _letter(row: asyncpg.Record) -> Letter:
+    return Letter(
+        tenant_id=TenantId(row["tenant_id"]),
+        organization_id=OrganizationId(row["organization_id"]),
+        address=row["address"],
+        digest=row["digest"],
+        data=row["data"],
+        letter_id=row["letter_id"],
+    )

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from noetl_contracts import facts
 from noetl_contracts.events import execution
-from noetl_planner.domain import flow, issuing
+from noetl_planner.domain import children, flow, issuing, parking
 from noetl_planner.domain.draft import Draft
 
 REASON = "execution cancelled"
@@ -19,9 +19,13 @@ def begin(draft: Draft, fact: facts.CancelRequested) -> None:
             reason=fact.reason, requested_by=fact.requested_by, cascade=fact.cascade
         )
     )
+    if fact.cascade:
+        children.cancel_all(draft, reason="its parent was cancelled")
     for command_id in list(draft.state.held):
         issuing.call_off(draft, draft.state.commands[command_id], REASON)
-    draft.to_stop.update(dict.fromkeys(draft.state.commands))
+    parking.call_off(draft, REASON)
+    taken = (one for one in draft.state.commands if one not in draft.to_send)
+    draft.to_stop.update(dict.fromkeys(taken))
     settle(draft)
 
 

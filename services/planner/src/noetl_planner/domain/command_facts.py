@@ -6,7 +6,7 @@ from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame, step
 from noetl_contracts.ids import WorkerId
-from noetl_contracts.status import FrameStatus, RunStatus
+from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
 from noetl_planner.domain import cancelling, cursors, fences, flow, growth, issuing, items
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
@@ -26,6 +26,8 @@ def note(
     )
     if live is None:
         _answer_late(draft, fact)
+        return
+    if live.status is CommandStatus.PARKED:
         return
     _answer(draft, live)
     match fact:
@@ -90,7 +92,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
     live = fences.live_command(
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
-    if live is None:
+    if live is None or live.status is CommandStatus.PARKED:
         return
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
@@ -188,7 +190,10 @@ def collect(draft: Draft, fact: facts.ItemsCollected) -> None:
 def lose(draft: Draft, fact: facts.CommandLost) -> None:
     """Send a lost command again, or end it when its attempts are used up."""
     live = draft.state.commands.get(fact.command_id)
-    if live is None or live.attempt != fact.attempt or live.command_id in draft.state.held:
+    if live is None or live.attempt != fact.attempt:
+        return
+    if live.command_id in draft.state.held or live.status is CommandStatus.PARKED:
+        # Nobody holds a held or parked command, so nobody can have lost it.
         return
     if draft.state.cancelling_at is not None:
         _stopped(draft, live)

@@ -7,12 +7,14 @@ from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
 from noetl_planner.domain import (
     cancelling,
+    children,
     command_facts,
     dispatch,
     flow,
     frame_facts,
     limits,
     outside,
+    parking,
     starting,
     timers,
 )
@@ -31,15 +33,17 @@ def decide(
     """
     wanted = draft.program.playbook.executor.spec.policy.limits
     draft.limits = limits.lowered(draft.limits, wanted)
+    was_over = draft.state.is_terminal()
     for fact in asked:
-        if not draft.state.is_terminal():
+        if draft.state.is_terminal():
+            _answer_late(draft, fact)
+        else:
             _decide_one(draft, fact)
-        elif isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
-            # Whoever goes on after the end has missed that it was to stop.
-            draft.to_stop[fact.command_id] = None
     if refused is not None and not draft.state.is_terminal():
         flow.fail_execution(draft, refused, step=refused.step)
     state = draft.state
+    if state.is_terminal() and not was_over:
+        children.tell_parent(draft)
     sent = [
         state.commands[command]
         for command in draft.to_send
@@ -49,6 +53,7 @@ def decide(
         commands=[dispatch.message(draft, live) for live in sent],
         envelopes=draft.envelopes,
         payloads=draft.payloads,
+        told=draft.told,
         to_stop=list(draft.to_stop),
         to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
@@ -56,7 +61,14 @@ def decide(
     )
 
 
-def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm per fact
+def _answer_late(draft: Draft, fact: facts.Fact) -> None:
+    children.answer_again(draft, fact)
+    if isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
+        # Whoever goes on after the end has missed that it was to stop.
+        draft.to_stop[fact.command_id] = None
+
+
+def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 - one arm per fact
     match fact:
         case facts.ExecutionRequested():
             starting.start(draft, fact)
@@ -70,6 +82,13 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm
             command_facts.end(draft, fact)
         case facts.CommandLost():
             command_facts.lose(draft, fact)
+        case facts.CommandParked():
+            parking.park(draft, fact)
+            cancelling.settle(draft)
+        case facts.ChildEnded():
+            parking.end_child(draft, fact)
+        case facts.MessageArrived():
+            parking.deliver(draft, fact)
         case facts.FrameOpened():
             frame_facts.open_frame(draft, fact)
         case facts.FrameClosed():
@@ -79,6 +98,6 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm
         case facts.ItemsCollected():
             command_facts.collect(draft, fact)
         case facts.TimerDue():
-            timers.ring(draft)
+            timers.ring(draft, reason=fact.reason)
         case _:
             assert_never(fact)

@@ -54,6 +54,7 @@ def message(draft: Draft, live: CommandState) -> Command:
         limits=limits.for_worker(draft.program.playbook.executor.spec.policy.limits),
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
+        resume=live.resume,
         traceparent=draft.traceparent,
     )
 

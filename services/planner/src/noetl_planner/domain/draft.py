@@ -11,7 +11,8 @@ from noetl_contracts import codec, locators
 from noetl_contracts.commands import Command
 from noetl_contracts.envelope import SCHEMA_VERSION, Envelope, aggregate_of, schema_name, seal
 from noetl_contracts.events import Event
-from noetl_contracts.ids import CommandId, EventId
+from noetl_contracts.facts import Fact, FactBatch
+from noetl_contracts.ids import CommandId, EventId, ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
@@ -76,6 +77,7 @@ class Draft:
         self.to_stop: dict[CommandId, None] = {}
         self.to_pause: dict[CommandId, None] = {}
         self.to_collect: dict[str, None] = {}
+        self.told: list[FactBatch] = []
         self._stamp = stamp
         self._causation_id = causation_id
 
@@ -106,6 +108,24 @@ class Draft:
         self.envelopes.append(sealed)
         return sealed
 
+    def mint(self) -> ExecutionId:
+        """Return the identity of an execution that this one asks for."""
+        return ExecutionId(self._stamp.next_event_id())
+
+    def tell(self, execution_id: ExecutionId, fact: Fact, *, key: str) -> None:
+        """Send a fact to another execution of the tenant, with the events of this decision."""
+        self.told.append(
+            FactBatch(
+                key=key,
+                execution_id=execution_id,
+                tenant_id=self.state.tenant_id,
+                organization_id=self.state.organization_id,
+                producer=self._stamp.producer,
+                facts=[fact],
+                traceparent=self.traceparent,
+            )
+        )
+
     def keep(self, value: Any) -> PayloadRef:
         """Refer to a value that the shell must store before the events are appended."""
         data = codec.canonical(value)
@@ -124,14 +144,16 @@ class Draft:
 class Decision(Struct, frozen=True, kw_only=True):
     """What a batch of facts led to.
 
-    `payloads` are stored before the append; `commands` are sent with it; for `to_collect` the
-    shell gathers item results afterwards; `to_stop` and `to_pause` are worth a hint to their
-    workers; `wake_at` is when the execution wants to be looked at again.
+    `payloads` are stored before the append; `commands` are sent with it, and what is `told` to
+    other executions; for `to_collect` the shell gathers item results afterwards; `to_stop` and
+    `to_pause` are worth a hint to their workers; `wake_at` is when the execution wants to be
+    looked at again.
     """
 
     envelopes: list[Envelope]
     payloads: dict[str, bytes] = msgspec.field(default_factory=dict)
     commands: list[Command] = msgspec.field(default_factory=list)
+    told: list[FactBatch] = msgspec.field(default_factory=list)
     to_stop: list[CommandId] = msgspec.field(default_factory=list)
     to_pause: list[CommandId] = msgspec.field(default_factory=list)
     to_collect: list[str] = msgspec.field(default_factory=list)

@@ -7,7 +7,16 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution, step
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import admission, announcing, bounds, cursors, issuing, items, routing
+from noetl_planner.domain import (
+    admission,
+    announcing,
+    bounds,
+    children,
+    cursors,
+    issuing,
+    items,
+    routing,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome, Refusal
 from noetl_replay.state import RunState
@@ -163,6 +172,7 @@ def cancel_run(draft: Draft, run: RunState, *, reason: str) -> None:
     for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
         draft.to_stop[live.command_id] = None
         issuing.call_off(draft, live, reason)
+        children.cancel_of(draft, live, reason=reason)
     cursors.close_early(draft, run)
 
 

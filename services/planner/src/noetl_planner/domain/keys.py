@@ -8,6 +8,7 @@ from noetl_contracts.events import (
     execution,
     frame,
     loop,
+    parking,
     stage,
     step,
 )
@@ -44,7 +45,7 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return _unit_key(event)
 
 
-def _unit_key(event: Event) -> str | None:  # noqa: C901 - one arm per event
+def _unit_key(event: Event) -> str | None:
     match event:
         case command.CommandIssued():
             return f"command/{event.command_id}/issued"
@@ -56,6 +57,20 @@ def _unit_key(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return f"command/{event.command_id}/terminal"
         case command.CommandRejected():
             return f"command/{event.command_id}/rejected/{event.attempt}/{event.fact}"
+        case parking.CommandParked():
+            return f"command/{event.command_id}/parked/{event.attempt}"
+        case parking.CommandResumed():
+            return f"command/{event.command_id}/resumed/{event.attempt}"
+        case parking.ChildStarted():
+            return f"command/{event.command_id}/child/{event.wait.key}"
+        case parking.ChildEnded():
+            return f"child/{event.child_execution_id}/ended"
+        case _:
+            return _frame_key(event)
+
+
+def _frame_key(event: Event) -> str | None:
+    match event:
         case frame.FrameDispatched():
             return f"frame/{event.frame_id}/dispatched/{event.attempt}"
         case frame.FrameStarted():

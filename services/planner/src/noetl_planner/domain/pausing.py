@@ -27,7 +27,7 @@ def resume(draft: Draft, fact: facts.ResumeRequested) -> None:
     held = list(state.held)
     draft.emit(control.ExecutionResumed(request_id=fact.request_id, requested_by=fact.requested_by))
     draft.to_send.update(dict.fromkeys(held))
-    timers.ring(draft)
+    timers.ring(draft, reason="resumed")
 
 
 def slots(draft: Draft) -> list[CommandId]:

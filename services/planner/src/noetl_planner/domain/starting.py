@@ -47,6 +47,7 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
             expires_at=expires_at,
             source=fact.rerun.source if fact.rerun is not None else None,
             came_from=fact.rerun.came_from if fact.rerun is not None else None,
+            parent=fact.parent,
         )
     )
     if taken is not None:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from noetl_contracts import facts
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import bounds, cancelling, cursors, flow, items
+from noetl_planner.domain import bounds, cancelling, children, cursors, flow, items, parking
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import RunState
 
@@ -14,8 +15,8 @@ def wake_at(draft: Draft) -> datetime | None:
     return None if draft.state.is_terminal() else min(_instants(draft), default=None)
 
 
-def ring(draft: Draft) -> None:
-    """Do what is due."""
+def ring(draft: Draft, *, reason: str) -> None:
+    """Do what is due; after a long silence, ask again for what may have been lost."""
     if draft.state.version == 0:
         return
     cancelling.settle(draft)
@@ -30,6 +31,9 @@ def ring(draft: Draft) -> None:
             return
         if run.run_id in draft.state.runs:
             _ring_run(draft, run)
+    parking.expire(draft)
+    if reason == facts.STALLED:
+        children.ask_again(draft)
     flow.advance(draft)
 
 
@@ -54,6 +58,9 @@ def _instants(draft: Draft) -> Iterator[datetime]:
         return
     if state.expires_at is not None:
         yield state.expires_at
+    waiting_until = parking.deadline(draft)
+    if waiting_until is not None:
+        yield waiting_until
     for run in state.runs.values():
         if run.expires_at is not None:
             yield run.expires_at

@@ -25,7 +25,7 @@ From = Annotated[int, QueryParameter(ge=0)]
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why to stop."""
+    """Why to stop, and whether the children stop too."""
 
     reason: Annotated[str, Meta(max_length=1000)] | None = None
     cascade: bool = True

@@ -13,6 +13,7 @@ from noetl_contracts.errors import Retryable
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+_CALLBACKS = "/api/callbacks/"
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -75,7 +76,7 @@ def show_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes
 
 def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
     """Answer while a store or the bus is away: nothing is lost, ask again."""
-    log.warning("request not served", route=request.url.path, reason=str(error))
+    log.warning("request not served", route=_route(request), reason=str(error))
     return _problem(
         request,
         status=HTTPStatus.SERVICE_UNAVAILABLE,
@@ -89,7 +90,7 @@ def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
 def show_unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
     """Answer for our own defect: the log has it under the incident that the answer names."""
     incident = identity.token()[:12]
-    log.error("request failed", route=request.url.path, incident=incident, exc_info=error)
+    log.error("request failed", route=_route(request), incident=incident, exc_info=error)
     return _problem(
         request,
         status=HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -97,6 +98,12 @@ def show_unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
         detail="the planner failed to serve this request",
         hint=f"look for incident {incident} in the planner's log: noetl logs planner",
     )
+
+
+def _route(request: AnyRequest) -> str:
+    """Name a request's path for the log, without the token that a callback's holds."""
+    path = request.url.path
+    return f"{_CALLBACKS}***" if path.startswith(_CALLBACKS) else path
 
 
 def _reasons(error: HTTPException) -> str:

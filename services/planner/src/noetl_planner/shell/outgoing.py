@@ -6,6 +6,7 @@ from noetl_contracts import codec, ids, subjects
 from noetl_contracts.commands import COMMAND_BYTES_MAX, Command
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import Permanent
+from noetl_contracts.facts import FactBatch
 from noetl_contracts.ledger import NewMessage
 from noetl_messaging.ports import MESSAGE_BYTES_MAX
 
@@ -22,10 +23,15 @@ class CommandTooLarge(Permanent):
 
 
 def messages(
-    envelopes: Sequence[Envelope], commands: Sequence[Command], *, shard_count: int
+    envelopes: Sequence[Envelope],
+    commands: Sequence[Command],
+    told: Sequence[FactBatch] = (),
+    *,
+    shard_count: int,
 ) -> list[NewMessage]:
     """Return the messages of one execution in the order in which they go out."""
     sent = [_command(command) for command in commands]
+    sent += [to_execution(batch, shard_count=shard_count) for batch in told]
     if not envelopes:
         return sent
     first = envelopes[0]
@@ -64,6 +70,17 @@ def _batch(part: list[Envelope], subject: str) -> NewMessage:
         execution_id=first.execution_id,
         subject=subject,
         message_id=f"events/{first.execution_id}/{first.stream_version}-{last.stream_version}",
+        data=codec.encode(batch),
+    )
+
+
+def to_execution(batch: FactBatch, *, shard_count: int) -> NewMessage:
+    """Address facts to the planner of the execution that they are about."""
+    shard = ids.shard_of(batch.execution_id, shard_count)
+    return NewMessage(
+        execution_id=batch.execution_id,
+        subject=subjects.ingest(shard, batch.tenant_id, batch.organization_id),
+        message_id=batch.key,
         data=codec.encode(batch),
     )
 

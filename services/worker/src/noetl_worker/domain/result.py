@@ -102,8 +102,8 @@ def _is_scalar(value: Any) -> bool:
 class Collection:
     """A value collected over repeated runs of one task."""
 
-    def __init__(self) -> None:
-        self.value: Any = None
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
 
     def add(self, output: Output, value: Any) -> None:
         """Add what one attempt contributed."""

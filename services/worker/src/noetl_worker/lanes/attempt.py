@@ -11,7 +11,7 @@ from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Call
 
-_INPUT = last_name("input")
+INPUT = last_name("input")
 
 
 def prepare(
@@ -30,7 +30,7 @@ def prepare(
     field = "input"
     try:
         given = task.input.render(names)
-        names[_INPUT] = given
+        names[INPUT] = given
         fields = task.constant_fields.copy()
         for field, compiled in task.fields:
             fields[field] = compiled.render(names)

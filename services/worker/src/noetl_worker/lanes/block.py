@@ -11,7 +11,9 @@ from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
 from noetl_playbook.repeats import Ended, ended_by_bound
+from noetl_playbook.tools import NESTED_FIELDS
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.lanes.nesting import nested
 from noetl_worker.tools.call import Timeout
 
 TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
@@ -68,7 +70,7 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
 
 
 class CompiledTask(Struct, frozen=True, kw_only=True):
-    """A task with its templates compiled."""
+    """A task with its templates compiled; `submit` and `cancel` are tasks of an `external` one."""
 
     name: str
     kind: str
@@ -88,6 +90,8 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     code_mentions: frozenset[str]
     is_result_unread: bool
     bounds: tuple[Ended, ...] = ()
+    submit: "CompiledTask | None" = None
+    cancel: "CompiledTask | None" = None
 
 
 class Block(Struct, frozen=True, kw_only=True):
@@ -121,6 +125,7 @@ def _task(
     fields = {
         name: compile_value(value, flavour="python" if name == "code" else "text")
         for name, value in task.fields.items()
+        if not (task.kind == "external" and name in NESTED_FIELDS)
     }
     timeout = compile_value(task.timeout)
     default_timeout_s = timeout_s or TIMEOUT_S_BY_KIND.get(task.kind, TIMEOUT_S)
@@ -145,7 +150,14 @@ def _task(
         code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
+        submit=_nested(task, "submit", step),
+        cancel=_nested(task, "cancel", step),
     )
+
+
+def _nested(task: Task, which: str, step: Step) -> CompiledTask | None:
+    inside = nested(task, which) if task.kind == "external" else None
+    return None if inside is None else _task(inside, step, 0, {}, None)
 
 
 def _code_mentions(task: Task) -> frozenset[str]:
@@ -193,6 +205,8 @@ def _mentions(task: CompiledTask) -> frozenset[str]:
         written = (target.value.names for target in rule.action.set)
         read = rule.condition.names if rule.condition is not None else frozenset[str]()
         found = found.union(read, rule.action.attempts.names, *written)
+    for inside in (task.submit, task.cancel):
+        found = found.union(_mentions(inside) if inside is not None else ())
     return found
 
 

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.ids import WorkerId
+from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.keeping import Keeper
 from noetl_worker.stores import TenantPayloads
@@ -19,3 +20,4 @@ class Hands(Struct, frozen=True, kw_only=True):
     mask: Mask
     clock: Clock
     worker_id: WorkerId
+    callbacks: Callbacks = Callbacks()

@@ -15,6 +15,7 @@ from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped,
 from noetl_messaging.ports import DeadLetters, Delivery, Hints
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import heartbeat
+from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.failures import failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts, Hold, Interruption, LeaseLost, Released, Stopped
@@ -45,6 +46,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     lease_s: float
     commands_max: int
     halts: Halts
+    callbacks: Callbacks = Callbacks()
 
 
 class IoLane:
@@ -244,6 +246,7 @@ class IoLane:
             mask=lane.mask,
             clock=lane.desk.clock,
             worker_id=lane.desk.worker_id,
+            callbacks=lane.callbacks,
         )
 
 

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import STOPPED, TIMED_OUT
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
 from noetl_playbook.handles import PayloadNeeded
@@ -16,16 +18,20 @@ from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
-from noetl_worker.lanes.attempt import prepare
+from noetl_worker.lanes import external, parking
+from noetl_worker.lanes.attempt import INPUT, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.tools.call import Outcome
+from noetl_worker.tools.call import Call, Outcome
 
 T = TypeVar("T")
 
 JUMPS_MAX = 100_000
+
+log = structlog.get_logger(__name__)
 _NO_RULES = Choice(index=None)
 
 
@@ -48,9 +54,14 @@ class Pipeline:
         self._hands = hands
         self._scratch = Scratch(block=block, unit=unit, surrounding=surrounding)
         self._notes: set[str] = set()
+        self._walk = Walk(visits=[0] * len(block.tasks))
+        self._resumed: Resumed | None = None
 
-    async def run(self) -> PipelineEnd:
-        """Run the tasks to the pipeline's end."""
+    async def run(self, resumed: Resumed | None = None) -> PipelineEnd:
+        """Run the tasks to the pipeline's end; raises `Parked` when a task waits."""
+        if resumed is not None:
+            self._scratch.restore(resumed.saved.scratch)
+            self._walk, self._resumed = resumed.saved.walk, resumed
         error: ErrorObject | None = None
         try:
             await self._run_tasks()
@@ -61,32 +72,37 @@ class Pipeline:
             result=scratch.result(), error=error, patch=scratch.patch, notes=sorted(self._notes)
         )
 
+    async def saved(self) -> Saved:
+        """Return the parked pipeline as another worker takes it up."""
+        return Saved(walk=self._walk, scratch=await self._loading(self._scratch.save))
+
     async def _run_tasks(self) -> None:
-        position, jumps = 0, 0
-        tasks = self._block.tasks
-        visits = [0] * len(tasks)
+        walk, tasks = self._walk, self._block.tasks
         jumps_max = self._limit("max_jumps", JUMPS_MAX)
-        while position < len(tasks):
-            visits[position] += 1
-            action = await self._run_task(tasks[position], visits[position])
+        while walk.position < len(tasks):
+            if self._resumed is None:
+                walk.visits[walk.position] += 1
+                walk.attempt = 0
+            action = await self._run_task(tasks[walk.position])
             if action is None or action.do == "continue":
-                position += 1
+                walk.position += 1
             elif action.do == "break":
                 return
             else:
-                jumps += 1
-                if jumps > jumps_max:
+                walk.jumps += 1
+                if walk.jumps > jumps_max:
                     text = f"step '{self._unit.site.step}' jumped more than {jumps_max} times"
                     raise ToolFailure(failure("limit", text, code="max_jumps"))
                 await self._pause(self._delay_s(action) or 0.0)
-                position = action.to
+                walk.position = action.to
 
-    async def _run_task(self, task: CompiledTask, visit: int) -> CompiledAction | None:
+    async def _run_task(self, task: CompiledTask) -> CompiledAction | None:
         """Try a task until the pipeline may go on; raises `ToolFailure` when it may not."""
-        attempt = 0
         while True:
-            attempt += 1
-            tried = await self._try(task, attempt, visit)
+            if self._resumed is None:
+                self._walk.attempt += 1
+            attempt = self._walk.attempt
+            tried = await self._try(task, attempt)
             choice = _NO_RULES
             if task.rules:
                 choice = await self._loading(lambda: self._choose(task, attempt))  # noqa: B023 - called at once
@@ -106,12 +122,19 @@ class Pipeline:
                 raise ToolFailure(tried.error or self._refusal(action, task, attempt))
             return action
 
-    async def _try(self, task: CompiledTask, attempt: int, visit: int) -> Tried:
-        """Run one attempt and make its outcome the current `output`."""
+    async def _try(self, task: CompiledTask, attempt: int) -> Tried:
+        """Run one attempt, or end the one that waited; make its outcome the current `output`."""
         clock = self._hands.clock
-        started_at, started = clock.now(), clock.monotonic()
-        outcome = await self._attempt(task, attempt, visit)
-        duration_s = clock.monotonic() - started
+        started = clock.monotonic()
+        if self._resumed is None:
+            started_at = self._walk.started_at = clock.now()
+            outcome = await self._attempt(task, attempt)
+            duration_s = clock.monotonic() - started
+        else:
+            started_at = self._walk.started_at or clock.now()
+            outcome = await self._end_wait(task, attempt, self._resumed)
+            # Another worker began it: only the clocks on the wall tell how long it took.
+            duration_s = max(0.0, (clock.now() - started_at).total_seconds())
         _measure(task.kind, outcome, duration_s)
         error = None
         if outcome.error is not None:
@@ -125,28 +148,97 @@ class Pipeline:
             duration_s=duration_s,
         )
 
-    async def _attempt(self, task: CompiledTask, attempt: int, visit: int) -> Outcome:
+    async def _end_wait(self, task: CompiledTask, attempt: int, resumed: Resumed) -> Outcome:
+        """Take the outcome of a wait for the tool's, under the names of its attempt."""
+        self._resumed = None
+        names = self._scratch.scope
+        names["_task"], names["_attempt"] = task.name, attempt
+        names[INPUT] = self._walk.input
+        wait, outcome = self._walk.wait, resumed.outcome
+        if wait is not None:
+            if resumed.status in (TIMED_OUT, STOPPED):
+                await self._call_off(task, attempt)
+            if resumed.status == STOPPED:
+                raise Halted
+            outcome = external.outcome_of(wait, resumed.status, outcome, self._walk.submitted)
+        return _checked(task, outcome)
+
+    async def _attempt(self, task: CompiledTask, attempt: int) -> Outcome:
         try:
-            call = await self._loading(
-                lambda: prepare(
-                    task,
-                    unit=self._unit,
-                    scratch=self._scratch,
-                    surrounding=self._surrounding,
-                    attempt=attempt,
-                    visit=visit,
-                )
-            )
+            if task.kind == parking.EXTERNAL:
+                await self._introduce(task, attempt)
+            call = await self._prepared(task, attempt)
+            if task.kind in parking.KINDS:
+                await self._park(task, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        outcome = await self._hands.tools.run(call)
-        if task.returns and outcome.error is None:
-            data = outcome.data if isinstance(outcome.data, dict) else {}
-            missing = [name for name in task.returns if name not in data]
-            if missing:
-                text = f"the result lacks {', '.join(missing)}"
-                return Outcome(data=outcome.data, error=failure("assertion", text))
-        return outcome
+        return _checked(task, await self._hands.tools.run(call))
+
+    async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
+        return await self._loading(
+            lambda: prepare(
+                task,
+                unit=self._unit,
+                scratch=self._scratch,
+                surrounding=self._surrounding,
+                attempt=attempt,
+                visit=self._walk.visits[self._walk.position],
+            )
+        )
+
+    async def _park(self, task: CompiledTask, call: Call) -> None:
+        """Let the pipeline wait: raises `Parked`, or `ToolFailure` when it cannot."""
+        if not self._unit.may_park:
+            raise ToolFailure(parking.unavailable(task.kind))
+        walk = self._walk
+        walk.input, walk.wait, walk.submitted = call.input, None, None
+        if task.kind == parking.PLAYBOOK:
+            raise Parked(await parking.child_wait(call, self._hands))
+        walk.wait = external.message_wait(
+            call,
+            key=parking.key_of(task.name, visit=call.visit, attempt=call.attempt),
+            command_id=self._surrounding.command.command_id,
+            names=self._scratch.scope,
+            cancels=task.cancel is not None,
+        )
+        if task.submit is not None:
+            sent = await self._hands.tools.run(await self._prepared(task.submit, call.attempt))
+            if sent.error is not None:
+                raise ToolFailure(sent.error)
+            walk.submitted = sent.data
+        raise Parked(walk.wait)
+
+    async def _introduce(self, task: CompiledTask, attempt: int) -> None:
+        """Give the templates of an `external` task the names of its answer's address."""
+        await self._loading(
+            lambda: external.introduce(
+                task,
+                names=self._scratch.scope,
+                surrounding=self._surrounding,
+                hands=self._hands,
+                unit=self._unit.site.unit,
+                attempt=attempt,
+                visit=self._walk.visits[self._walk.position],
+            )
+        )
+
+    async def _call_off(self, task: CompiledTask, attempt: int) -> None:
+        """Run the task that calls off what was submitted; its own failure changes nothing."""
+        if task.cancel is None:
+            return
+        names = self._scratch.scope
+        names["submitted"] = self._walk.submitted
+        try:
+            await self._introduce(task, attempt)
+            outcome = await self._hands.tools.run(await self._prepared(task.cancel, attempt))
+            error = outcome.error
+        except ToolFailure as problem:
+            error = problem.error
+        if error is not None:
+            log.warning(
+                "not called off", task=task.name, reason=self._hands.mask.text(error.message)
+            )
+        names["_task"], names[INPUT] = task.name, self._walk.input
 
     def _choose(self, task: CompiledTask, attempt: int) -> Choice:
         scope = self._scratch.scope
@@ -250,6 +342,18 @@ class Pipeline:
             return render()
         except PayloadNeeded:
             return await self._surrounding.loading(render, self._hands.payloads)
+
+
+def _checked(task: CompiledTask, outcome: Outcome) -> Outcome:
+    """Hold an outcome against what the task asserts of it."""
+    if not task.returns or outcome.error is not None:
+        return outcome
+    data = outcome.data if isinstance(outcome.data, dict) else {}
+    missing = [name for name in task.returns if name not in data]
+    if not missing:
+        return outcome
+    text = f"the result lacks {', '.join(missing)}"
+    return Outcome(data=outcome.data, error=failure("assertion", text))
 
 
 def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:

@@ -19,18 +19,23 @@ from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.result import Collection, at_path, selected
 from noetl_worker.domain.sites import Site
 from noetl_worker.lanes.block import Block, CompiledTask, Target
+from noetl_worker.lanes.parking import SavedScratch
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Outcome, Transaction
 
 
 class Unit(Struct, frozen=True, kw_only=True):
-    """One run of a pipeline: where it stands and what it may name besides the shared names."""
+    """One run of a pipeline: where it stands and what it may name besides the shared names.
+
+    `may_park` says that the pipeline is all that its command runs: it may wait by itself.
+    """
 
     site: Site
     fixed: dict[str, Any]
     iterators: dict[str, Any]
     ctx: MutableMapping[str, Any]
     transaction: Transaction | None = None
+    may_park: bool = False
 
 
 class Tried(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,7 @@ class Scratch:
         self.patch: dict[str, Any] = {}
         self.results: dict[str, TaskResult] = {}
         self.last: str | None = None
+        self._previous: TaskResult | None = None
         self._site = unit.site
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView] = {}
@@ -68,6 +74,52 @@ class Scratch:
     def result(self) -> PipelineResult:
         """Return what the pipeline has produced."""
         return PipelineResult(tasks=self.results, last=self.last)
+
+    def save(self) -> SavedScratch:
+        """Return all that was found out so far; raises `PayloadNeeded` to be called again."""
+        views = {
+            name: TaskResult(
+                kind=value.kind,
+                raw=forms.plain(value.raw),
+                names=forms.plain(dict(value.names)),
+                error=None if value.error is None else dict(value.error),
+            )
+            for name, value in self._variables.items()
+            if isinstance(value, ResultView)
+        }
+        return SavedScratch(
+            ctx=forms.plain(self.ctx),
+            patch=forms.plain(self.patch),
+            iter=forms.plain(dict(self.scope["iter"])),
+            results=self.results,
+            last=self.last,
+            previous=self._previous,
+            variables={
+                name: forms.plain(value)
+                for name, value in self._variables.items()
+                if name not in views
+            },
+            views=views,
+            collections={name: one.value for name, one in self._collections.items()},
+        )
+
+    def restore(self, saved: SavedScratch) -> None:
+        """Go on with what another worker had found out."""
+        self.ctx, self.patch = saved.ctx, saved.patch
+        parts = structs.replace(self.scope.parts, ctx=self.ctx)
+        self.scope = self.scope.extended({"ctx": self.ctx}, parts=parts)
+        self.scope["iter"].update(saved.iter)
+        self.results.update(saved.results)
+        self._views.update({name: task_view(one) for name, one in saved.results.items()})
+        self._variables.update(saved.variables)
+        self._variables.update({name: task_view(one) for name, one in saved.views.items()})
+        self.last, self._previous = saved.last, saved.previous
+        if saved.previous is not None:
+            self.scope["_prev"] = task_view(saved.previous)
+        for name, value in saved.collections.items():
+            self._collections[name] = Collection(value)
+        if self._own is not None and self.results:
+            self._steps[self._own] = pipeline_view(self.result())
 
     def note(
         self,
@@ -122,7 +174,7 @@ class Scratch:
         self._views.pop(task.name, None)
         self._views[task.name] = tried.view
         if tried.error is None:
-            self.last = task.name
+            self.last, self._previous = task.name, tried.result
             self.scope["_prev"] = tried.view
         if task.output is not None and task.output.as_ is not None:
             self._variables[task.output.as_] = tried.view

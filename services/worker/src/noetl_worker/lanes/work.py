@@ -8,12 +8,14 @@ import structlog
 
 from noetl_contracts.commands import Command, ItemWork, SlotWork, StepWork
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked, CommandStopped
 from noetl_playbook.expressions import TemplateError
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import SelectionTooLarge
+from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.parking import Halted, Parked
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot, TakenElsewhere
@@ -78,14 +80,43 @@ async def _execute(
                 fixed={"iter": {}},
                 iterators={},
                 ctx=surrounding.ctx,
+                may_park=True,
             )
         case ItemWork() as work:
             unit = await _item(work, surrounding, hands)
         case _:
             assert_never(command.work)
     pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
-    await _end(command, block, await pipeline.run(), hands, reporter)
+    resumed = None if command.resume is None else await parking.take_up(command.resume, hands)
+    try:
+        end = await pipeline.run(resumed)
+    except Parked as parked:
+        reporter.report(await _parked(command, pipeline, parked, hands))
+        return True
+    except Halted:
+        reporter.report(
+            CommandStopped(
+                command_id=command.command_id,
+                attempt=command.attempt,
+                worker_id=hands.worker_id,
+            )
+        )
+        return True
+    await _end(command, block, end, hands, reporter)
     return True
+
+
+async def _parked(
+    command: Command, pipeline: Pipeline, parked: Parked, hands: Hands
+) -> CommandParked:
+    """Keep a pipeline that waits, and say what it waits for."""
+    return CommandParked(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=hands.worker_id,
+        wait=parked.wait,
+        resume_ref=await parking.keep(await pipeline.saved(), hands),
+    )
 
 
 async def _definition(command: Command, hands: Hands) -> dict[str, Any]:
@@ -124,6 +155,7 @@ async def _item(work: ItemWork, surrounding: Surrounding, hands: Hands) -> Unit:
         fixed=fixed,
         iterators=iterators,
         ctx=surrounding.ctx,
+        may_park=True,
     )
 
 

@@ -173,13 +173,13 @@ where execution_id = $1;
 insert into noetl.command as t (
     execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
     stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
-    started_event_id, terminal_event_id, issued_at, heard_at, completed_at
+    started_event_id, terminal_event_id, issued_at, heard_at, completed_at, wait
 )
 select
     r.execution_id, r.command_id, r.tenant_id, r.organization_id, r.run_id, r.step_name, r.unit,
     r.pool, r.lane, r.stage_id, r.status, r.attempts, r.worker_id, r.worker_locator, r.locality,
     r.rejected, r.issued_event_id, r.started_event_id, r.terminal_event_id, r.issued_at,
-    r.heard_at, r.completed_at
+    r.heard_at, r.completed_at, r.wait
 from json_populate_recordset(null::noetl.command, $1::json) as r
 on conflict (execution_id, command_id) do update
 set tenant_id = excluded.tenant_id,
@@ -202,6 +202,7 @@ set tenant_id = excluded.tenant_id,
     issued_at = excluded.issued_at,
     heard_at = excluded.heard_at,
     completed_at = excluded.completed_at,
+    wait = excluded.wait,
     projected_at = now();
 
 -- name: list_command :many
@@ -209,7 +210,7 @@ set tenant_id = excluded.tenant_id,
 select
     execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
     stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
-    started_event_id, terminal_event_id, issued_at, heard_at, completed_at
+    started_event_id, terminal_event_id, issued_at, heard_at, completed_at, wait
 from noetl.command
 where execution_id = $1
 order by command_id;
@@ -388,8 +389,25 @@ where c.status in ('ISSUED', 'RUNNING')
 order by c.heard_at
 limit $2;
 
+-- name: list_waits :many
+-- At most $5 waits of tenant $1 and organization $2, at address $3 or of mode $4 if given.
+select
+    c.execution_id, c.command_id, c.tenant_id, c.organization_id, c.step_name, c.status, c.wait,
+    c.heard_at
+from noetl.command as c
+inner join noetl.execution as e on e.execution_id = c.execution_id
+where c.tenant_id = $1
+    and c.organization_id = $2
+    and c.wait is not null
+    and ($3::text is null or c.wait ->> 'address' = $3)
+    and ($4::text is null or c.wait ->> 'mode' = $4)
+    and c.status = 'PARKED'
+    and e.ended_at is null
+order by c.heard_at
+limit $5;
+
 -- name: list_stalled :many
--- At most $2 live executions without an event for $1 seconds.
+-- At most $2 live executions without an event for $1 seconds, by lot: long waits share the turns.
 select
     e.execution_id, e.tenant_id, e.organization_id, e.parent_execution_id, e.path, e.catalog_id,
     e.catalog_version, e.status, e.current_step, e.completed_steps, e.workload, e.variables,
@@ -398,5 +416,5 @@ select
 from noetl.execution as e
 where e.status in ('PENDING', 'RUNNING', 'PAUSED')
     and e.updated_at < now() - make_interval(secs => $1)
-order by e.updated_at
+order by random()
 limit $2;

@@ -1,0 +1,110 @@
+"""Messages from outside: where they are sent, what they must hold, and who is told."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.facts import FactBatch, MessageArrived
+from noetl_contracts.ledger import Letter, OpenWait, Request
+from noetl_contracts.payloads import ResultEnvelope
+
+CALLBACK = "callback"
+SIGNAL = "signal"
+APPROVAL = "approval"
+MODES = (CALLBACK, SIGNAL, APPROVAL)
+ANY = "any"
+REQUEST_KIND = "letter"
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    ANY: (object,),
+    "string": (str,),
+    "str": (str,),
+    "integer": (int,),
+    "int": (int,),
+    "number": (int, float),
+    "float": (int, float),
+    "boolean": (bool,),
+    "bool": (bool,),
+    "object": (dict,),
+    "mapping": (dict,),
+    "array": (list,),
+    "list": (list,),
+}
+TYPE_NAMES = tuple(_TYPES)
+
+
+def callback_address(token: str) -> str:
+    """Address the bearer of a token; the token itself is kept nowhere."""
+    return f"{CALLBACK}/{codec.digest(token.encode())}"
+
+
+def signal_address(correlation_key: str) -> str:
+    """Address whoever waits for a correlation key."""
+    return f"{SIGNAL}/{correlation_key}"
+
+
+def approval_address(approval_id: str) -> str:
+    """Address an approval by its id."""
+    return f"{APPROVAL}/{approval_id}"
+
+
+def faults(schema: Mapping[str, str], body: Any) -> list[str]:
+    """Say what a message lacks of the keys that it must have; an error report lacks nothing."""
+    if not schema or is_error(body):
+        return []
+    if not isinstance(body, Mapping):
+        return [f"the message is no mapping, it needs {', '.join(schema)}"]
+    found = [f"{name!r} is missing" for name in schema if name not in body]
+    found += [
+        f"{name!r} is not of type {kind}"
+        for name, kind in schema.items()
+        if name in body and not _is_of(body[name], kind)
+    ]
+    return found
+
+
+def is_error(body: Any) -> bool:
+    """Tell whether a message reports that what was submitted has failed."""
+    return isinstance(body, Mapping) and body.get("status") == "error" and "error" in body
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind in ("boolean", "bool", ANY)
+    return isinstance(value, _TYPES.get(kind, (object,)))
+
+
+def wait_name(wait: OpenWait) -> str:
+    """Name one wait for good: that of another attempt is another one."""
+    return f"{wait.command_id}/{wait.wait.key}"
+
+
+def handover(letter: Letter, wait: OpenWait, *, shard_count: int, producer: str) -> Request:
+    """Ask the planner to tell a waiting command; asking twice is asking once."""
+    request_id = f"letter-{letter.letter_id}"
+    batch = FactBatch(
+        key=request_id,
+        execution_id=wait.execution_id,
+        tenant_id=wait.tenant_id,
+        organization_id=wait.organization_id,
+        producer=producer,
+        facts=[
+            MessageArrived(
+                command_id=wait.command_id,
+                key=wait.wait.key,
+                result=codec.decode_as(letter.data, ResultEnvelope),
+            )
+        ],
+        request_id=request_id,
+    )
+    shard = ids.shard_of(wait.execution_id, shard_count)
+    return Request(
+        request_id=request_id,
+        execution_id=wait.execution_id,
+        tenant_id=wait.tenant_id,
+        organization_id=wait.organization_id,
+        kind=REQUEST_KIND,
+        subject=subjects.ingest(shard, wait.tenant_id, wait.organization_id),
+        data=codec.encode(batch),
+        idempotency_key=request_id,
+    )

@@ -1,0 +1,172 @@
+"""Child executions: asked for once, called off with their parent, and what they report.
+
+What an execution tells another goes out with its own events. Should it be lost on the way, a
+nudge makes the parent ask again, and a child that has ended answers again.
+"""
+
+from noetl_contracts import codec, facts
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import parking as events
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.parking import ChildWait, ParentLink
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import ExecutionStatus
+from noetl_planner.domain.draft import Draft
+from noetl_replay.state import ChildState, CommandState
+
+REQUESTED_BY = "playbook"
+ASKED_AGAIN_MAX = 500
+# About as often as an execution is nudged.
+SILENCE_S = 60
+
+
+def depth(draft: Draft) -> int:
+    """Return how many ancestors wait for this execution."""
+    parent = draft.state.parent
+    return parent.depth if parent is not None else 0
+
+
+def start(draft: Draft, live: CommandState, wait: ChildWait, *, depth: int) -> ExecutionId:
+    """Ask for a child, or find the one that the same attempt of a task began before."""
+    known = _child_of(draft, live)
+    if known is not None and known.wait.key == wait.key:
+        return known.child_execution_id
+    child_id = draft.mint()
+    draft.emit(
+        events.ChildStarted(
+            child_execution_id=child_id,
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            wait=wait,
+        )
+    )
+    _ask(draft, draft.state.children[child_id], depth=depth, key=f"child/{child_id}")
+    return child_id
+
+
+def _ask(draft: Draft, child: ChildState, *, depth: int, key: str) -> None:
+    wait = child.wait
+    draft.tell(
+        child.child_execution_id,
+        facts.ExecutionRequested(
+            path=wait.path,
+            version=wait.version,
+            workload=wait.workload,
+            workload_ref=wait.workload_ref,
+            parent_execution_id=draft.state.execution_id,
+            requested_by=REQUESTED_BY,
+            parent=ParentLink(
+                execution_id=draft.state.execution_id,
+                command_id=child.command_id,
+                key=wait.key,
+                depth=depth,
+                return_step=wait.return_step,
+            ),
+        ),
+        key=key,
+    )
+
+
+def ask_again(draft: Draft) -> None:
+    """Repeat requests whose child has not reported: they may not have arrived.
+
+    Of very many children each occasion takes other ones.
+    """
+    children = list(draft.state.children.values())
+    windows = -(-len(children) // ASKED_AGAIN_MAX) or 1
+    first = ASKED_AGAIN_MAX * (int(draft.now.timestamp() // SILENCE_S) % windows)
+    for child in children[first : first + ASKED_AGAIN_MAX]:
+        key = f"child/{child.child_execution_id}/again/{_instant(draft)}"
+        _ask(draft, child, depth=depth(draft) + 1, key=key)
+
+
+def cancel_of(draft: Draft, live: CommandState, *, reason: str) -> None:
+    """Stop the child that a command waits for."""
+    child = _child_of(draft, live)
+    if child is not None and child.wait.is_awaited:
+        _cancel(draft, child, reason)
+
+
+def _child_of(draft: Draft, live: CommandState) -> ChildState | None:
+    """Return the latest child of a command while it has not ended."""
+    return None if live.child_id is None else draft.state.children.get(live.child_id)
+
+
+def cancel_all(draft: Draft, *, reason: str) -> None:
+    """Stop every child, also those that nobody waits for."""
+    for child in draft.state.children.values():
+        _cancel(draft, child, reason)
+
+
+def _cancel(draft: Draft, child: ChildState, reason: str) -> None:
+    draft.tell(
+        child.child_execution_id,
+        facts.CancelRequested(reason=reason, requested_by=REQUESTED_BY),
+        key=f"child/{child.child_execution_id}/cancel/{_instant(draft)}",
+    )
+
+
+def tell_parent(draft: Draft, *, is_repeated: bool = False) -> None:
+    """Report this execution's end to the command that started it."""
+    state = draft.state
+    parent = state.parent
+    if parent is None:
+        return
+    is_well = state.status is ExecutionStatus.COMPLETED
+    again = f"/again/{_instant(draft)}" if is_repeated else ""
+    draft.tell(
+        parent.execution_id,
+        facts.ChildEnded(
+            command_id=parent.command_id,
+            key=parent.key,
+            child_execution_id=state.execution_id,
+            status=str(state.status),
+            result=_result(draft, parent) if is_well else None,
+            error=state.failure if state.status is ExecutionStatus.FAILED else None,
+        ),
+        key=f"child/{state.execution_id}/ended{again}",
+    )
+
+
+def answer_again(draft: Draft, fact: facts.Fact) -> None:
+    """Answer a parent that asks for a child which has ended: the answer may have been lost."""
+    if isinstance(fact, facts.ExecutionRequested) and fact.parent is not None:
+        tell_parent(draft, is_repeated=True)
+
+
+def _result(draft: Draft, parent: ParentLink) -> ResultEnvelope | None:
+    state = draft.state
+    wanted = state.steps.get(parent.return_step) if parent.return_step is not None else None
+    if wanted is not None and wanted.result is not None:
+        return wanted.result
+    return state.result
+
+
+def error_of(fact: facts.ChildEnded, *, path: str) -> ErrorObject | None:
+    """Return what a child's end means to the task that waited for it."""
+    child = fact.child_execution_id
+    match fact.status:
+        case ExecutionStatus.COMPLETED:
+            return None
+        case ExecutionStatus.CANCELLED:
+            return ErrorObject(
+                kind="cancelled",
+                code="CANCELLED",
+                message=f"execution {child} of playbook {path!r} was cancelled",
+                details={"execution_id": child},
+            )
+        case _:
+            said = fact.error.message if fact.error is not None else "it gave no reason"
+            details = codec.builtins(fact.error) if fact.error is not None else {}
+            return ErrorObject(
+                kind="child_failed",
+                code="CHILD_FAILED",
+                message=f"execution {child} of playbook {path!r} failed: {said}",
+                details={"execution_id": child, "error": details},
+            )
+
+
+def _instant(draft: Draft) -> int:
+    """Tell this occasion from others: the stream takes each message once."""
+    return int(draft.now.timestamp() * 1000)

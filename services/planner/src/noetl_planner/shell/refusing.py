@@ -1,0 +1,43 @@
+"""Requests for a playbook that is not there: a waiting parent is told, others go to people."""
+
+from collections.abc import Sequence
+
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.facts import CancelRequested, ChildEnded, ExecutionRequested, FactBatch
+from noetl_contracts.status import ExecutionStatus
+from noetl_messaging.ports import Delivery
+
+# A wish to cancel may overtake the request that it is about, but not by much.
+EARLY_DELIVERIES_MAX = 10
+
+
+def answer(batches: Sequence[FactBatch], reason: str) -> list[FactBatch]:
+    """Return what parents are told whose children cannot begin."""
+    return [
+        FactBatch(
+            key=f"{batch.key}/refused",
+            execution_id=fact.parent.execution_id,
+            tenant_id=batch.tenant_id,
+            organization_id=batch.organization_id,
+            producer=batch.producer,
+            facts=[
+                ChildEnded(
+                    command_id=fact.parent.command_id,
+                    key=fact.parent.key,
+                    child_execution_id=batch.execution_id,
+                    status=ExecutionStatus.FAILED,
+                    error=ErrorObject(kind="not_found", code="NOT_FOUND", message=reason),
+                )
+            ],
+        )
+        for batch in batches
+        for fact in batch.facts
+        if isinstance(fact, ExecutionRequested) and fact.parent is not None
+    ]
+
+
+def is_early(batches: Sequence[FactBatch], deliveries: Sequence[Delivery]) -> bool:
+    """Tell whether a wish to cancel should wait for its execution to begin."""
+    return any(
+        isinstance(fact, CancelRequested) for batch in batches for fact in batch.facts
+    ) and all(delivery.delivered < EARLY_DELIVERIES_MAX for delivery in deliveries)

@@ -1,0 +1,198 @@
+"""Pipelines that wait for something else: kept as a payload, let go, and taken up again.
+
+What is kept is all that a pipeline has found out so far. Whoever takes it up goes on inside the
+attempt that waited, as if its tool had answered only now.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import ChildWait, MessageWait, Resume, Wait
+from noetl_contracts.payloads import (
+    JSON_MEDIA_TYPE,
+    RESULT_INLINE_BYTES_MAX,
+    PayloadRef,
+    ResultEnvelope,
+)
+from noetl_playbook import carried, coercion, forms
+from noetl_playbook.results import TaskResult
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.tools.call import Call, Outcome
+
+PLAYBOOK = "playbook"
+EXTERNAL = "external"
+CHILD_INPUT_BYTES_MAX = 4 * 1024 * 1024
+KINDS = frozenset({PLAYBOOK, EXTERNAL})
+
+
+def key_of(task: str, *, visit: int, attempt: int) -> str:
+    """Name an attempt of a task within its command."""
+    return f"{task}/{visit}/{attempt}"
+
+
+class Walk(Struct, kw_only=True):
+    """Where a pipeline stands: the task that it is at, and how often it came by.
+
+    `wait` and `submitted` are those of an `external` task.
+    """
+
+    visits: list[int]
+    position: int = 0
+    jumps: int = 0
+    attempt: int = 0
+    started_at: datetime | None = None
+    input: Any = None
+    wait: MessageWait | None = None
+    submitted: Any = None
+
+
+class SavedScratch(Struct, frozen=True, kw_only=True):
+    """What a pipeline knows; `views` are the variables that hold a task's result."""
+
+    ctx: dict[str, Any]
+    patch: dict[str, Any]
+    iter: dict[str, Any]
+    results: dict[str, TaskResult]
+    last: str | None
+    previous: TaskResult | None
+    variables: dict[str, Any]
+    views: dict[str, TaskResult]
+    collections: dict[str, Any]
+
+
+class Saved(Struct, frozen=True, kw_only=True):
+    """A pipeline between two workers."""
+
+    walk: Walk
+    scratch: SavedScratch
+
+
+class Resumed(Struct, frozen=True, kw_only=True):
+    """A pipeline taken up again, and what its wait has brought."""
+
+    saved: Saved
+    status: str
+    outcome: Outcome
+
+
+class Parked(Exception):  # noqa: N818 - it tells the lane to let go, which is no error
+    """The pipeline waits: its command ends here until the wait does."""
+
+    def __init__(self, wait: Wait) -> None:
+        super().__init__(wait.task)
+        self.wait = wait
+
+
+class Halted(Exception):  # noqa: N818 - it tells the lane to let go, which is no error
+    """The execution is being cancelled, and what the pipeline had submitted was called off."""
+
+
+async def keep(saved: Saved, hands: Hands) -> PayloadRef:
+    """Store a pipeline, for any worker to take up; raises `ToolFailure`."""
+    # Not canonical: the order of the tasks is part of the result.
+    data = hands.mask.data(codec.encode(saved))
+    return await hands.payloads.store(data, media_type=JSON_MEDIA_TYPE)
+
+
+async def take_up(resume: Resume, hands: Hands) -> Resumed:
+    """Load a pipeline and what its wait has brought; raises `ToolFailure`."""
+    kept = await hands.payloads.load(resume.ref)
+    try:
+        saved = codec.convert(kept, Saved)
+    except msgspec.ValidationError as problem:
+        text = f"the parked pipeline at {resume.ref.uri} cannot be read: {problem}"
+        raise ToolFailure(failure("internal", text)) from problem
+    return Resumed(saved=saved, status=resume.status, outcome=await _outcome(resume, hands))
+
+
+async def _outcome(resume: Resume, hands: Hands) -> Outcome:
+    if resume.error is not None:
+        return Outcome(error=resume.error)
+    about = {"execution_id": resume.child_execution_id, "status": resume.status}
+    if resume.result is None:
+        return Outcome(data=about)
+    value = await _plain(resume.result, str(resume.child_execution_id), hands)
+    if isinstance(value, Mapping) and resume.child_execution_id is not None:
+        return Outcome(data={**about, **value})
+    return Outcome(data=value)
+
+
+async def _plain(result: ResultEnvelope, execution_id: str, hands: Hands) -> Any:
+    """Give another execution's result as a value of this one."""
+    loaded = {}
+    if result.reference is not None:
+        loaded[result.reference.sha256] = await hands.payloads.load(result.reference)
+    shown = carried.view(
+        result, execution_id=execution_id, step="child", run="latest", find=carried.found_in(loaded)
+    )
+    return forms.plain(shown)
+
+
+async def child_wait(call: Call, hands: Hands) -> ChildWait:
+    """Say which child a `playbook` task wants; raises `ToolFailure`."""
+    fields = call.fields
+    path = fields.get("path")
+    if not isinstance(path, str) or not path.strip("/ "):
+        raise _refused(call, "path", path, "the path of a registered playbook")
+    request = {**_mapping(call, "workload"), **_mapping(call, "payload"), **call.input}
+    data = hands.mask.data(codec.encode(request))
+    if len(data) > CHILD_INPUT_BYTES_MAX:
+        text = (
+            f"task '{call.task}': the inputs of the child take {len(data)} bytes, "
+            f"{CHILD_INPUT_BYTES_MAX} is the limit: hand over a reference or the name of a table"
+        )
+        raise ToolFailure(failure("payload_too_large", text))
+    is_small = len(data) <= RESULT_INLINE_BYTES_MAX
+    wanted = coercion.boolean(fields.get("wait"))
+    return_step = fields.get("return_step")
+    return ChildWait(
+        key=key_of(call.task, visit=call.visit, attempt=call.attempt),
+        task=call.task,
+        path=path.strip("/ "),
+        version=_version(call),
+        workload=codec.decode(data) if is_small else {},
+        workload_ref=None
+        if is_small
+        else await hands.payloads.store(data, media_type=JSON_MEDIA_TYPE),
+        return_step=None if return_step is None else str(return_step),
+        is_awaited=wanted is not False,
+        timeout_s=call.timeout.total,
+    )
+
+
+def _mapping(call: Call, field: str) -> dict[str, Any]:
+    found = call.fields.get(field) or {}
+    if not isinstance(found, dict):
+        raise _refused(call, field, found, "a mapping")
+    return found
+
+
+def _version(call: Call) -> int | None:
+    found = call.fields.get("version")
+    if found is None or found == "latest":
+        return None
+    version = coercion.integer(found)
+    if version is None or version < 1:
+        raise _refused(call, "version", found, "a version number or 'latest'")
+    return version
+
+
+def _refused(call: Call, field: str, found: Any, wanted: str) -> ToolFailure:
+    text = f"task '{call.task}', field '{field}': {found!r} is not {wanted}"
+    return ToolFailure(failure("validation", text))
+
+
+def unavailable(kind: str) -> ErrorObject:
+    """Say that rows of a frame cannot wait one by one."""
+    return failure(
+        "unsupported_tool",
+        f"kind '{kind}' cannot wait inside a frame: its rows run together under one command; "
+        "use loop mode 'parallel' or 'sequential', where each item may wait by itself",
+    )

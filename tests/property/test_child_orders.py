@@ -1,0 +1,101 @@
+"""Whatever the transport does between parents, children and workers, each child starts once."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.families import Family, parks
+from tests.support.planning import Desk, done
+
+from noetl_contracts import facts
+from noetl_planner.domain.draft import Limits
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
+PARENT = HEAD + (
+    "  - step: each\n"
+    "    loop: {in: [1, 2, 3, 4, 5], iterator: n,\n"
+    "           spec: {mode: parallel, max_in_flight: 2, max_attempts: 1000, collect: none}}\n"
+    "    tool: {kind: playbook, path: child}\n"
+)
+CHILD = HEAD + "  - {step: only, tool: {kind: noop}}\n"
+ITEMS = 5
+TURNS_MAX = 5_000
+
+
+class Weather:
+    """Delivers messages late, twice, out of order or never; lets workers die."""
+
+    def __init__(self, family: Family, chance: random.Random) -> None:
+        self.family = family
+        self.chance = chance
+        self.reports: list[tuple[Desk, facts.Fact]] = []
+        self.taken: set[tuple[str, str, int]] = set()
+
+    def work(self) -> None:
+        """Let a worker take every command that nobody has taken."""
+        for desk in list(self.family.desks.values()):
+            for command in list(desk.commands.values()):
+                key = (desk.state.execution_id, command.command_id, command.attempt)
+                if key in self.taken:
+                    continue
+                self.taken.add(key)
+                is_parent = desk is self.family.parent
+                self.reports.append((desk, parks(command) if is_parent else done(command)))
+
+    def step(self) -> None:
+        """Do one thing to one message that is on its way."""
+        waiting: list[object] = [*self.reports, *self.family.post]
+        place = self.chance.randrange(len(waiting))
+        fate = self.chance.random()
+        if place < len(self.reports):
+            desk, fact = self.reports[place]
+            if fate < 0.85:
+                self.reports.pop(place)
+            if fate > 0.1:
+                self.family.tell(desk, fact)
+            return
+        batch = self.family.post[place - len(self.reports)]
+        if fate < 0.85:
+            self.family.post.remove(batch)
+        if fate > 0.1:
+            self.family.deliver(batch)
+
+    def after_a_silence(self) -> None:
+        """Nothing is on its way: leases end, and the reaper nudges."""
+        for desk in list(self.family.desks.values()):
+            for live in list(desk.state.commands.values()):
+                self.family.tell(
+                    desk,
+                    facts.CommandLost(
+                        command_id=live.command_id, attempt=live.attempt, reason="lease_expired"
+                    ),
+                )
+            self.family.tell(desk, facts.TimerDue(reason=facts.STALLED))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(min_value=0, max_value=2**32))
+def test_every_item_starts_one_child_and_is_resumed_once(seed: int) -> None:
+    family = Family(parent=PARENT, child=CHILD, limits=Limits(step_attempts_max=1000))
+    weather = Weather(family, random.Random(seed))
+    family.start()
+    for _ in range(TURNS_MAX):
+        live = family.parent.state
+        if len(family.parent.events("call.done")) == ITEMS:
+            break
+        weather.work()
+        if weather.reports or family.post:
+            weather.step()
+        else:
+            weather.after_a_silence()
+    assert not live.is_terminal(), seed
+    started = family.parent.events("child.started")
+    assert len(started) == len(family.children()) == ITEMS, seed
+    assert len(family.parent.events("child.ended")) == ITEMS, seed
+    assert len(family.parent.events("command.resumed")) == ITEMS, seed
+    assert len({event.command_id for event in family.parent.events("command.resumed")}) == ITEMS
+    for child in family.children():
+        assert child.types().count("playbook.initialized") == 1
+        assert child.types()[-1] == "playbook.completed"
+    keys = [one.idempotency_key for one in family.parent.history if one.idempotency_key]
+    assert len(keys) == len(set(keys)), seed

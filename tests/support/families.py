@@ -1,0 +1,88 @@
+"""Executions that start each other: a desk for each, and what they tell one another."""
+
+from itertools import count
+
+from tests.support.planning import ROWS, WORKER, Desk, done
+
+from noetl_contracts import facts
+from noetl_contracts.commands import Command
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.parking import ChildWait
+from noetl_planner.domain.draft import Limits
+
+PARENT = ExecutionId("1000")
+
+
+class Family:
+    """A parent and whatever its commands ask for; `post` holds what is on its way."""
+
+    def __init__(self, *, limits: Limits | None = None, **playbooks: str) -> None:
+        self.limits = limits
+        self.playbooks = playbooks
+        self.desks: dict[ExecutionId, Desk] = {}
+        self.post: list[facts.FactBatch] = []
+        self._minted = count(2000)
+        self.parent = self._desk(PARENT, "parent")
+
+    def start(self, **workload: object) -> None:
+        """Request the parent."""
+        self.tell(self.parent, facts.ExecutionRequested(path="parent", workload=dict(workload)))
+
+    def tell(self, desk: Desk, *told: facts.Fact) -> None:
+        """Decide, and take what the decision tells others."""
+        desk.tell(*told)
+        assert desk.last is not None
+        self.post += desk.last.told
+
+    def deliver(self, batch: facts.FactBatch) -> None:
+        """Hand a message to the execution that it is for."""
+        desk = self.desks.get(batch.execution_id)
+        if desk is None:
+            (asked,) = batch.facts
+            if not isinstance(asked, facts.ExecutionRequested):
+                return
+            desk = self._desk(batch.execution_id, asked.path)
+        self.tell(desk, *batch.facts)
+
+    def deliver_all(self) -> None:
+        """Hand over what is on its way until nothing is."""
+        while self.post:
+            self.deliver(self.post.pop(0))
+
+    def children(self) -> list[Desk]:
+        """Return every execution but the parent."""
+        return [desk for desk in self.desks.values() if desk is not self.parent]
+
+    def _desk(self, execution_id: ExecutionId, path: str) -> Desk:
+        desk = Desk(
+            self.playbooks[path],
+            limits=self.limits,
+            execution_id=execution_id,
+            minted=self._minted,
+        )
+        for other in self.desks.values():
+            desk.now = max(desk.now, other.now)
+        self.desks[execution_id] = desk
+        return desk
+
+
+def parks(command: Command, *, visit: int = 1, attempt: int = 1, **fields: object) -> facts.Fact:
+    """Report that a command waits for a child, or that it is done once the child has answered."""
+    if command.resume is not None:
+        return done(command, {"status": command.resume.status})
+    wait = ChildWait(
+        **{
+            "key": f"ask/{visit}/{attempt}",
+            "task": "ask",
+            "path": "child",
+            "timeout_s": 3600.0,
+            **fields,
+        }  # type: ignore[arg-type]  # a test names whatever it is about
+    )
+    return facts.CommandParked(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=WORKER,
+        resume_ref=ROWS,
+        wait=wait,
+    )
