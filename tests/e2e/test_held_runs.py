@@ -20,7 +20,10 @@ TOOL = f'{{kind: postgres, auth: pg_target, query: "{WAIT}"}}'
 ITEMS = f"""\
 workflow:
   - step: start
-    loop: {{in: "{{{{ range(30) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 3}}}}
+    loop:
+      in: "{{{{ range(30) | list }}}}"
+      iterator: n
+      spec: {{mode: parallel, max_in_flight: 3}}
     tool: {TOOL}
 """
 ROWS = f"""\
@@ -37,7 +40,7 @@ workflow:
       iterator: job
       spec: {{mode: cursor, max_in_flight: 2, frame: {{process: row, max_rows: 2}}}}
     tool: {TOOL}
-"""
+"""  # noqa: S608 - our own text
 LATER = "workflow:\n  - step: start\n    tool: {kind: noop}\n"
 
 
