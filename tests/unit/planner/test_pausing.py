@@ -112,7 +112,7 @@ def test_slots_are_told_to_end_and_go_on_with_the_next_frame_afterwards() -> Non
     assert desk.sent() == []
     desk.tell(lost(two.command_id, is_release=True))
     desk.tell(resume())
-    assert [command.attempt for command in desk.sent()] == [2, 2]
+    assert [command.attempt for command in desk.sent()] == [3, 3]
     assert desk.sent()[0].work.next_index == 1  # type: ignore[union-attr]  # a slot
 
 
@@ -153,8 +153,11 @@ def test_a_command_lost_during_a_pause_is_sent_again_afterwards_and_once() -> No
     assert desk.sent() == []
     # The reaper finds the held attempt overdue: nobody has lost it.
     assert desk.tell(lost(first.command_id, 2)) == []
-    desk.tell(resume())
-    assert [command.attempt for command in desk.sent()] == [2]
+    # What is sent afterwards bears a fence that nobody has called lost.
+    assert desk.tell(resume()) == ["execution.resumed", "command.reissued"]
+    assert [command.attempt for command in desk.sent()] == [3]
+    assert desk.tell(lost(first.command_id, 2)) == []
+    assert desk.state.commands[first.command_id].losses == 1
 
 
 def test_bounds_go_on_counting_during_a_pause() -> None:
@@ -192,7 +195,7 @@ def test_a_pause_survives_the_planner() -> None:
     again.replay(desk.history)
     assert again.state.status is ExecutionStatus.PAUSED
     again.tell(resume())
-    assert [command.attempt for command in again.sent()] == [2]
+    assert [command.attempt for command in again.sent()] == [3]
 
 
 def test_writes_from_outside_reach_the_next_render_once() -> None:

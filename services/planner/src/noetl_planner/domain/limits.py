@@ -19,7 +19,7 @@ FIELD_BY_NAME = {
     MAX_CTX_BYTES: "ctx_bytes_max",
 }
 # The others are the worker's: they travel with its commands.
-WORKER_NAMES = ("max_jumps", "attempts", "delay", "max_delay")
+WORKER_NAMES = ("max_jumps", "attempts", "delay")
 
 
 def lowered(limits: Limits, wanted: Mapping[str, int]) -> Limits:

@@ -2,8 +2,9 @@
 
 from noetl_contracts import facts
 from noetl_contracts.events import control
+from noetl_contracts.events.command import RELEASED
 from noetl_contracts.ids import CommandId
-from noetl_planner.domain import timers
+from noetl_planner.domain import issuing, timers
 from noetl_planner.domain.draft import Draft
 
 
@@ -26,7 +27,9 @@ def resume(draft: Draft, fact: facts.ResumeRequested) -> None:
         return
     held = list(state.held)
     draft.emit(control.ExecutionResumed(request_id=fact.request_id, requested_by=fact.requested_by))
-    draft.to_send.update(dict.fromkeys(held))
+    for command_id in held:
+        # Under a further attempt: the reaper may have called this one lost while it was held.
+        issuing.reissue(draft, draft.state.commands[command_id], RELEASED)
     timers.ring(draft, reason="resumed")
 
 

@@ -308,7 +308,9 @@ class Pipeline:
         return self._placed(failure("policy", message), task, attempt)
 
     def _retry_wait_s(self, action: CompiledAction, tries: int, error: ErrorObject | None) -> float:
-        max_delay_s = coercion.duration_s(action.max_delay.render(self._scratch.scope))
+        max_delay_s = self._checked_s(
+            coercion.duration_s(action.max_delay.render(self._scratch.scope)), "max_delay"
+        )
         return decisions.wait_s(
             action.backoff,
             delay_s=self._delay_s(action),
@@ -320,7 +322,15 @@ class Pipeline:
     def _delay_s(self, action: CompiledAction) -> float | None:
         if action.delay is None:
             return None
-        return coercion.duration_s(action.delay.render(self._scratch.scope))
+        delay_s = coercion.duration_s(action.delay.render(self._scratch.scope))
+        return self._checked_s(delay_s, "delay")
+
+    def _checked_s(self, seconds: float | None, name: str) -> float | None:
+        most = self._limit(name, int(decisions.DELAY_MAX_S))
+        if seconds is not None and seconds > most:
+            text = f"step '{self._unit.site.step}': {name} of {seconds:g} s exceeds {most} s"
+            raise ToolFailure(failure("limit", text, code=name))
+        return seconds
 
     async def _pause(self, seconds: float) -> None:
         # Also without a wait: a pipeline of jumps alone would never hear that it is to stop.
