@@ -34,7 +34,7 @@ _SQL_ALIASES = {
 }
 _DUCKDB_ALIASES = {
     **dict.fromkeys(("command", "commands", "cmd", "cmds", "queries"), "query"),
-    **dict.fromkeys(("command_b64", "commands_b64"), "query_b64"),
+    **dict.fromkeys(("command_b64", "commands_b64", "cmd_b64", "cmds_b64"), "query_b64"),
 }
 
 HTTP = Kind(
@@ -62,13 +62,15 @@ PYTHON = Kind(
 )
 NOOP = Kind(name="noop", fields=_names("result"), is_available=True)
 
+DUCKDB = Kind(
+    name="duckdb",
+    fields=_names("query query_b64 database inputs params") | _SCRIPT,
+    aliases=_DUCKDB_ALIASES,
+    source=("query", "query_b64", "script"),
+    is_available=True,
+)
+
 _OTHERS = (
-    Kind(
-        name="duckdb",
-        fields=_names("query query_b64 database inputs params") | _SCRIPT,
-        aliases=_DUCKDB_ALIASES,
-        source=("query", "query_b64", "script"),
-    ),
     Kind(
         name="shell",
         fields=_names("cmds env cwd shell stdin") | _SCRIPT,
@@ -122,7 +124,9 @@ _OTHERS = (
     ),
 )
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, *_OTHERS)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, *_OTHERS)
+}
 KIND_ALIASES = {"script": "container", "sql": "postgres", "result": "artifact"}
 RESERVED_KINDS = _names(
     "mcp agent snowflake ducklake gcs secrets subscription gateway playbooks iterator"

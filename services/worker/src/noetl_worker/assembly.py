@@ -17,7 +17,7 @@ from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
 from noetl_worker.settings import Settings
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, http, python
+from noetl_worker.tools import Tools, duckdb_session, http, python
 
 
 class Adapters(Struct, frozen=True, kw_only=True):
@@ -75,6 +75,15 @@ def http_limits(config: Settings) -> http.Limits:
         allowances=tuple(egress.parse(entry) for entry in config.http_allow),
         connections_max=config.http_connections_max,
         response_bytes_max=config.http_response_bytes_max,
+    )
+
+
+def duckdb_limits(config: Settings) -> duckdb_session.Limits:
+    """Read what a DuckDB database may use."""
+    return duckdb_session.Limits(
+        memory_bytes=config.duckdb_memory_bytes,
+        threads=config.duckdb_threads,
+        databases_max=config.duckdb_databases_max,
     )
 
 

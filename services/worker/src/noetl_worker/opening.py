@@ -11,9 +11,13 @@ from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
 from noetl_worker.settings import Settings
 from noetl_worker.tools import Tools
+from noetl_worker.tools.duckdb import open_duckdb
+from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
 from noetl_worker.tools.postgres import open_postgres
 from noetl_worker.tools.python import open_python
+from noetl_worker.tools.references import References
+from noetl_worker.tools.workplace import open_work_folder
 
 
 @asynccontextmanager
@@ -29,4 +33,11 @@ async def open_tools(
         open_postgres(vault=vault, connections_max=config.postgres_connections_max) as postgres,
         open_python(limits=assembly.python_limits(config), mask=mask) as python,
     ):
-        yield Tools(http=http, postgres=postgres, python=python), mask
+        with open_work_folder(config.work_directory) as folder:
+            references = References(payloads)
+            inputs = InputReader(references_=references, postgres=postgres, folder=folder)
+            limits = assembly.duckdb_limits(config)
+            async with open_duckdb(
+                vault=vault, inputs=inputs, folder=folder, limits=limits
+            ) as duckdb:
+                yield Tools(http=http, postgres=postgres, python=python, duckdb=duckdb), mask

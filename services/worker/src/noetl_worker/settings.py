@@ -45,6 +45,13 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Started when they are first needed; each runs one call at a time.
     python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
     python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
+    # Files of duckdb, artifact and transfer tasks; empty means a folder that ends with the process.
+    # Workers of one pool share it, or the database of an execution is not the same for all steps.
+    work_directory: str = ""
+    # Per open DuckDB database; its statements spill nothing to disk.
+    duckdb_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 512 * 1024**2
+    duckdb_threads: Annotated[int, Meta(ge=1, le=256)] = 2
+    duckdb_databases_max: Annotated[int, Meta(ge=1, le=256)] = 4
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from noetl_chassis import backoff, identity, instruments, names
@@ -12,6 +13,8 @@ from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_storage import encoding
+from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import PayloadMissing
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -73,7 +76,7 @@ class TenantPayloads:
             return found
         data = await _patiently(lambda: self._payloads.read(ref))
         _count_bytes(len(data), tier="store", operation="read")
-        value = codec.decode(data)
+        value = decoded(data, ref)
         self._remembered.keep(ref.sha256, value, size_bytes=len(data))
         return value
 
@@ -122,6 +125,15 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
             )
         )
+
+
+def decoded(data: bytes, ref: PayloadRef) -> Any:
+    """Return the value of a result payload; raises `ToolFailure`."""
+    try:
+        return encoding.decode(data)
+    except (PayloadUnreadable, msgspec.DecodeError) as problem:
+        text = f"the payload {ref.sha256} cannot be read as a result: {problem}"
+        raise ToolFailure(failure("parse", text, source="store")) from problem
 
 
 def _count_bytes(count: int, *, tier: str, operation: str) -> None:

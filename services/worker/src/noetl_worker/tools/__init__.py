@@ -7,11 +7,12 @@ from msgspec import Struct
 from noetl_worker.domain.failures import failure
 from noetl_worker.tools import noop
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 
-Kind = Literal["http", "postgres", "python", "noop"]
+Kind = Literal["http", "postgres", "python", "noop", "duckdb"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -21,6 +22,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     http: HttpTool
     postgres: PostgresTool
     python: PythonTool
+    duckdb: DuckdbTool
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt with the tool of its kind."""
@@ -35,6 +37,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.postgres.run(call)
             case "python":
                 return await self.python.run(call)
+            case "duckdb":
+                return await self.duckdb.run(call)
             case "noop":
                 return await noop.run(call)
             case _:
