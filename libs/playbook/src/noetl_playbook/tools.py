@@ -69,6 +69,12 @@ DUCKDB = Kind(
     source=("query", "query_b64", "script"),
     is_available=True,
 )
+ARTIFACT = Kind(
+    name="artifact",
+    fields=_names("action result_ref uri data compress format"),
+    required=("action",),
+    is_available=True,
+)
 
 _OTHERS = (
     Kind(
@@ -90,11 +96,6 @@ _OTHERS = (
     ),
     # Expanded when the document is read: the canonical model holds the entry's own kind.
     Kind(name="workbook", fields=_names("task"), is_available=True),
-    Kind(
-        name="artifact",
-        fields=_names("action result_ref uri data compress format"),
-        required=("action",),
-    ),
     Kind(
         name="transfer",
         fields=_names("source target mapping mode chunk_size"),
@@ -125,7 +126,7 @@ _OTHERS = (
 )
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, *_OTHERS)
+    kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, ARTIFACT, *_OTHERS)
 }
 KIND_ALIASES = {"script": "container", "sql": "postgres", "result": "artifact"}
 RESERVED_KINDS = _names(

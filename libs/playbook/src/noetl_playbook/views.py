@@ -8,7 +8,9 @@ from noetl_playbook import aliases, forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
 
-CARRIERS = frozenset({"http"})
+# Kinds whose result carries a body, and the key that holds it.
+BODY_BY_KIND = {"http": "body", "artifact": "data"}
+CARRIERS = frozenset(BODY_BY_KIND)
 SQL_KINDS = frozenset({"postgres", "duckdb", "spark"})
 
 _STATEMENT = re.compile(r"(?:command|statement)_(\d+)\Z")
@@ -81,7 +83,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         if type(raw) is not dict:
             return MISSING
         if self._kind in CARRIERS:
-            return raw.get("body", MISSING) if key == "data" else MISSING
+            return raw.get(BODY_BY_KIND[self._kind], MISSING) if key == "data" else MISSING
         return self._by_rows(key, raw) if self.is_tabular else MISSING
 
     def _by_rows(self, key: str, raw: dict[str, Any]) -> Any:
@@ -109,7 +111,7 @@ class ResultView(Lookup, Mapping[str, Any]):
 
     def _by_body(self, key: str) -> Any:
         if self._kind in CARRIERS and type(self._raw) is dict:
-            body = self._raw.get("body")
+            body = self._raw.get(BODY_BY_KIND[self._kind])
             if type(body) is dict:
                 return body.get(key, MISSING)
         return MISSING
@@ -131,7 +133,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         if key in _SELF:
             return self
         if key == "status":
-            if self.error is None and self._kind in CARRIERS and type(self._raw) is dict:
+            if self.error is None and self._kind == "http" and type(self._raw) is dict:
                 return self._raw.get("status_code", MISSING)
             return aliases.OK if self.error is None else aliases.FAILED
         if key == "error" and self.error is not None:
@@ -169,7 +171,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         raw = self._raw
         if type(raw) is not dict:
             return {}
-        if self._kind in CARRIERS and "body" in raw:
+        if self._kind == "http" and "body" in raw:
             return {"data": raw["body"]}
         if self._kind in SQL_KINDS and self.is_tabular:
             found = statements(raw)
@@ -181,7 +183,8 @@ class ResultView(Lookup, Mapping[str, Any]):
         yield from self._names or ()
         yield from self._raw if type(self._raw) is dict else ()
         yield from self._tasks or ()
-        body = self._raw.get("body") if type(self._raw) is dict else None
+        key = BODY_BY_KIND.get(self._kind, "")
+        body = self._raw.get(key) if type(self._raw) is dict else None
         yield from body if self._kind in CARRIERS and type(body) is dict else ()
 
     def __getitem__(self, key: Any) -> Any:

@@ -7,6 +7,9 @@ read them. The digest of a reference is that of the stored bytes.
 from collections.abc import Callable
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.parquet
+
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
@@ -28,16 +31,12 @@ class PayloadUnreadable(Permanent):
 
 def compress(data: bytes, how: Compression) -> bytes:
     """Compress bytes."""
-    import pyarrow as pa  # noqa: PLC0415 - who handles JSON alone does not pay for it
-
     packed: bytes = pa.compress(data, codec=how, asbytes=True)
     return packed
 
 
 def expand(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX) -> bytes:
     """Undo `compress`, up to a length; raises `PayloadUnreadable`."""
-    import pyarrow as pa  # noqa: PLC0415 - who handles JSON alone does not pay for it
-
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
             found: bytes = stream.read(bytes_max + 1)
@@ -80,8 +79,6 @@ def tabulate(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes
     columns, shape = _columns(raw)
     if columns is None:
         return None
-    import pyarrow as pa  # noqa: PLC0415 - who handles JSON alone does not pay for it
-
     arrays, fields = [], []
     for name, values in columns.items():
         array, is_json = _array(values)
@@ -115,8 +112,6 @@ def _columns(raw: Any) -> tuple[dict[str, list[Any]] | None, str]:
 
 def _array(values: list[Any]) -> tuple[Any, bool]:
     """Build a column: typed when all values are of one scalar type, else JSON text."""
-    import pyarrow as pa  # noqa: PLC0415 - who handles JSON alone does not pay for it
-
     kinds = {type(value) for value in values} - {type(None)}
     typed = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
     if len(kinds) == 1 and (kind := kinds.pop()) in typed:
@@ -128,12 +123,9 @@ def _array(values: list[Any]) -> tuple[Any, bool]:
 
 
 def _written(table: Any, format_: TableFormat) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 - who handles JSON alone does not pay for it
-    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
-
     sink = pa.BufferOutputStream()
     if format_ == "parquet":
-        pq.write_table(table, sink)
+        pyarrow.parquet.write_table(table, sink)
     else:
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -143,12 +135,9 @@ def _written(table: Any, format_: TableFormat) -> bytes:
 
 def read_table(data: bytes) -> Any:
     """Read a table from Arrow or Parquet bytes; raises `PayloadUnreadable`."""
-    import pyarrow as pa  # noqa: PLC0415 - who handles JSON alone does not pay for it
-    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
-
     try:
         if data.startswith(_PARQUET):
-            return pq.read_table(pa.BufferReader(data))
+            return pyarrow.parquet.read_table(pa.BufferReader(data))
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         table.validate(full=True)
     except (OSError, pa.ArrowException) as failure:

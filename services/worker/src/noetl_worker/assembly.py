@@ -1,5 +1,7 @@
 """From opened adapters and settings to a worker that can run."""
 
+from contextlib import AbstractAsyncContextManager
+
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
@@ -8,7 +10,8 @@ from noetl_contracts.commands import IO_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
-from noetl_storage.ports import Payloads
+from noetl_storage.payloads.buckets import open_buckets
+from noetl_storage.ports import Buckets, Payloads
 from noetl_worker.domain import egress
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
@@ -76,6 +79,11 @@ def http_limits(config: Settings) -> http.Limits:
         connections_max=config.http_connections_max,
         response_bytes_max=config.http_response_bytes_max,
     )
+
+
+def open_bucket_store() -> AbstractAsyncContextManager[Buckets]:
+    """Hold the clients of buckets that playbooks name."""
+    return open_buckets()
 
 
 def duckdb_limits(config: Settings) -> duckdb_session.Limits:

@@ -11,6 +11,7 @@ from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
 from noetl_worker.settings import Settings
 from noetl_worker.tools import Tools
+from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import open_duckdb
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
@@ -32,12 +33,24 @@ async def open_tools(
         open_http(limits=assembly.http_limits(config), vault=vault, clock=clock) as http,
         open_postgres(vault=vault, connections_max=config.postgres_connections_max) as postgres,
         open_python(limits=assembly.python_limits(config), mask=mask) as python,
+        assembly.open_bucket_store() as buckets,
     ):
         with open_work_folder(config.work_directory) as folder:
             references = References(payloads)
             inputs = InputReader(references_=references, postgres=postgres, folder=folder)
+            artifact = ArtifactTool(
+                references_=references,
+                folder=folder,
+                buckets=buckets,
+                http=http,
+                vault=vault,
+                mask=mask,
+            )
             limits = assembly.duckdb_limits(config)
             async with open_duckdb(
                 vault=vault, inputs=inputs, folder=folder, limits=limits
             ) as duckdb:
-                yield Tools(http=http, postgres=postgres, python=python, duckdb=duckdb), mask
+                tools = Tools(
+                    http=http, postgres=postgres, python=python, duckdb=duckdb, artifact=artifact
+                )
+                yield tools, mask

@@ -42,6 +42,12 @@ class Remembered:
         self._value_by_digest.move_to_end(digest)
         return found[1]
 
+    def forget(self, digest: str) -> None:
+        """Drop a value."""
+        found = self._value_by_digest.pop(digest, None)
+        if found is not None:
+            self._bytes -= found[0]
+
     def keep(self, digest: str, value: Any, *, size_bytes: int) -> None:
         """Keep a value, forgetting the least recently used ones when there is no room."""
         if size_bytes > self._bytes_max or digest in self._value_by_digest:
@@ -92,6 +98,27 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
                 media_type=media_type,
                 row_count=row_count,
+            )
+        )
+
+    async def read(self, ref: PayloadRef) -> bytes:
+        """Return stored bytes whose digest was checked."""
+        data = await _patiently(lambda: self._payloads.read(ref))
+        _count_bytes(len(data), tier="store", operation="read")
+        return data
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove content; what is not there is no error."""
+        await _patiently(lambda: self._payloads.delete(ref))
+        self._remembered.forget(ref.sha256)
+
+    async def list_names(self, prefix: str) -> list[str]:
+        """Return the names of objects under a prefix, in order."""
+        return await _patiently(
+            lambda: self._payloads.list_names(
+                prefix,
+                tenant_id=self._place.tenant_id,
+                organization_id=self._place.organization_id,
             )
         )
 

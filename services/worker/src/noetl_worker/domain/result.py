@@ -9,6 +9,7 @@ from msgspec import structs
 from noetl_contracts import codec
 from noetl_playbook.model import Output, Selection
 from noetl_playbook.results import PipelineResult
+from noetl_playbook.views import BODY_BY_KIND
 
 FIELD_BYTES_MAX = 256
 FIELDS_BYTES_MAX = 8 * 1024
@@ -36,6 +37,12 @@ def at_path(value: Any, path: str) -> Any:
     return value
 
 
+def body_of(kind: str, raw: Any) -> Any:
+    """Return the body that a result carries, or None."""
+    key = BODY_BY_KIND.get(kind)
+    return raw.get(key) if key is not None and isinstance(raw, dict) else None
+
+
 def selected(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
     """Return the selected fields of a raw result, or of the body that it carries."""
     found: dict[str, Any] = {}
@@ -53,7 +60,7 @@ def with_selection(result: PipelineResult, output: Output | None) -> PipelineRes
     front = result.tasks.get(result.last or "")
     if output is None or front is None or not output.select:
         return result
-    body = front.raw.get("body") if isinstance(front.raw, dict) else None
+    body = body_of(front.kind, front.raw)
     names = {**selected(front.raw, body, output.select), **front.names}
     return structs.replace(
         result, tasks={**result.tasks, str(result.last): structs.replace(front, names=names)}

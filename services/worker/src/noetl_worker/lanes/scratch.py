@@ -16,7 +16,7 @@ from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_playbook.scope import Scope
 from noetl_playbook.views import ResultView, Views, pipeline_view, task_view
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.result import Collection, at_path, selected
+from noetl_worker.domain.result import Collection, at_path, body_of, selected
 from noetl_worker.domain.sites import Site
 from noetl_worker.lanes.block import Block, CompiledTask, Target
 from noetl_worker.lanes.unit import Surrounding, template_failure
@@ -103,7 +103,7 @@ class Scratch:
         output = task.output
         if output is None:
             return {}
-        body = raw.get("body") if isinstance(raw, dict) and task.kind == "http" else None
+        body = body_of(task.kind, raw)
         names = selected(raw, body, output.select) if is_ok else {}
         how = output.accumulate
         if how is not None and how.enabled:

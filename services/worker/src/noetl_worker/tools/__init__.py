@@ -6,13 +6,14 @@ from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
 from noetl_worker.tools import noop
+from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 
-Kind = Literal["http", "postgres", "python", "noop", "duckdb"]
+Kind = Literal["http", "postgres", "python", "noop", "duckdb", "artifact"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -23,6 +24,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     postgres: PostgresTool
     python: PythonTool
     duckdb: DuckdbTool
+    artifact: ArtifactTool
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt with the tool of its kind."""
@@ -39,6 +41,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.python.run(call)
             case "duckdb":
                 return await self.duckdb.run(call)
+            case "artifact":
+                return await self.artifact.run(call)
             case "noop":
                 return await noop.run(call)
             case _:
