@@ -75,6 +75,12 @@ ARTIFACT = Kind(
     required=("action",),
     is_available=True,
 )
+TRANSFER = Kind(
+    name="transfer",
+    fields=_names("source target mapping mode chunk_size key"),
+    required=("source", "target"),
+    is_available=True,
+)
 
 _OTHERS = (
     Kind(
@@ -96,11 +102,6 @@ _OTHERS = (
     ),
     # Expanded when the document is read: the canonical model holds the entry's own kind.
     Kind(name="workbook", fields=_names("task"), is_available=True),
-    Kind(
-        name="transfer",
-        fields=_names("source target mapping mode chunk_size"),
-        required=("source", "target"),
-    ),
     Kind(
         name="nats",
         fields=_names(
@@ -126,7 +127,7 @@ _OTHERS = (
 )
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, ARTIFACT, *_OTHERS)
+    kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, ARTIFACT, TRANSFER, *_OTHERS)
 }
 KIND_ALIASES = {"script": "container", "sql": "postgres", "result": "artifact"}
 RESERVED_KINDS = _names(

@@ -18,6 +18,7 @@ from noetl_worker.tools.http import open_http
 from noetl_worker.tools.postgres import open_postgres
 from noetl_worker.tools.python import open_python
 from noetl_worker.tools.references import References
+from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.workplace import open_work_folder
 
 
@@ -50,7 +51,19 @@ async def open_tools(
             async with open_duckdb(
                 vault=vault, inputs=inputs, folder=folder, limits=limits
             ) as duckdb:
+                transfer = TransferTool(
+                    http=http,
+                    postgres=postgres,
+                    duckdb=duckdb,
+                    references_=references,
+                    folder=folder,
+                )
                 tools = Tools(
-                    http=http, postgres=postgres, python=python, duckdb=duckdb, artifact=artifact
+                    http=http,
+                    postgres=postgres,
+                    python=python,
+                    duckdb=duckdb,
+                    artifact=artifact,
+                    transfer=transfer,
                 )
                 yield tools, mask

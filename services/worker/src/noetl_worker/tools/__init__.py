@@ -12,8 +12,9 @@ from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
+from noetl_worker.tools.transfer import TransferTool
 
-Kind = Literal["http", "postgres", "python", "noop", "duckdb", "artifact"]
+Kind = Literal["http", "postgres", "python", "noop", "duckdb", "artifact", "transfer"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -25,6 +26,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     python: PythonTool
     duckdb: DuckdbTool
     artifact: ArtifactTool
+    transfer: TransferTool
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt with the tool of its kind."""
@@ -43,6 +45,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.duckdb.run(call)
             case "artifact":
                 return await self.artifact.run(call)
+            case "transfer":
+                return await self.transfer.run(call)
             case "noop":
                 return await noop.run(call)
             case _:

@@ -5,7 +5,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -30,6 +30,33 @@ R = TypeVar("R")
 _LOCK_PAUSE_S = 0.02
 _INTERRUPT_PAUSE_S = 0.05
 _MEMORY = ":memory:"
+
+
+class Lease:
+    """A session, and the threads in which its blocking work is done, one call at a time."""
+
+    def __init__(self, session: DuckSession, *, threads: ThreadPoolExecutor) -> None:
+        self._session = session
+        self._threads = threads
+
+    async def run(self, work: Callable[[DuckSession], R]) -> R:
+        """Do blocking work; when the caller is cancelled, the work is interrupted first."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, work, self._session)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # An interrupt between two statements is lost on DuckDB, so it is said again.
+            while not future.done():
+                self._session.interrupt()
+                await asyncio.wait({future}, timeout=_INTERRUPT_PAUSE_S)
+            future.exception()
+            raise
+
+    async def close(self) -> None:
+        """Close the session: what was not committed is undone."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._session.close)
 
 
 class _Work(Struct, frozen=True, kw_only=True):
@@ -58,6 +85,7 @@ class DuckdbTool:
         self._folder = folder
         self._limits = limits
         self._threads = threads
+        self._free = asyncio.Semaphore(limits.databases_max)
         self._lock_by_path: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, call: Call) -> Outcome:
@@ -85,7 +113,8 @@ class DuckdbTool:
             views=await self._inputs.read(call.fields.get("inputs"), call),
             statements=statements,
         )
-        return await self.with_session(database, call.site, lambda session: _done(session, work))
+        async with self.leased(database, call.site) as lease:
+            return await lease.run(lambda session: _done(session, work))
 
     def database(self, named: Any, site: Site) -> Path | None:
         """Return the file of a database, None for one in memory; raises `ToolFailure`."""
@@ -99,35 +128,26 @@ class DuckdbTool:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    async def with_session(
-        self, database: Path | None, site: Site, work: Callable[[DuckSession], R]
-    ) -> R:
-        """Run blocking work with a connection that ends with it, also when it is cancelled."""
-        session = DuckSession(limits=self._limits)
-        if database is None:
-            return await self._in_thread(session, work)
-        lock = self._lock_by_path.setdefault(database, asyncio.Lock())
-        async with lock, _file_lock(self._folder.lock_of(database, site)):
-            return await self._in_thread(session, work)
+    @asynccontextmanager
+    async def leased(
+        self, database: Path | None, site: Site, *, is_counted: bool = True
+    ) -> AsyncIterator["Lease"]:
+        """Have a database alone while the block runs.
 
-    async def _in_thread(self, session: DuckSession, work: Callable[[DuckSession], R]) -> R:
-        def run() -> R:
-            try:
-                return work(session)
-            finally:
-                session.close()
-
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, run)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            # An interrupt between two statements is lost on DuckDB, so it is said again.
-            while not future.done():
-                session.interrupt()
-                await asyncio.wait({future}, timeout=_INTERRUPT_PAUSE_S)
-            future.exception()
-            raise
+        A second one for the same call is not counted: waiting for it while holding the first
+        could last for ever.
+        """
+        async with AsyncExitStack() as stack:
+            if database is not None:
+                lock = self._lock_by_path.setdefault(database, asyncio.Lock())
+                await stack.enter_async_context(lock)
+                await stack.enter_async_context(_file_lock(self._folder.lock_of(database, site)))
+            if is_counted:
+                await stack.enter_async_context(self._free)
+            session = DuckSession(limits=self._limits)
+            lease = Lease(session, threads=self._threads)
+            stack.push_async_callback(lease.close)
+            yield lease
 
     async def _attached(self, call: Call) -> dict[str, Credential]:
         """Resolve the databases to attach, by alias."""

@@ -2,6 +2,8 @@
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ _ALONE = frozenset(
         duckdb.StatementType.PRAGMA,
     }
 )
+_LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=true")
 _COMMANDS = {
     "begin": "BEGIN TRANSACTION",
     "commit": "COMMIT",
@@ -62,12 +65,9 @@ class DuckSession:
         self._connection = connection
         for alias, credential in attached.items():
             _attach(connection, alias, credential)
-        for setting in (
-            "enable_external_access=false",
-            "TimeZone='UTC'",
-            "lock_configuration=true",
-        ):
-            connection.execute(f"SET {setting}")
+        # Global, so that further cursors have them too.
+        for setting in _LOCKS:
+            connection.execute(f"SET GLOBAL {setting}")
 
     def _config(self, *, is_open: bool) -> dict[str, str | bool | int | float | list[str]]:
         return {
@@ -87,6 +87,39 @@ class DuckSession:
     def show(self, name: str, table: pa.Table) -> None:
         """Make a table readable under a name, for this connection alone."""
         self._checked().register(name, table)
+
+    def fetch(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows as they are; raises `ToolFailure`."""
+        with _refusing():
+            return self._checked().execute(text, values or None).fetchall()
+
+    def begin(self) -> None:
+        """Begin a transaction; `commit` ends it, and closing without that undoes it."""
+        with _refusing():
+            self._checked().execute(_COMMANDS["begin"])
+
+    def commit(self) -> None:
+        """Make what was written since `begin` last; raises `ToolFailure`."""
+        with _refusing():
+            self._checked().execute(_COMMANDS["commit"])
+
+    def read(
+        self, text: str, values: list[Any], *, size: int
+    ) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
+        """Return a query's columns, and its rows some at a time, beside what else is done."""
+        with _refusing():
+            # A second cursor keeps its place while this connection writes.
+            found: Any = self._checked().cursor().sql(text, params=values or None)
+            if found is None:
+                return (), iter(())
+            kinds = [str(kind) for kind in found.types]
+            return tuple(found.columns), self._read(found.to_arrow_reader(size), kinds)
+
+    def _read(self, reader: Any, kinds: list[str]) -> Iterator[list[dict[str, Any]]]:
+        with _refusing():
+            for batch in reader:
+                self._checked()
+                yield tables.rows_of(batch, kinds)
 
     def run(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
@@ -169,6 +202,16 @@ class DuckSession:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.InterruptException as problem:
+        raise Interrupted from problem
+    except duckdb.Error as problem:
+        raise ToolFailure(refused(problem, None)) from problem
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:

@@ -1,7 +1,7 @@
 """Rows of a PostgreSQL query, a window at a time, through a server-side cursor."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
 from noetl_worker.domain import sql_text
@@ -29,14 +29,16 @@ async def leased(postgres: PostgresTool, auth: Any, site: Site) -> AsyncIterator
 
 
 async def read_windows(
-    session: Session, query: Any, params: Any, *, size: int
+    session: Session, query: Any, params: Any, *, size: int, is_inside: bool = False
 ) -> AsyncGenerator[Window, None]:
-    """Yield the columns and at most `size` rows at a time, inside one transaction.
+    """Yield the columns and at most `size` rows at a time.
 
-    Nothing is yielded for a query without rows but one empty window that names the columns.
+    It reads in a transaction of its own, unless it stands inside one already. A query without
+    rows yields one empty window, which names the columns.
     """
     found = _one_statement(query, params)
-    async with session.connection.transaction(readonly=True):
+    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
+    async with own:
         plan = await session.plan(found.text)
         values = bind(sql_text.arguments(found, params), plan.binders, plan.parameter_types)
         cursor = await plan.prepared.cursor(*values)

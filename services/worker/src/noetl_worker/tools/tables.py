@@ -27,9 +27,9 @@ def records(value: Any) -> tuple[list[dict[str, Any]], list[str] | None] | None:
     """
     columns: list[str] | None = None
     if isinstance(value, dict):
-        for wrapper in ("data", "result"):
-            if "rows" not in value and isinstance(value.get(wrapper), dict | list):
-                return records(value[wrapper])
+        inner = value.get("data")
+        if "rows" not in value and isinstance(inner, dict) and "rows" in inner:
+            return records(inner)
         named, value = value.get("columns"), value.get("rows")
         columns = None if named is None else [str(_name(name)) for name in named]
     if not isinstance(value, list):
