@@ -22,6 +22,8 @@ from noetl_worker.settings import Settings
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python
 
+_BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
+
 
 class Adapters(Struct, frozen=True, kw_only=True):
     """What a worker reaches the world through."""
@@ -61,6 +63,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             lease_s=config.lease_s,
             commands_max=config.commands_max,
             halts=Halts(adapters.hints),
+            backend=_BACKENDS.get(config.payload_url.partition(":")[0], "disk"),
         )
     )
     return Worker(

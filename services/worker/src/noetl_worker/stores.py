@@ -83,7 +83,8 @@ class TenantPayloads:
         data = await _patiently(lambda: self._payloads.read(ref))
         _count_bytes(len(data), tier="store", operation="read")
         value = decoded(data, ref)
-        self._remembered.keep(ref.sha256, value, size_bytes=len(data))
+        size_bytes = max(len(data), ref.payload_bytes)
+        self._remembered.keep(ref.sha256, value, size_bytes=size_bytes)
         return value
 
     async def store(

@@ -24,6 +24,16 @@ class SelectionTooLarge(Exception):  # noqa: N818 - it says what is wrong with t
     """A selected field is too large to stay beside its reference."""
 
 
+class NotAccumulable(Exception):  # noqa: N818 - it says what is wrong with the value
+    """A value cannot be collected by the strategy of its task."""
+
+    def __init__(self, strategy: str, takes: str, value: Any) -> None:
+        super().__init__(
+            f"accumulate with strategy '{strategy}' takes {takes}, but an attempt gave "
+            f"{type(value).__name__}: choose append, or another merge_path"
+        )
+
+
 def at_path(value: Any, path: str) -> Any:
     """Return what a dotted path with `[i]` leads to, or `ABSENT`."""
     for part in _STEP.findall(path):
@@ -111,9 +121,10 @@ class Collection:
 
     def __init__(self) -> None:
         self.value: Any = None
+        self.is_truncated = False
 
     def add(self, output: Output, value: Any) -> None:
-        """Add what one attempt contributed."""
+        """Add what one attempt contributed; raises `NotAccumulable`."""
         how = output.accumulate
         if how is None or value is ABSENT:
             return
@@ -121,13 +132,27 @@ class Collection:
             case "append":
                 self.value = [*(self.value or []), *(value if isinstance(value, list) else [value])]
             case "concat":
-                self.value = value if self.value is None else self.value + value
+                self.value = _joined(self.value, value)
             case "merge":
+                if not isinstance(value, dict):
+                    raise NotAccumulable("merge", "mappings", value)
                 self.value = merged(self.value or {}, value)
             case "replace":
                 self.value = value
         if how.max_items is not None and isinstance(self.value, list):
+            self.is_truncated = self.is_truncated or len(self.value) > how.max_items
             self.value = self.value[: how.max_items]
+
+
+def _joined(before: Any, value: Any) -> Any:
+    """Lay lists or strings end to end."""
+    if before is None and isinstance(value, list | str):
+        return value
+    if isinstance(before, list) and isinstance(value, list):
+        return [*before, *value]
+    if isinstance(before, str) and isinstance(value, str):
+        return before + value
+    raise NotAccumulable("concat", "lists, or strings, not both", value)
 
 
 def merged(base: Any, over: Any) -> Any:
