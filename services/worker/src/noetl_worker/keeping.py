@@ -1,5 +1,6 @@
 """Persist before emit: a result is stored, or small enough to travel, before it is reported."""
 
+import asyncio
 from typing import Any
 
 from msgspec import structs
@@ -22,7 +23,6 @@ from noetl_worker.domain.storing import (
     FORMAT_FALLBACK,
     Storing,
     columns_of,
-    cut,
     preview_of,
     storing_of,
 )
@@ -51,12 +51,16 @@ class Keeper:
         # Not canonical: the order of the tasks is part of the result.
         plain = codec.encode(result)
         data = self._mask.data(plain)
-        if data != plain:
+        if data is not plain:
             result = codec.decode_as(data, PipelineResult)
         noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
         if len(data) <= how.inline_bytes_max:
             return ResultEnvelope(status=status, context={**carried.inline(result), **noted})
-        content, media_type, has_fallen_back = _formed(result, data, how)
+        content, media_type, has_fallen_back = data, JSON_MEDIA_TYPE, False
+        if how.format is not None:
+            # Large tables would keep the event loop from its heartbeats.
+            formed = await asyncio.to_thread(_formed, result, data, how.format)
+            content, media_type, has_fallen_back = formed
         if has_fallen_back:
             noted = {"notes": [*noted.get("notes", ()), FORMAT_FALLBACK]}
         reference = await self._stored(content, media_type, how, row_count=_row_count(result))
@@ -91,7 +95,7 @@ class Keeper:
         """Store content, packed if that was asked for; the digest is that of what is stored."""
         packed = content
         if how.compression is not None:
-            packed = encoding.compress(content, how.compression)  # type: ignore[arg-type]  # the model knows both names
+            packed = await asyncio.to_thread(encoding.compress, content, how.compression)  # type: ignore[arg-type]  # the model knows both names
         reference = await self._payloads.store(packed, media_type=media_type, row_count=row_count)
         if packed is content:
             return reference
@@ -115,23 +119,21 @@ def _sized(patch: dict[str, Any]) -> dict[str, int]:
     return {name: len(codec.encode(value)) for name, value in patch.items()}
 
 
-def _formed(result: PipelineResult, data: bytes, how: Storing) -> tuple[bytes, str, bool]:
+def _formed(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, str, bool]:
     """Return what is stored, its media type, and whether it had to be JSON after all."""
-    if how.format is None:
-        return data, JSON_MEDIA_TYPE, False
     table = None
     if _row_count(result) is not None:
         path = ("tasks", str(result.last), "raw")
-        table = encoding.tabulate(codec.decode(data), path, format_=how.format)  # type: ignore[arg-type]  # the model knows both names
+        table = encoding.tabulate(codec.decode(data), path, format_=format_)  # type: ignore[arg-type]  # the model knows both names
     if table is None:
         return data, JSON_MEDIA_TYPE, True
-    return table, encoding.media_type(how.format), False  # type: ignore[arg-type]  # as above
+    return table, encoding.media_type(format_), False  # type: ignore[arg-type]  # as above
 
 
 def _described(result: PipelineResult, how: Storing) -> dict[str, Any]:
     """Say what templates may read of a stored result without loading it."""
     about: dict[str, Any] = {"store": how.backend, **how.about}
-    preview = cut(preview_of(result, how.preview_bytes_max), how.preview_bytes_max)
+    preview = preview_of(result, how.preview_bytes_max)
     columns = columns_of(result)
     if preview:
         about["preview"] = preview

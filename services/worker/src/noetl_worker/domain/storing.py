@@ -1,5 +1,6 @@
 """Where a result is kept, and what is said about it beside its reference."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -72,15 +73,42 @@ def _inline_bytes_max(wanted: Output, *, is_auto: bool) -> int:
     return min(wanted.inline_max_bytes, _INLINE_BYTES_MAX) or -1
 
 
-def preview_of(result: PipelineResult, bytes_max: int) -> bytes:
-    """Return the beginning of what the last successful task returned, as JSON; may be cut."""
+def preview_of(result: PipelineResult, bytes_max: int) -> str:
+    """Return the beginning of what the last successful task returned, as JSON.
+
+    It is written piece by piece: the rest of a large result is not encoded for it.
+    """
     front = result.tasks.get(result.last or "")
-    return b"" if front is None or bytes_max <= 0 else codec.encode(front.raw)
+    if front is None or bytes_max <= 0:
+        return ""
+    texts: list[str] = []
+    room = bytes_max
+    for text in _pieces(front.raw, bytes_max):
+        texts.append(text)
+        room -= len(text)
+        if room <= 0:
+            break
+    # What is cut in the middle of a character ends before it.
+    return "".join(texts)[:bytes_max].encode()[:bytes_max].decode(errors="ignore")
 
 
-def cut(data: bytes, bytes_max: int) -> str:
-    """Cut encoded text without leaving half a character."""
-    return data[:bytes_max].decode(errors="ignore")
+def _pieces(value: Any, characters_max: int) -> Iterator[str]:
+    """Write a value as JSON, piece by piece; of a long text only its beginning."""
+    if isinstance(value, dict):
+        yield "{"
+        for index, (key, item) in enumerate(value.items()):
+            yield f"{',' if index else ''}{codec.text(key)}:"
+            yield from _pieces(item, characters_max)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for index, item in enumerate(value):
+            yield "," if index else ""
+            yield from _pieces(item, characters_max)
+        yield "]"
+    else:
+        is_long = isinstance(value, str) and len(value) > characters_max
+        yield codec.text(value[:characters_max])[:-1] if is_long else codec.text(value)
 
 
 def columns_of(result: PipelineResult) -> list[Any] | None:

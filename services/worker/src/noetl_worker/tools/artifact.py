@@ -96,7 +96,7 @@ class ArtifactTool:
             # A result that was small enough to travel is its own content.
             return _got(given, uri=None, data=codec.encode(given), media_type="application/json")
         content = await self._read(given, call)
-        value, more = contents.decode(content, format_=call.fields.get("format"), name=given)
+        value, more = await _decoded(content, call, name=given)
         return _got(value, uri=given, data=content.data, media_type=content.media_type, **more)
 
     async def _get_referred(self, given: Any, call: Call) -> dict[str, Any]:
@@ -112,8 +112,7 @@ class ArtifactTool:
                 "media_type": ref.media_type,
             }
         content = await self._read_payload(ref, call)
-        format_ = call.fields.get("format")
-        value, more = contents.decode(content, format_=format_, name=str(uri))
+        value, more = await _decoded(content, call, name=str(uri))
         return _got(value, uri=uri, data=content.data, media_type=content.media_type, **more)
 
     async def _read_payload(self, ref: PayloadRef, call: Call) -> Content:
@@ -157,7 +156,8 @@ class ArtifactTool:
             raise ToolFailure(failure("validation", "action put needs 'data'", source="artifact"))
         uri = fields.get("uri")
         scheme = None if uri is None else _scheme(str(uri))
-        content = contents.encode(
+        content = await asyncio.to_thread(
+            contents.encode,
             fields["data"],
             format_=fields.get("format"),
             compression=fields.get("compress"),
@@ -257,6 +257,12 @@ class ArtifactTool:
         if parts.scheme == "gs":
             account.setdefault("endpoint", _GCS)
         return account, bucket, key
+
+
+async def _decoded(content: Content, call: Call, *, name: str) -> tuple[Any, dict[str, Any]]:
+    """Read a content beside the event loop: it may be large."""
+    format_ = call.fields.get("format")
+    return await asyncio.to_thread(contents.decode, content, format_=format_, name=name)
 
 
 def _from_input(call: Call) -> dict[str, Any]:

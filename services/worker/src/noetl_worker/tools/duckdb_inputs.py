@@ -1,5 +1,6 @@
 """The named inputs of a SQL task, each read into a table."""
 
+import asyncio
 from contextlib import aclosing
 from typing import Any
 
@@ -49,39 +50,18 @@ class InputReader:
 
     async def _table(self, name: str, source: Any, call: Call) -> pa.Table:
         if references.is_reference(source):
-            return self._rows(name, await self._references.value(source, call.site))
+            value = await self._references.value(source, call.site)
+            return await asyncio.to_thread(_table_of, name, value)
         if isinstance(source, dict):
             if "path" in source and "rows" not in source:
                 path = self._folder.resolve(str(source["path"]), call.site)
-                return tables.read_file(path, tables.format_of(path, source.get("format")))
+                format_ = tables.format_of(path, source.get("format"))
+                return await asyncio.to_thread(tables.read_file, path, format_)
             if "query" in source and "rows" not in source:
                 return await self._queried(name, source, call)
         if _is_parts(source):
             return await self._union(name, source, call)
-        return self._rows(name, source)
-
-    def _rows(self, name: str, value: Any) -> pa.Table:
-        found = tables.records(value)
-        if found is None:
-            raise ToolFailure(
-                failure(
-                    "validation",
-                    f"input '{name}' holds no rows: give a list of mappings, "
-                    "{columns, rows}, a reference, {path, format} or {auth, query}",
-                    source="duckdb",
-                )
-            )
-        rows, columns = found
-        if not rows and not columns:
-            raise ToolFailure(
-                failure(
-                    "validation",
-                    f"input '{name}' has neither rows nor columns, so no query can name them: "
-                    "give {columns: [...], rows: []}",
-                    source="duckdb",
-                )
-            )
-        return tables.table_of(rows, columns)
+        return await asyncio.to_thread(_table_of, name, source)
 
     async def _queried(self, name: str, source: dict[str, Any], call: Call) -> pa.Table:
         unknown = source.keys() - {"auth", "credential", "query", "params"}
@@ -97,7 +77,7 @@ class InputReader:
             async for columns, window in windows:
                 names = columns
                 rows.extend(window)
-        return tables.table_of(rows, list(names))
+        return await asyncio.to_thread(tables.table_of, rows, list(names))
 
     async def _union(self, name: str, parts: list[Any], call: Call) -> pa.Table:
         """Lay the rows of several parts below each other; `_part` counts the parts from 0."""
@@ -118,7 +98,7 @@ class InputReader:
                 columns.update(dict.fromkeys(row))
                 rows.append({**row, _PART: index})
         columns[_PART] = None
-        return tables.table_of(rows, list(columns))
+        return await asyncio.to_thread(tables.table_of, rows, list(columns))
 
 
 def _is_parts(source: Any) -> bool:
@@ -131,3 +111,27 @@ def _is_parts(source: Any) -> bool:
         or (isinstance(part, dict) and references.is_reference(part.get("ref")))
         for part in source
     )
+
+
+def _table_of(name: str, value: Any) -> pa.Table:
+    found = tables.records(value)
+    if found is None:
+        raise ToolFailure(
+            failure(
+                "validation",
+                f"input '{name}' holds no rows: give a list of mappings, "
+                "{columns, rows}, a reference, {path, format} or {auth, query}",
+                source="duckdb",
+            )
+        )
+    rows, columns = found
+    if not rows and not columns:
+        raise ToolFailure(
+            failure(
+                "validation",
+                f"input '{name}' has neither rows nor columns, so no query can name them: "
+                "give {columns: [...], rows: []}",
+                source="duckdb",
+            )
+        )
+    return tables.table_of(rows, columns)
