@@ -94,12 +94,47 @@ def folder(tmp_path: Path) -> Path:
         ("'nan'::double", None),
         ("true", True),
         ("null", None),
+        ("5::uhugeint", 5),
+        ("340282366920938463463374607431768211455::uhugeint", str(2**128 - 1)),
+        ("[1::uhugeint]", "[1]"),
+        ("timetz '01:02:03+02'", "01:02:03+02"),
+        ("union_value(k := 3)", 3),
         ("'x'::enum('x', 'y')", "x"),
         ("'101'::bit", "101"),
     ],
 )
 async def test_values_come_as_json(worker: Bench, sql: str, value: Any) -> None:
     assert await rows(worker, f"select {sql} as v") == [{"v": value}]
+
+
+async def test_every_type_of_the_database_has_a_form(worker: Bench) -> None:
+    names = await rows(worker, "select column_name as n from (describe from test_all_types())")
+    refused = set()
+    for name in (row["n"] for row in names):
+        found = await run(
+            worker,
+            'select "NAME" as v from test_all_types()'.replace("NAME", name),
+            database=":memory:",
+        )
+        if found.error is None:
+            assert len(json.loads(json.dumps(found.data, allow_nan=False))["rows"]) == 3
+            continue
+        assert found.error.kind == "schema"
+        assert "'v'" in found.error.message
+        refused.add(name)
+    # Their rows hold infinity and years of six digits.
+    assert refused == {
+        *("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_tz"),
+        *("date_array", "timestamp_array", "timestamptz_array"),
+    }
+
+
+async def test_returned_values_of_rare_types_are_exact(worker: Bench) -> None:
+    found = await rows(
+        worker,
+        "create table t(a uhugeint, b int); insert into t values (7, 1) returning a, b, a as c",
+    )
+    assert found == [{"a": 7, "b": 1, "c": 7}]
 
 
 async def test_each_statement_has_its_result(worker: Bench) -> None:
@@ -306,6 +341,14 @@ async def test_no_path_leads_out(worker: Bench, tmp_path: Path, path: str) -> No
         "export database '{place}/dump'",
         "install postgres",
         "load postgres",
+        "pragma profiling_output = '{place}/profile'",
+        "call enable_logging(storage = 'file', storage_path = '{place}/logs')",
+        "set session log_query_path = '{place}/log'",
+        "select * from parquet_metadata('{place}/in.csv')",
+        "select * from sniff_csv('{place}/in.csv')",
+        "pragma import_database('{place}')",
+        "from '{place}/in.csv'",
+        "select getenv('HOME')",
         "set enable_external_access = true",
         "set memory_limit = '64GB'",
         "set lock_configuration = false",

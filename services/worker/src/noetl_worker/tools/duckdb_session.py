@@ -19,6 +19,7 @@ from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools import tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+_IS_ALTERED = re.compile(r"\b(?:UHUGEINT|BIGNUM|TIME WITH TIME ZONE)\b")
 # Inside a transaction these fail, or would end it.
 _ALONE = frozenset(
     {
@@ -113,7 +114,8 @@ class DuckSession:
             if found is None:
                 return (), iter(())
             kinds = [str(kind) for kind in found.types]
-            return tuple(found.columns), self._read(found.to_arrow_reader(size), kinds)
+            reader = _readable(found, kinds).to_arrow_reader(size)
+            return tuple(found.columns), self._read(reader, kinds)
 
     def _read(self, reader: Any, kinds: list[str]) -> Iterator[list[dict[str, Any]]]:
         with _refusing():
@@ -177,7 +179,7 @@ class DuckSession:
         kinds = [str(kind) for kind in found.types]
         rows: list[dict[str, Any]] = []
         used = 0
-        for batch in found.to_arrow_reader(tables.BATCH_ROWS):
+        for batch in _readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS):
             self._checked()
             used += batch.nbytes
             if used > room:
@@ -212,6 +214,17 @@ def _refusing() -> Iterator[None]:
         raise Interrupted from problem
     except duckdb.Error as problem:
         raise ToolFailure(refused(problem, None)) from problem
+
+
+def _readable(found: Any, kinds: list[str]) -> Any:
+    """Let DuckDB itself write the values that Arrow would not carry as they are."""
+    if not any(_IS_ALTERED.search(kind) for kind in kinds):
+        return found
+    parts = (
+        f"#{place}::varchar AS {sql_ident(name)}" if _IS_ALTERED.search(kind) else f"#{place}"
+        for place, (name, kind) in enumerate(zip(found.columns, kinds, strict=True), start=1)
+    )
+    return found.project(", ".join(parts))
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:

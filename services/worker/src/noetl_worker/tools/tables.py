@@ -69,8 +69,20 @@ def _texts(values: list[Any]) -> pa.Array:
 
 
 def rows_of(batch: pa.RecordBatch, kinds: list[str]) -> list[dict[str, Any]]:
-    """Read a batch as JSON values; `kinds` are the database's names of the columns' types."""
-    columns = [_values(column, kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    """Read a batch as JSON values; `kinds` are the database's names of the columns' types.
+
+    Raises `ToolFailure` for a date before the year 1 or after 9999.
+    """
+    columns: list[list[Any]] = []
+    for name, column, kind in zip(batch.schema.names, batch.columns, kinds, strict=True):
+        try:
+            columns.append(_values(column, kind))
+        except (OverflowError, ValueError) as problem:
+            text = (
+                f"column '{name}' holds a date or time that has no JSON form ({problem}): "
+                "cast it to text in the query"
+            )
+            raise ToolFailure(failure("schema", text)) from problem
     names = batch.schema.names
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -129,7 +141,15 @@ def _seconds(span: Any) -> float:
     return days.total_seconds() + float(span.nanoseconds) / 1e9
 
 
-_BY_NAME: dict[str, Convert] = {"JSON": _json, "BIT": _bits}
+def _large(text: str) -> Any:
+    return plain(int(text))
+
+
+_BY_NAME: dict[str, Convert] = {
+    "JSON": _json,
+    "BIT": _bits,
+    **dict.fromkeys(("UHUGEINT", "BIGNUM"), _large),
+}
 
 
 def read_file(path: Path, format_: str) -> pa.Table:
