@@ -177,14 +177,26 @@ def _done(session: DuckSession, work: _Work) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _file_lock(path: Path) -> AsyncIterator[None]:
-    """Hold a file's lock, which other processes of the machine respect."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        while not _has_locked(descriptor):  # noqa: ASYNC110 - another process holds it
-            await asyncio.sleep(_LOCK_PAUSE_S)
+    """Hold a file's lock, which other processes of the machine respect.
+
+    Whoever waits holds the turn meanwhile: a busy process cannot take the lock again before it.
+    """
+    async with _flocked(path.with_suffix(".turn")) as turn, _flocked(path):
+        os.close(turn.pop())
         yield
+
+
+@asynccontextmanager
+async def _flocked(path: Path) -> AsyncIterator[list[int]]:
+    """Lock a file; the lock ends with the descriptor, which the block may take and close."""
+    held = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
+    try:
+        while not _has_locked(held[0]):  # noqa: ASYNC110 - another process holds it
+            await asyncio.sleep(_LOCK_PAUSE_S)
+        yield held
     finally:
-        os.close(descriptor)
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def _has_locked(descriptor: int) -> bool:
