@@ -88,7 +88,6 @@ class Keeper:
             values[name] = kept.marker(reference, values[name])
         return values
 
-
     async def _stored(
         self, content: bytes, media_type: str, how: Storing, *, row_count: int | None
     ) -> PayloadRef:
