@@ -25,6 +25,7 @@ from noetl_messaging.ports import Message
 from noetl_playbook import carried
 from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
+from noetl_storage import encoding
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
@@ -168,7 +169,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         """The plain form of a result, loaded if it is kept by reference."""
         loaded = {}
         if result.reference is not None:
-            loaded[result.reference.sha256] = codec.decode(
+            loaded[result.reference.sha256] = encoding.decode(
                 await self.payloads.read(result.reference)
             )
         view = carried.view(

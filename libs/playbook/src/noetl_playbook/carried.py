@@ -1,7 +1,8 @@
 """How a step's result travels in a result envelope, and becomes a view again.
 
 Inline, `context["data"]` holds the kept form; by reference the payload holds it, and
-`context["fields"]` what can be read without loading. `context["shape"]` names the kept form.
+`context["fields"]`, `store`, `preview` and `columns` what can be read without loading.
+`context["shape"]` names the kept form.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +56,10 @@ def view(
     stored = Stored(
         reference=result.reference,
         locator=locators.result(execution_id, step, run),
+        store=result.context.get("store", "auto"),
         fields=result.context.get("fields", {}),
+        preview=result.context.get("preview"),
+        columns=result.context.get("columns"),
     )
     return Handle(stored, load=lambda one: _shown(shape, find(one.reference), error), error=error)
 

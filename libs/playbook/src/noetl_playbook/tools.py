@@ -34,7 +34,7 @@ _SQL_ALIASES = {
 }
 _DUCKDB_ALIASES = {
     **dict.fromkeys(("command", "commands", "cmd", "cmds", "queries"), "query"),
-    **dict.fromkeys(("command_b64", "commands_b64"), "query_b64"),
+    **dict.fromkeys(("command_b64", "commands_b64", "cmd_b64", "cmds_b64"), "query_b64"),
 }
 
 HTTP = Kind(
@@ -62,13 +62,27 @@ PYTHON = Kind(
 )
 NOOP = Kind(name="noop", fields=_names("result"), is_available=True)
 
+DUCKDB = Kind(
+    name="duckdb",
+    fields=_names("query query_b64 database inputs params") | _SCRIPT,
+    aliases=_DUCKDB_ALIASES,
+    source=("query", "query_b64", "script"),
+    is_available=True,
+)
+ARTIFACT = Kind(
+    name="artifact",
+    fields=_names("action result_ref uri data compress format"),
+    required=("action",),
+    is_available=True,
+)
+TRANSFER = Kind(
+    name="transfer",
+    fields=_names("source target mapping mode chunk_size key"),
+    required=("source", "target"),
+    is_available=True,
+)
+
 _OTHERS = (
-    Kind(
-        name="duckdb",
-        fields=_names("query query_b64 database inputs params") | _SCRIPT,
-        aliases=_DUCKDB_ALIASES,
-        source=("query", "query_b64", "script"),
-    ),
     Kind(
         name="shell",
         fields=_names("cmds env cwd shell stdin") | _SCRIPT,
@@ -90,16 +104,6 @@ _OTHERS = (
     ),
     # Expanded when the document is read: the canonical model holds the entry's own kind.
     Kind(name="workbook", fields=_names("task"), is_available=True),
-    Kind(
-        name="artifact",
-        fields=_names("action result_ref uri data compress format"),
-        required=("action",),
-    ),
-    Kind(
-        name="transfer",
-        fields=_names("source target mapping mode chunk_size"),
-        required=("source", "target"),
-    ),
     Kind(
         name="nats",
         fields=_names(
@@ -126,7 +130,9 @@ _OTHERS = (
     ),
 )
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, *_OTHERS)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, ARTIFACT, TRANSFER, *_OTHERS)
+}
 # The tasks inside an `external` one, and what they may be.
 NESTED_FIELDS = ("submit", "cancel")
 NESTED_KINDS = ("http", "shell", "python", "nats", "noop")

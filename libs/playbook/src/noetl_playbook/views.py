@@ -8,14 +8,20 @@ from noetl_playbook import aliases, forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
 
-CARRIERS = frozenset({"http"})
+# Kinds whose result carries a body, and the keys that may hold it.
+_BODY_NAMES = {"http": ("body",), "artifact": ("data",), "nats": ("value", "data")}
+CARRIERS = frozenset(_BODY_NAMES)
 SQL_KINDS = frozenset({"postgres", "duckdb", "spark"})
-
-# Where a result keeps what it carries.
-_BODY_NAMES = {"http": ("body",), "nats": ("value", "data")}
 
 _STATEMENT = re.compile(r"(?:command|statement)_(\d+)\Z")
 _SELF = frozenset({"data", "context", "result"})
+
+
+def body_of(kind: str, raw: Any, absent: Any = None) -> Any:
+    """Return the body that a raw result carries, or `absent`."""
+    if not isinstance(raw, dict):
+        return absent
+    return next((raw[name] for name in _BODY_NAMES.get(kind, ()) if name in raw), absent)
 
 
 class ResultView(Lookup, Mapping[str, Any]):
@@ -89,7 +95,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         if type(raw) is not dict:
             return MISSING
         if self._kind in CARRIERS:
-            return raw.get("body", MISSING) if key == "data" else MISSING
+            return body_of(self._kind, raw, MISSING) if key == "data" else MISSING
         return self._by_rows(key, raw) if self.is_tabular else MISSING
 
     def _by_rows(self, key: str, raw: dict[str, Any]) -> Any:
@@ -117,15 +123,10 @@ class ResultView(Lookup, Mapping[str, Any]):
 
     def _by_body(self, key: str) -> Any:
         if type(self._raw) is dict:
-            body = self._carried()
+            body = body_of(self._kind, self._raw)
             if type(body) is dict:
                 return body.get(key, MISSING)
         return MISSING
-
-    def _carried(self) -> Any:
-        """Return the body of a result that carries one, or None."""
-        names = _BODY_NAMES.get(self._kind, ())
-        return next((self._raw[name] for name in names if name in self._raw), None)
 
     def _by_earlier(self, key: str) -> Any:
         for task in reversed(list((self._tasks or {}).values())):
@@ -144,7 +145,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         if key in _SELF:
             return self
         if key == "status":
-            if self.error is None and self._kind in CARRIERS and type(self._raw) is dict:
+            if self.error is None and self._kind == "http" and type(self._raw) is dict:
                 return self._raw.get("status_code", MISSING)
             return aliases.OK if self.error is None else aliases.FAILED
         if key == "error" and self.error is not None:
@@ -182,7 +183,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         raw = self._raw
         if type(raw) is not dict:
             return {}
-        if self._kind in CARRIERS and "body" in raw:
+        if self._kind == "http" and "body" in raw:
             return {"data": raw["body"]}
         if self._kind in SQL_KINDS and self.is_tabular:
             found = statements(raw)
@@ -194,8 +195,8 @@ class ResultView(Lookup, Mapping[str, Any]):
         yield from self._names or ()
         yield from self._raw if type(self._raw) is dict else ()
         yield from self._tasks or ()
-        body = self._raw.get("body") if type(self._raw) is dict else None
-        yield from body if self._kind in CARRIERS and type(body) is dict else ()
+        body = body_of(self._kind, self._raw)
+        yield from body if type(body) is dict else ()
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):

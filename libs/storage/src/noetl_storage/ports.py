@@ -274,6 +274,23 @@ class Credentials(Protocol):
         """Return the names of all credentials, in order."""
 
 
+class Buckets(Protocol):
+    """Objects of buckets that playbooks name; `account` says where they are and who asks."""
+
+    async def read(
+        self, account: Mapping[str, Any], bucket: str, key: str, *, bytes_max: int
+    ) -> bytes:
+        """Return an object; raises `KeyError` when it is absent, `ValueError` when too large."""
+
+    async def write(
+        self, account: Mapping[str, Any], bucket: str, key: str, data: bytes, *, media_type: str
+    ) -> None:
+        """Write an object, replacing the one before."""
+
+    async def delete(self, account: Mapping[str, Any], bucket: str, key: str) -> None:
+        """Remove an object; removing what is not there is no error."""
+
+
 class Payloads(Protocol):
     """Immutable bytes by digest, and a few immutable objects by name, per tenant.
 

@@ -1,5 +1,7 @@
 """From opened adapters and settings to a worker that can run."""
 
+from contextlib import AbstractAsyncContextManager
+
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
@@ -8,7 +10,8 @@ from noetl_contracts.commands import IO_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
-from noetl_storage.ports import Payloads
+from noetl_storage.payloads.buckets import open_buckets
+from noetl_storage.ports import Buckets, Payloads
 from noetl_worker.domain import egress
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
@@ -18,7 +21,9 @@ from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
 from noetl_worker.settings import Settings, inherited
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, http, python, shell
+from noetl_worker.tools import Tools, duckdb_session, http, python, shell
+
+_BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
 
 
 class Adapters(Struct, frozen=True, kw_only=True):
@@ -60,6 +65,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             commands_max=config.commands_max,
             halts=Halts(adapters.hints),
             callbacks=Callbacks(base_url=config.callback_url, secret=config.secret_key),
+            backend=_BACKENDS.get(config.payload_url.partition(":")[0], "disk"),
         )
     )
     return Worker(
@@ -77,6 +83,20 @@ def http_limits(config: Settings) -> http.Limits:
         allowances=tuple(egress.parse(entry) for entry in config.http_allow),
         connections_max=config.http_connections_max,
         response_bytes_max=config.http_response_bytes_max,
+    )
+
+
+def open_bucket_store() -> AbstractAsyncContextManager[Buckets]:
+    """Hold the clients of buckets that playbooks name."""
+    return open_buckets()
+
+
+def duckdb_limits(config: Settings) -> duckdb_session.Limits:
+    """Read what a DuckDB database may use."""
+    return duckdb_session.Limits(
+        memory_bytes=config.duckdb_memory_bytes,
+        threads=config.duckdb_threads,
+        databases_max=config.duckdb_databases_max,
     )
 
 

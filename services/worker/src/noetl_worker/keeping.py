@@ -1,48 +1,77 @@
 """Persist before emit: a result is stored, or small enough to travel, before it is reported."""
 
+import asyncio
 from typing import Any
+
+from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import (
     EVENT_INLINE_BYTES_MAX,
     JSON_MEDIA_TYPE,
     RESULT_INLINE_BYTES_MAX,
+    PayloadRef,
     ResultEnvelope,
 )
 from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
 from noetl_playbook.results import LoopResult, PipelineResult
+from noetl_storage import encoding
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.result import fields_beside, with_selection
+from noetl_worker.domain.storing import (
+    FORMAT_FALLBACK,
+    Storing,
+    columns_of,
+    preview_of,
+    storing_of,
+)
 from noetl_worker.stores import TenantPayloads
 
 
 class Keeper:
-    """Turns results into envelopes."""
+    """Turns results into envelopes; `backend` names the deployment's store to playbooks."""
 
-    def __init__(self, *, payloads: TenantPayloads, mask: Mask) -> None:
+    def __init__(self, *, payloads: TenantPayloads, mask: Mask, backend: str = "memory") -> None:
         self._payloads = payloads
         self._mask = mask
+        self._backend = backend
 
     async def keep(
-        self, result: PipelineResult, *, status: str, output: Output | None = None
+        self,
+        result: PipelineResult,
+        *,
+        status: str,
+        output: Output | None = None,
+        notes: tuple[str, ...] = (),
     ) -> ResultEnvelope:
         """Keep a pipeline's result as the step's `output` wants; raises `SelectionTooLarge`."""
         result = with_selection(result, output)
-        limit = RESULT_INLINE_BYTES_MAX
-        if output is not None and output.inline_max_bytes is not None:
-            limit = min(limit, output.inline_max_bytes)
+        how = storing_of(output, backend=self._backend)
         # Not canonical: the order of the tasks is part of the result.
-        data = self._mask.data(codec.encode(result))
-        if len(data) <= limit:
-            kept = codec.decode_as(data, PipelineResult)
-            return ResultEnvelope(status=status, context=carried.inline(kept))
+        plain = codec.encode(result)
+        data = self._mask.data(plain)
+        if data is not plain:
+            result = codec.decode_as(data, PipelineResult)
+        noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
+        if len(data) <= how.inline_bytes_max:
+            return ResultEnvelope(status=status, context={**carried.inline(result), **noted})
+        content, media_type, has_fallen_back = data, JSON_MEDIA_TYPE, False
+        if how.format is not None:
+            # Large tables would keep the event loop from its heartbeats.
+            formed = await asyncio.to_thread(_formed, result, data, how.format)
+            content, media_type, has_fallen_back = formed
+        if has_fallen_back:
+            noted = {"notes": [*noted.get("notes", ()), FORMAT_FALLBACK]}
+        reference = await self._stored(content, media_type, how, row_count=_row_count(result))
         return ResultEnvelope(
             status=status,
-            reference=await self._payloads.store(
-                data, media_type=JSON_MEDIA_TYPE, row_count=_row_count(result)
-            ),
-            context=carried.referenced(result, fields_beside(result)),
+            reference=reference,
+            context={
+                **carried.referenced(result, fields_beside(result)),
+                **_described(result, how),
+                **noted,
+            },
         )
 
     async def keep_patch(self, patch: dict[str, Any]) -> dict[str, Any]:
@@ -58,6 +87,18 @@ class Keeper:
             )
             values[name] = kept.marker(reference, values[name])
         return values
+
+    async def _stored(
+        self, content: bytes, media_type: str, how: Storing, *, row_count: int | None
+    ) -> PayloadRef:
+        """Store content, packed if that was asked for; the digest is that of what is stored."""
+        packed = content
+        if how.compression is not None:
+            packed = await asyncio.to_thread(encoding.compress, content, how.compression)  # type: ignore[arg-type]  # the model knows both names
+        reference = await self._payloads.store(packed, media_type=media_type, row_count=row_count)
+        if packed is content:
+            return reference
+        return structs.replace(reference, payload_bytes=len(content), codec=how.compression)
 
     async def keep_list(self, results: list[Any]) -> ResultEnvelope:
         """Keep the results of a frame's rows."""
@@ -75,6 +116,29 @@ class Keeper:
 
 def _sized(patch: dict[str, Any]) -> dict[str, int]:
     return {name: len(codec.encode(value)) for name, value in patch.items()}
+
+
+def _formed(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, str, bool]:
+    """Return what is stored, its media type, and whether it had to be JSON after all."""
+    table = None
+    if _row_count(result) is not None:
+        path = ("tasks", str(result.last), "raw")
+        table = encoding.tabulate(codec.decode(data), path, format_=format_)  # type: ignore[arg-type]  # the model knows both names
+    if table is None:
+        return data, JSON_MEDIA_TYPE, True
+    return table, encoding.media_type(format_), False  # type: ignore[arg-type]  # as above
+
+
+def _described(result: PipelineResult, how: Storing) -> dict[str, Any]:
+    """Say what templates may read of a stored result without loading it."""
+    about: dict[str, Any] = {"store": how.backend, **how.about}
+    preview = preview_of(result, how.preview_bytes_max)
+    columns = columns_of(result)
+    if preview:
+        about["preview"] = preview
+    if columns is not None:
+        about["columns"] = columns
+    return about
 
 
 def _row_count(result: PipelineResult) -> int | None:

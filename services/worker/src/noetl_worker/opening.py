@@ -11,13 +11,18 @@ from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
 from noetl_worker.settings import Settings
 from noetl_worker.tools import Tools
+from noetl_worker.tools.artifact import ArtifactTool
+from noetl_worker.tools.duckdb import open_duckdb
+from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
 from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.postgres import open_postgres
 from noetl_worker.tools.python import open_python
+from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
 from noetl_worker.tools.shell import ShellTool
-from noetl_worker.tools.workplace import open_workplace
+from noetl_worker.tools.transfer import TransferTool
+from noetl_worker.tools.workplace import open_work_folder
 
 
 @asynccontextmanager
@@ -30,7 +35,7 @@ async def open_tools(
     vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        workplace = stack.enter_context(open_workplace(config.work_directory))
+        folder = stack.enter_context(open_work_folder(config.work_directory))
         http = await enter(
             open_http(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
@@ -42,14 +47,38 @@ async def open_tools(
                 vault=vault, scripts=scripts, connections_max=config.postgres_connections_max
             )
         )
-        python = await enter(
-            open_python(limits=assembly.python_limits(config), mask=mask, scripts=scripts)
+        references = References(payloads)
+        inputs = InputReader(references_=references, postgres=postgres, folder=folder)
+        duckdb = await enter(
+            open_duckdb(
+                vault=vault, inputs=inputs, folder=folder, limits=assembly.duckdb_limits(config)
+            )
         )
-        shell = ShellTool(
-            limits=assembly.shell_limits(config), workplace=workplace, scripts=scripts, clock=clock
+        tools = Tools(
+            http=http,
+            postgres=postgres,
+            python=await enter(
+                open_python(limits=assembly.python_limits(config), mask=mask, scripts=scripts)
+            ),
+            duckdb=duckdb,
+            artifact=ArtifactTool(
+                references_=references,
+                folder=folder,
+                buckets=await enter(assembly.open_bucket_store()),
+                http=http,
+                vault=vault,
+                mask=mask,
+            ),
+            transfer=TransferTool(
+                http=http,
+                postgres=postgres,
+                duckdb=duckdb,
+                references_=references,
+                folder=folder,
+            ),
+            shell=ShellTool(
+                limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
+            ),
+            nats=await enter(open_nats(vault=vault)),
         )
-        nats = await enter(open_nats(vault=vault))
-        yield (
-            Tools(http=http, postgres=postgres, python=python, shell=shell, nats=nats),
-            mask,
-        )
+        yield tools, mask

@@ -55,11 +55,16 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     shell_output_bytes_max: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
     shell_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 4 * 1024**3
     # Where tasks may keep files; empty: a temporary directory that ends with the worker.
+    # Workers of one pool share it, or the database of an execution is not the same for all steps.
     work_directory: str = ""
     # Where `script` with a file finds it; empty: no scripts from files.
     script_directory: str = ""
     # Where container tasks run: this release connects to no cluster.
     kubernetes: Literal["none"] = "none"
+    # Per open DuckDB database; its statements spill nothing to disk.
+    duckdb_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 512 * 1024**2
+    duckdb_threads: Annotated[int, Meta(ge=1, le=256)] = 2
+    duckdb_databases_max: Annotated[int, Meta(ge=1, le=256)] = 4
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
 

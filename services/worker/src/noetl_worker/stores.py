@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from noetl_chassis import backoff, identity, instruments, names
@@ -12,6 +13,8 @@ from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_storage import encoding
+from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import PayloadMissing
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -38,6 +41,12 @@ class Remembered:
             return None
         self._value_by_digest.move_to_end(digest)
         return found[1]
+
+    def forget(self, digest: str) -> None:
+        """Drop a value."""
+        found = self._value_by_digest.pop(digest, None)
+        if found is not None:
+            self._bytes -= found[0]
 
     def keep(self, digest: str, value: Any, *, size_bytes: int) -> None:
         """Keep a value, forgetting the least recently used ones when there is no room."""
@@ -73,8 +82,9 @@ class TenantPayloads:
             return found
         data = await _patiently(lambda: self._payloads.read(ref))
         _count_bytes(len(data), tier="store", operation="read")
-        value = codec.decode(data)
-        self._remembered.keep(ref.sha256, value, size_bytes=len(data))
+        value = decoded(data, ref)
+        size_bytes = max(len(data), ref.payload_bytes)
+        self._remembered.keep(ref.sha256, value, size_bytes=size_bytes)
         return value
 
     async def store(
@@ -89,6 +99,27 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
                 media_type=media_type,
                 row_count=row_count,
+            )
+        )
+
+    async def read(self, ref: PayloadRef) -> bytes:
+        """Return stored bytes whose digest was checked."""
+        data = await _patiently(lambda: self._payloads.read(ref))
+        _count_bytes(len(data), tier="store", operation="read")
+        return data
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove content; what is not there is no error."""
+        await _patiently(lambda: self._payloads.delete(ref))
+        self._remembered.forget(ref.sha256)
+
+    async def list_names(self, prefix: str) -> list[str]:
+        """Return the names of objects under a prefix, in order."""
+        return await _patiently(
+            lambda: self._payloads.list_names(
+                prefix,
+                tenant_id=self._place.tenant_id,
+                organization_id=self._place.organization_id,
             )
         )
 
@@ -122,6 +153,15 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
             )
         )
+
+
+def decoded(data: bytes, ref: PayloadRef) -> Any:
+    """Return the value of a result payload; raises `ToolFailure`."""
+    try:
+        return encoding.decode(data)
+    except (PayloadUnreadable, msgspec.DecodeError) as problem:
+        text = f"the payload {ref.sha256} cannot be read as a result: {problem}"
+        raise ToolFailure(failure("parse", text, source="store")) from problem
 
 
 def _count_bytes(count: int, *, tier: str, operation: str) -> None:

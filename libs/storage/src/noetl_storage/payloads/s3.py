@@ -210,7 +210,7 @@ class S3Payloads:
         return digest.hexdigest(), payload_bytes
 
     def _upload(self, file: IO[bytes], key: str, media_type: str) -> None:
-        with _translated(self._bucket, key):
+        with translated(self._bucket, key):
             self._client.upload_fileobj(
                 file,
                 self._bucket,
@@ -220,23 +220,23 @@ class S3Payloads:
             )
 
     def _call(self, call: Callable[..., R], arguments: dict[str, object]) -> R:
-        with _translated(self._bucket, str(arguments["Key"])):
+        with translated(self._bucket, str(arguments["Key"])):
             return call(Bucket=self._bucket, **arguments)
 
     def _get(self, key: str) -> bytes:
-        with _translated(self._bucket, key):
+        with translated(self._bucket, key):
             body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
             with body:
                 data: bytes = body.read()
                 return data
 
     def _read_some(self, body: Any) -> bytes:
-        with _translated(self._bucket, "a stream"):
+        with translated(self._bucket, "a stream"):
             data: bytes = body.read(_CHUNK_BYTES)
             return data
 
     def _list_names(self, place: str, prefix: str) -> list[str]:
-        with _translated(self._bucket, place):
+        with translated(self._bucket, place):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=place + prefix
             )
@@ -245,7 +245,7 @@ class S3Payloads:
 
 
 @contextmanager
-def _translated(bucket: str, key: str) -> Iterator[None]:
+def translated(bucket: str, key: str) -> Iterator[None]:
     """Raise `KeyError` for a missing object, `FileExistsError` for a taken name, else storage's."""
     try:
         yield

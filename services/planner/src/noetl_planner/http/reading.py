@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.http import problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
+from noetl_storage import encoding
+from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import NameRefused, PayloadCorrupt, PayloadMissing
 
 RESOLVED_BYTES_MAX = 16 * 1024 * 1024
@@ -57,7 +58,7 @@ async def read(services: ApiServices, reference: PayloadRef) -> Any:
                     detail=f"the payload exceeds {RESOLVED_BYTES_MAX} bytes",
                     hint="read it from the payload store",
                 )
-        return codec.decode(bytes(data))
+        return encoding.decode(bytes(data), bytes_max=RESOLVED_BYTES_MAX)
     except NameRefused as failure:
         raise problems.refused(str(failure)) from failure
     except PayloadMissing as failure:
@@ -69,7 +70,7 @@ async def read(services: ApiServices, reference: PayloadRef) -> Any:
             detail=str(failure),
             hint="restore the object from a backup; its digest does not match",
         ) from failure
-    except msgspec.DecodeError as failure:
+    except (msgspec.DecodeError, PayloadUnreadable) as failure:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="payload_not_json",

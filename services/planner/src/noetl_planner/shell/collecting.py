@@ -11,6 +11,7 @@ from noetl_planner.domain.items import stats_of
 from noetl_playbook import carried, forms
 from noetl_playbook.results import LoopResult
 from noetl_replay.state import ExecutionState
+from noetl_storage import encoding
 from noetl_storage.ports import LedgerReader, Payloads
 
 
@@ -48,7 +49,7 @@ class Collector:
         loaded = {}
         if event.result is not None and event.result.reference is not None:
             reference = event.result.reference
-            loaded[reference.sha256] = codec.decode(await self._payloads.read(reference))
+            loaded[reference.sha256] = encoding.decode(await self._payloads.read(reference))
         shown = carried.view(
             event.result,
             execution_id=envelope.execution_id,

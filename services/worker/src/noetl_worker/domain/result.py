@@ -9,6 +9,7 @@ from msgspec import structs
 from noetl_contracts import codec
 from noetl_playbook.model import Output, Selection
 from noetl_playbook.results import PipelineResult
+from noetl_playbook.views import body_of
 
 FIELD_BYTES_MAX = 256
 FIELDS_BYTES_MAX = 8 * 1024
@@ -21,6 +22,16 @@ _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
 
 class SelectionTooLarge(Exception):  # noqa: N818 - it says what is wrong with the selection
     """A selected field is too large to stay beside its reference."""
+
+
+class NotAccumulable(Exception):  # noqa: N818 - it says what is wrong with the value
+    """A value cannot be collected by the strategy of its task."""
+
+    def __init__(self, strategy: str, takes: str, value: Any) -> None:
+        super().__init__(
+            f"accumulate with strategy '{strategy}' takes {takes}, but an attempt gave "
+            f"{type(value).__name__}: choose append, or another merge_path"
+        )
 
 
 def at_path(value: Any, path: str) -> Any:
@@ -53,7 +64,7 @@ def with_selection(result: PipelineResult, output: Output | None) -> PipelineRes
     front = result.tasks.get(result.last or "")
     if output is None or front is None or not output.select:
         return result
-    body = front.raw.get("body") if isinstance(front.raw, dict) else None
+    body = body_of(front.kind, front.raw)
     names = {**selected(front.raw, body, output.select), **front.names}
     return structs.replace(
         result, tasks={**result.tasks, str(result.last): structs.replace(front, names=names)}
@@ -104,9 +115,10 @@ class Collection:
 
     def __init__(self, value: Any = None) -> None:
         self.value = value
+        self.is_truncated = False
 
     def add(self, output: Output, value: Any) -> None:
-        """Add what one attempt contributed."""
+        """Add what one attempt contributed; raises `NotAccumulable`."""
         how = output.accumulate
         if how is None or value is ABSENT:
             return
@@ -114,13 +126,27 @@ class Collection:
             case "append":
                 self.value = [*(self.value or []), *(value if isinstance(value, list) else [value])]
             case "concat":
-                self.value = value if self.value is None else self.value + value
+                self.value = _joined(self.value, value)
             case "merge":
+                if not isinstance(value, dict):
+                    raise NotAccumulable("merge", "mappings", value)
                 self.value = merged(self.value or {}, value)
             case "replace":
                 self.value = value
         if how.max_items is not None and isinstance(self.value, list):
+            self.is_truncated = self.is_truncated or len(self.value) > how.max_items
             self.value = self.value[: how.max_items]
+
+
+def _joined(before: Any, value: Any) -> Any:
+    """Lay lists or strings end to end."""
+    if before is None and isinstance(value, list | str):
+        return value
+    if isinstance(before, list) and isinstance(value, list):
+        return [*before, *value]
+    if isinstance(before, str) and isinstance(value, str):
+        return before + value
+    raise NotAccumulable("concat", "lists, or strings, not both", value)
 
 
 def merged(base: Any, over: Any) -> Any:

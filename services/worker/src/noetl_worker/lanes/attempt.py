@@ -7,6 +7,7 @@ from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.block import CompiledTask, timeout_of
+from noetl_worker.lanes.referring import FIELDS_BY_REFERENCE, by_references
 from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Call
@@ -32,8 +33,14 @@ def prepare(
         given = task.input.render(names)
         names[INPUT] = given
         fields = task.constant_fields.copy()
+        kept = FIELDS_BY_REFERENCE.get(task.kind, frozenset())
         for field, compiled in task.fields:
-            fields[field] = compiled.render(names)
+            by_reference = field in kept
+            fields[field] = (
+                by_references(compiled.source, names, surrounding.steps)
+                if by_reference
+                else compiled.render(names)
+            )
         field = "auth"
         auth = task.auth.render(names)
         field = "timeout"

@@ -47,6 +47,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     commands_max: int
     halts: Halts
     callbacks: Callbacks = Callbacks()
+    # What playbooks read as the store of a result.
+    backend: str = "memory"
 
 
 class IoLane:
@@ -242,7 +244,7 @@ class IoLane:
         return Hands(
             tools=lane.tools,
             payloads=payloads,
-            keeper=Keeper(payloads=payloads, mask=lane.mask),
+            keeper=Keeper(payloads=payloads, mask=lane.mask, backend=lane.backend),
             mask=lane.mask,
             clock=lane.desk.clock,
             worker_id=lane.desk.worker_id,

@@ -69,7 +69,10 @@ class Pipeline:
             error = self._placed(failed.error)
         scratch = self._scratch
         return PipelineEnd(
-            result=scratch.result(), error=error, patch=scratch.patch, notes=sorted(self._notes)
+            result=scratch.result(),
+            error=error,
+            patch=scratch.patch,
+            notes=sorted({*self._notes, *scratch.notes}),
         )
 
     async def saved(self) -> Saved:

@@ -14,10 +14,11 @@ from noetl_playbook.expressions import TemplateError
 from noetl_playbook.lookup import MISSING
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_playbook.scope import Scope
-from noetl_playbook.views import ResultView, Views, pipeline_view, task_view
-from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.domain.result import Collection, at_path, selected
+from noetl_playbook.views import ResultView, Views, body_of, pipeline_view, task_view
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.result import Collection, NotAccumulable, at_path, selected
 from noetl_worker.domain.sites import Site
+from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED
 from noetl_worker.lanes.block import Block, CompiledTask, Target
 from noetl_worker.lanes.parking import SavedScratch
 from noetl_worker.lanes.unit import Surrounding, template_failure
@@ -55,6 +56,7 @@ class Scratch:
         self.results: dict[str, TaskResult] = {}
         self.last: str | None = None
         self._previous: TaskResult | None = None
+        self.notes: dict[str, None] = {}
         self._site = unit.site
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView] = {}
@@ -133,8 +135,14 @@ class Scratch:
     ) -> Tried:
         """Make an attempt the current `output`."""
         raw = None if outcome.data is UNSET else outcome.data
+        try:
+            names = self._names(task, raw, is_ok=error is None)
+        except NotAccumulable as problem:
+            names = {}
+            error = failure(
+                "schema", str(problem), step=self._site.step, task=task.name, attempt=attempt
+            )
         about = None if error is None else codec.builtins(error)
-        names = self._names(task, raw, is_ok=error is None)
         result = TaskResult(kind=task.kind, raw=raw, names=names, error=about)
         view = task_view(result)
         self.scope["output"] = Output(
@@ -155,7 +163,7 @@ class Scratch:
         output = task.output
         if output is None:
             return {}
-        body = raw.get("body") if isinstance(raw, dict) and task.kind == "http" else None
+        body = body_of(task.kind, raw)
         names = selected(raw, body, output.select) if is_ok else {}
         how = output.accumulate
         if how is not None and how.enabled:
@@ -163,6 +171,8 @@ class Scratch:
             if how.on_success if is_ok else how.on_error:
                 source = raw if body is None else body
                 collection.add(output, at_path(source, how.merge_path or ""))
+            if collection.is_truncated:
+                self.notes[ACCUMULATE_TRUNCATED] = None
             names[how.manifest_as] = collection.value if collection.value is not None else []
             self._variables[how.manifest_as] = names[how.manifest_as]
         return names

@@ -23,6 +23,7 @@ from noetl_worker.stores import TenantPayloads
 T = TypeVar("T")
 
 _NOTHING: Mapping[str, Any] = {}
+LOADED_BYTES_MAX = 256 * 1024 * 1024
 # Each load makes one more name readable, so a render ends after as many as it names.
 _LOADS_MAX = 1_000
 
@@ -106,11 +107,15 @@ class Surrounding:
 
     async def loading(self, render: Callable[[], T], payloads: TenantPayloads) -> T:
         """Render, loading each payload that turns out to be needed."""
+        loaded_bytes = 0
         for _ in range(_LOADS_MAX):
             try:
                 return render()
             except PayloadNeeded as needed:
                 reference = needed.stored.reference
+                loaded_bytes += reference.payload_bytes
+                if loaded_bytes > LOADED_BYTES_MAX:
+                    raise ToolFailure(_too_much(needed.stored.locator, loaded_bytes)) from needed
                 self._loaded[reference.sha256] = await payloads.load(reference)
         raise ToolFailure(failure("limit", f"a template names more than {_LOADS_MAX} payloads"))
 
@@ -129,6 +134,14 @@ class Surrounding:
         kind = view.kind if isinstance(view, ResultView) else "python"
         result = self.command.slice.steps[name]
         return Output(MISSING if result.result is None else view, kind=kind, error=result.error)
+
+
+def _too_much(locator: str, loaded_bytes: int) -> ErrorObject:
+    return failure(
+        "payload_too_large",
+        f"a template loads {loaded_bytes} bytes with {locator}, the limit is {LOADED_BYTES_MAX}: "
+        "keep what it needs with output.select, or pass '_ref' to artifact, duckdb or transfer",
+    )
 
 
 def _new_uuid() -> str:

@@ -167,7 +167,10 @@ async def _end(
     status = "ok" if end.error is None else "error"
     try:
         envelope = await hands.keeper.keep(
-            end.result, status=status, output=block.step.output or block.tasks[-1].output
+            end.result,
+            status=status,
+            output=block.step.output or block.tasks[-1].output,
+            notes=tuple(end.notes),
         )
     except SelectionTooLarge as problem:
         reporter.report(failed(command, hands, failure("payload_too_large", str(problem)), end))

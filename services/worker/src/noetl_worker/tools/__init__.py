@@ -6,14 +6,28 @@ from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
 from noetl_worker.tools import container, noop
+from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.nats import NatsTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.transfer import TransferTool
 
-Kind = Literal["http", "postgres", "python", "shell", "nats", "container", "noop"]
+Kind = Literal[
+    "http",
+    "postgres",
+    "python",
+    "duckdb",
+    "artifact",
+    "transfer",
+    "shell",
+    "nats",
+    "container",
+    "noop",
+]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
@@ -25,8 +39,11 @@ class Tools(Struct, frozen=True, kw_only=True):
     python: PythonTool
     shell: ShellTool
     nats: NatsTool
+    duckdb: DuckdbTool
+    artifact: ArtifactTool
+    transfer: TransferTool
 
-    async def run(self, call: Call) -> Outcome:
+    async def run(self, call: Call) -> Outcome:  # noqa: C901 - one arm per kind
         """Run one attempt with the tool of its kind."""
         if call.kind not in KINDS:
             text = f"kind '{call.kind}' is not available: use {', '.join(sorted(KINDS))}"
@@ -45,6 +62,12 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.nats.run(call)
             case "container":
                 return await container.run(call)
+            case "duckdb":
+                return await self.duckdb.run(call)
+            case "artifact":
+                return await self.artifact.run(call)
+            case "transfer":
+                return await self.transfer.run(call)
             case "noop":
                 return await noop.run(call)
             case _:

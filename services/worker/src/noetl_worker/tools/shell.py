@@ -18,7 +18,7 @@ from noetl_worker.tools import processes
 from noetl_worker.tools.call import Call, Outcome, as_text
 from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.scripts import Scripts
-from noetl_worker.tools.workplace import Workplace
+from noetl_worker.tools.workplace import WorkFolder
 
 ALLOWED_SETTING = "NOETL_WORKER_SHELL_ALLOWED"
 _SHELL = "/bin/sh"
@@ -65,10 +65,10 @@ class ShellTool:
     """Runs scripts where an operator allows it."""
 
     def __init__(
-        self, *, limits: Limits, workplace: Workplace, scripts: Scripts, clock: Clock
+        self, *, limits: Limits, folder: WorkFolder, scripts: Scripts, clock: Clock
     ) -> None:
         self._limits = limits
-        self._workplace = workplace
+        self._folder = folder
         self._scripts = scripts
         self._clock = clock
         self._free = asyncio.Semaphore(limits.scripts_max)
@@ -81,7 +81,7 @@ class ShellTool:
         try:
             async with self._free, asyncio.timeout(call.timeout.total):
                 plan = await self._plan(call)
-                with self._workplace.enter(call.fields.get("cwd"), call.site) as directory:
+                with self._folder.enter(call.fields.get("cwd"), call.site) as directory:
                     for script in plan.scripts:
                         launch = self._launch(script, plan, directory, call.site)
                         await self._script(script, launch, ran)
@@ -151,8 +151,8 @@ class ShellTool:
             "files_max": limits.files_max,
             "file_bytes": limits.file_bytes,
             "network": True,
-            "hidden": str(self._workplace.root),
-            "shown": str(self._workplace.home(site)),
+            "hidden": str(self._folder.root),
+            "shown": str(self._folder.files(site)),
         }
         launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
         home = {"TMPDIR": str(directory), "HOME": str(directory)}

@@ -1,0 +1,179 @@
+"""Payload bytes and the values that they hold: JSON or a table, perhaps compressed.
+
+Result payloads say by their first bytes what they are, so that whoever knows only a digest can
+read them. The digest of a reference is that of the stored bytes.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from noetl_contracts import codec
+from noetl_contracts.errors import Permanent
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
+
+Compression = Literal["gzip", "zstd"]
+TableFormat = Literal["arrow", "parquet"]
+
+PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
+DECODED_BYTES_MAX = 1024 * 1024 * 1024
+
+_GZIP, _ZSTD, _PARQUET, _ARROW = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"\xff\xff\xff\xff"
+_KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b"noetl.json"
+_INTEGERS = range(-(2**63), 2**63)
+
+
+class PayloadUnreadable(Permanent):
+    """The stored bytes are whole, but they are no result payload."""
+
+
+def compress(data: bytes, how: Compression) -> bytes:
+    """Compress bytes."""
+    packed: bytes = pa.compress(data, codec=how, asbytes=True)
+    return packed
+
+
+def expand(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX) -> bytes:
+    """Undo `compress`, up to a length; raises `PayloadUnreadable`."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
+            found: bytes = stream.read(bytes_max + 1)
+    except (OSError, pa.ArrowException) as failure:
+        raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
+    if len(found) > bytes_max:
+        raise PayloadUnreadable(f"a payload decompresses to more than {bytes_max} bytes")
+    return found
+
+
+def decode(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
+    """Return the value of a result payload, whatever its form; raises `PayloadUnreadable`.
+
+    JSON that is damaged raises `msgspec.DecodeError`, as before it was ever compressed.
+    """
+    for magic, how in ((_GZIP, "gzip"), (_ZSTD, "zstd")):
+        if data.startswith(magic):
+            data = expand(data, how, bytes_max=bytes_max)  # type: ignore[arg-type]  # both names are compressions
+            break
+    if data.startswith((_PARQUET, _ARROW)):
+        return _from_table(data)
+    return codec.decode(data)
+
+
+def media_type(format_: TableFormat | None) -> str:
+    """Name the media type of a form; None is JSON."""
+    if format_ is None:
+        return JSON_MEDIA_TYPE
+    return ARROW_MEDIA_TYPE if format_ == "arrow" else PARQUET_MEDIA_TYPE
+
+
+def tabulate(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes | None:
+    """Write a value whose rows stand at a path as a table; None when its rows are not even.
+
+    Everything besides the rows travels in the table's metadata. Reading gives the same value.
+    """
+    raw = kept
+    for key in path:
+        raw = raw[key]
+    columns, shape = _columns(raw)
+    if columns is None:
+        return None
+    arrays, fields = [], []
+    for name, values in columns.items():
+        array, is_json = _array(values)
+        arrays.append(array)
+        fields.append(pa.field(name, array.type, metadata={_IS_JSON: b"1"} if is_json else None))
+    about = {
+        _KEPT: codec.encode(_with(kept, path, {**raw, "rows": []})),
+        _PATH: codec.encode(path),
+        _SHAPE: shape.encode(),
+    }
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=about))
+    return _written(table, format_)
+
+
+def _columns(raw: Any) -> tuple[dict[str, list[Any]] | None, str]:
+    """Turn rows into columns when every row has the same names in the same order."""
+    rows, names = raw.get("rows"), raw.get("columns")
+    if not isinstance(rows, list) or not rows:
+        return None, ""
+    if all(type(row) is dict for row in rows):
+        order = list(rows[0])
+        if not order or any(list(row) != order for row in rows):
+            return None, ""
+        return {name: [row[name] for row in rows] for name in order}, "mappings"
+    if not isinstance(names, list) or not names or len(set(map(str, names))) != len(names):
+        return None, ""
+    if not all(type(row) is list and len(row) == len(names) for row in rows):
+        return None, ""
+    return {str(name): [row[i] for row in rows] for i, name in enumerate(names)}, "lists"
+
+
+def _array(values: list[Any]) -> tuple[Any, bool]:
+    """Build a column: typed when all values are of one scalar type, else JSON text."""
+    kinds = {type(value) for value in values} - {type(None)}
+    typed = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
+    if len(kinds) == 1 and (kind := kinds.pop()) in typed:
+        fits = kind is not int or all(value is None or value in _INTEGERS for value in values)
+        if fits:
+            return pa.array(values, typed[kind]), False
+    texts = [None if value is None else codec.encode(value).decode() for value in values]
+    return pa.array(texts, pa.large_string()), True
+
+
+def _written(table: Any, format_: TableFormat) -> bytes:
+    sink = pa.BufferOutputStream()
+    if format_ == "parquet":
+        pyarrow.parquet.write_table(table, sink)
+    else:
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def read_table(data: bytes) -> Any:
+    """Read a table from Arrow or Parquet bytes; raises `PayloadUnreadable`."""
+    try:
+        if data.startswith(_PARQUET):
+            return pyarrow.parquet.read_table(pa.BufferReader(data))
+        table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+        table.validate(full=True)
+    except (OSError, pa.ArrowException) as failure:
+        raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
+    return table
+
+
+def _from_table(data: bytes) -> Any:
+    table = read_table(data)
+    about = table.schema.metadata or {}
+    if _KEPT not in about:
+        raise PayloadUnreadable("a table in the payload store is not the result of a step")
+    columns = [_values(field, table.column(i)) for i, field in enumerate(table.schema)]
+    rows: list[Any]
+    if about[_SHAPE] == b"lists":
+        rows = [list(row) for row in zip(*columns, strict=True)]
+    else:
+        names = table.column_names
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    kept, path = codec.decode(about[_KEPT]), tuple(codec.decode(about[_PATH]))
+    return _changed(kept, path, lambda raw: {**raw, "rows": rows})
+
+
+def _values(field: Any, column: Any) -> list[Any]:
+    found: list[Any] = column.to_pylist()
+    if (field.metadata or {}).get(_IS_JSON) is None:
+        return found
+    return [None if text is None else codec.decode(text.encode()) for text in found]
+
+
+def _with(value: Any, path: tuple[str, ...], leaf: Any) -> Any:
+    return _changed(value, path, lambda _: leaf)
+
+
+def _changed(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Copy the mappings on a path and change what it leads to."""
+    if not path:
+        return change(value)
+    return {**value, path[0]: _changed(value[path[0]], path[1:], change)}

@@ -1,0 +1,97 @@
+"""Objects in S3 buckets that playbooks name, with the credentials that they name."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from noetl_contracts import codec
+from noetl_storage.errors import StorageMisconfigured
+from noetl_storage.payloads.executor import Threads
+from noetl_storage.payloads.s3 import open_client, translated
+
+R = TypeVar("R")
+
+_CLIENTS_MAX = 16
+_REGION_DEFAULT = "us-east-1"
+
+
+class S3Buckets:
+    """One client for each account in use; the least recently used one is dropped."""
+
+    def __init__(self, *, threads: Threads) -> None:
+        self._threads = threads
+        self._client_by_account: OrderedDict[str, Any] = OrderedDict()
+
+    async def read(
+        self, account: Mapping[str, Any], bucket: str, key: str, *, bytes_max: int
+    ) -> bytes:
+        """Return an object; raises `KeyError` when it is absent, `ValueError` when too large."""
+        client = self._client(account)
+
+        def get() -> bytes:
+            with client.get_object(Bucket=bucket, Key=key)["Body"] as body:
+                data: bytes = body.read(bytes_max + 1)
+                return data
+
+        data = await self._run(get, bucket, key)
+        if len(data) > bytes_max:
+            raise ValueError(f"s3://{bucket}/{key} has more than {bytes_max} bytes")
+        return data
+
+    async def write(
+        self, account: Mapping[str, Any], bucket: str, key: str, data: bytes, *, media_type: str
+    ) -> None:
+        """Write an object, replacing the one before."""
+        client = self._client(account)
+
+        def put() -> None:
+            client.put_object(Bucket=bucket, Key=key, Body=data, ContentType=media_type)
+
+        await self._run(put, bucket, key)
+
+    async def delete(self, account: Mapping[str, Any], bucket: str, key: str) -> None:
+        """Remove an object; removing what is not there is no error."""
+        client = self._client(account)
+
+        def remove() -> None:
+            client.delete_object(Bucket=bucket, Key=key)
+
+        await self._run(remove, bucket, key)
+
+    async def _run(self, call: Callable[[], R], bucket: str, key: str) -> R:
+        def run() -> R:
+            with translated(bucket, key):
+                return call()
+
+        return await self._threads.run(run)
+
+    def _client(self, account: Mapping[str, Any]) -> Any:
+        # Without keys the client would take the worker's own, which are not the playbook's.
+        if not account.get("access_key") or not account.get("secret_key"):
+            raise StorageMisconfigured("the credential needs access_key and secret_key")
+        name = codec.digest(codec.canonical(dict(account)))
+        client = self._client_by_account.get(name)
+        if client is None:
+            client = open_client(
+                endpoint=account.get("endpoint"),
+                region=account.get("region") or _REGION_DEFAULT,
+                access_key=account["access_key"],
+                secret_key=account["secret_key"],
+                connections_max=8,
+            )
+            self._client_by_account[name] = client
+        self._client_by_account.move_to_end(name)
+        while len(self._client_by_account) > _CLIENTS_MAX:
+            self._client_by_account.popitem(last=False)
+        return client
+
+
+@asynccontextmanager
+async def open_buckets(*, threads_max: int = 4) -> AsyncIterator[S3Buckets]:
+    """Hold the threads of the bucket clients while the block runs."""
+    threads = Threads(threads_max)
+    try:
+        yield S3Buckets(threads=threads)
+    finally:
+        threads.close()

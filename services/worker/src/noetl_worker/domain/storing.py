@@ -1,0 +1,123 @@
+"""Where a result is kept, and what is said about it beside its reference."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
+from noetl_playbook import coercion
+from noetl_playbook.model import Output
+from noetl_playbook.results import PipelineResult
+
+STORE_FALLBACK = "store_fallback"
+FORMAT_FALLBACK = "format_fallback"
+ACCUMULATE_TRUNCATED = "accumulate_truncated"
+
+# The store kinds that mean the same as what the deployment's payload address says.
+_MEANINGS = {
+    "memory": frozenset({"memory"}),
+    "disk": frozenset({"disk", "pvc"}),
+    "s3": frozenset({"s3", "minio", "object"}),
+}
+# What a playbook asks for may not crowd out the rest of its event.
+_INLINE_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2
+_COLUMNS_BYTES_MAX = 4 * 1024
+_DEFAULT = Output()
+
+
+class Storing(Struct, frozen=True, kw_only=True):
+    """How one result is to be kept; `backend` is the deployment's own store."""
+
+    inline_bytes_max: int
+    preview_bytes_max: int
+    backend: str
+    compression: str | None
+    format: str | None
+    about: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def storing_of(output: Output | None, *, backend: str) -> Storing:
+    """Decide from an `output` block; a wish that the deployment cannot grant is noted."""
+    wanted = output or _DEFAULT
+    store = wanted.store
+    is_auto = store.kind == "auto"
+    # The deployment has one store: other kinds, and places of their own, fall back to it.
+    is_granted = is_auto or store.kind in _MEANINGS.get(backend, frozenset())
+    has_place = any((store.bucket, store.prefix, store.credential))
+    about: dict[str, Any] = {}
+    if wanted.scope != _DEFAULT.scope:
+        about["scope"] = wanted.scope
+    ttl_s = coercion.duration_s(store.ttl) if store.ttl is not None else None
+    if ttl_s is not None:
+        about["ttl_s"] = ttl_s
+    return Storing(
+        inline_bytes_max=_inline_bytes_max(wanted, is_auto=is_auto),
+        preview_bytes_max=wanted.preview_max_bytes,
+        backend=backend,
+        compression=None if store.compression in {None, "none"} else store.compression,
+        format=wanted.format if wanted.format in {"arrow", "parquet"} else None,
+        about=about,
+        notes=() if is_granted and not has_place else (STORE_FALLBACK,),
+    )
+
+
+def _inline_bytes_max(wanted: Output, *, is_auto: bool) -> int:
+    if not is_auto:
+        return -1
+    if wanted.inline_max_bytes is None:
+        return RESULT_INLINE_BYTES_MAX
+    # Nothing is so small that "always store" would not store it.
+    return min(wanted.inline_max_bytes, _INLINE_BYTES_MAX) or -1
+
+
+def preview_of(result: PipelineResult, bytes_max: int) -> str:
+    """Return the beginning of what the last successful task returned, as JSON.
+
+    It is written piece by piece: the rest of a large result is not encoded for it.
+    """
+    front = result.tasks.get(result.last or "")
+    if front is None or bytes_max <= 0:
+        return ""
+    texts: list[str] = []
+    room = bytes_max
+    for text in _pieces(front.raw, bytes_max):
+        texts.append(text)
+        room -= len(text)
+        if room <= 0:
+            break
+    # What is cut in the middle of a character ends before it.
+    return "".join(texts)[:bytes_max].encode()[:bytes_max].decode(errors="ignore")
+
+
+def _pieces(value: Any, characters_max: int) -> Iterator[str]:
+    """Write a value as JSON, piece by piece; of a long text only its beginning."""
+    if isinstance(value, dict):
+        yield "{"
+        for index, (key, item) in enumerate(value.items()):
+            yield f"{',' if index else ''}{codec.text(key)}:"
+            yield from _pieces(item, characters_max)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for index, item in enumerate(value):
+            yield "," if index else ""
+            yield from _pieces(item, characters_max)
+        yield "]"
+    else:
+        is_long = isinstance(value, str) and len(value) > characters_max
+        yield codec.text(value[:characters_max])[:-1] if is_long else codec.text(value)
+
+
+def columns_of(result: PipelineResult) -> list[Any] | None:
+    """Return the columns of a tabular result, if they are few enough to stay readable."""
+    front = result.tasks.get(result.last or "")
+    raw = front.raw if front is not None else None
+    if not isinstance(raw, dict) or not isinstance(raw.get("rows"), list):
+        return None
+    columns = raw.get("columns")
+    if not isinstance(columns, list) or len(codec.encode(columns)) > _COLUMNS_BYTES_MAX:
+        return None
+    return columns

@@ -1,0 +1,222 @@
+"""Bytes of artifacts and files, and the values that they hold."""
+
+import binascii
+import io
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
+from noetl_storage import encoding
+from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.plain import plain
+from noetl_worker.tools import tables
+
+BYTES_MAX = 256 * 1024 * 1024
+FORMATS = ("json", "ndjson", "csv", "parquet", "arrow", "text", "bytes")
+COMPRESSIONS = ("gzip", "zstd")
+
+Change = Callable[[bytes], bytes]
+
+_TEXTS = frozenset({"json", "ndjson", "csv", "text"})
+_MEDIA_TYPE = {
+    "json": JSON_MEDIA_TYPE,
+    "ndjson": "application/x-ndjson",
+    "csv": "text/csv",
+    "parquet": PARQUET_MEDIA_TYPE,
+    "arrow": ARROW_MEDIA_TYPE,
+    "text": "text/plain",
+    "bytes": "application/octet-stream",
+}
+_FORMAT_BY_SUFFIX = {
+    **dict.fromkeys(("json", "ndjson", "csv", "parquet", "arrow"), ""),
+    "jsonl": "ndjson",
+    "txt": "text",
+    "md": "text",
+    "sql": "text",
+    "yaml": "text",
+    "yml": "text",
+}
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """Bytes and what they are."""
+
+    data: bytes
+    media_type: str
+
+
+def encode(value: Any, *, format_: Any, compression: Any, mask: Change | None = None) -> Content:
+    """Write a value; raises `ToolFailure` for one that the format cannot hold.
+
+    `mask` changes what is text, before it is compressed.
+    """
+    wanted = _checked(format_, FORMATS, "format") or ("text" if isinstance(value, str) else "json")
+    how = _checked("gzip" if compression is True else compression, COMPRESSIONS, "compress")
+    try:
+        data = _written(value, wanted)
+    except (pa.ArrowException, ValueError, binascii.Error) as problem:
+        text = f"the data cannot be written as {wanted}: {problem}"
+        raise ToolFailure(failure("validation", text)) from problem
+    if mask is not None and wanted in _TEXTS:
+        data = mask(data)
+    check_size(len(data))
+    media_type = _MEDIA_TYPE[wanted]
+    if how is None:
+        return Content(data=data, media_type=media_type)
+    packed = encoding.compress(data, how)  # type: ignore[arg-type]  # it was checked above
+    return Content(data=packed, media_type=f"{media_type}+{how}")
+
+
+def _checked(value: Any, known: tuple[str, ...], field: str) -> str | None:
+    if value in (None, "", "auto", "none", False):
+        return None
+    if value not in known:
+        text = f"field '{field}' is {value!r:.40}: use one of {', '.join(known)}"
+        raise ToolFailure(failure("validation", text))
+    return str(value)
+
+
+def _written(value: Any, format_: str) -> bytes:
+    if format_ == "json":
+        return codec.encode(value)
+    if format_ == "text":
+        return value.encode() if isinstance(value, str) else codec.encode(value)
+    if format_ == "bytes":
+        return b64decode(value, validate=True)
+    found = tables.records(value)
+    if found is None:
+        raise ValueError("it is no list of mappings and no {columns, rows}")
+    rows, columns = found
+    if format_ == "ndjson":
+        return b"".join(codec.encode(row) + b"\n" for row in rows)
+    return table_bytes(tables.table_of(rows, columns), format_)
+
+
+def table_bytes(table: pa.Table, format_: str) -> bytes:
+    """Write a table as csv, parquet or arrow; nested columns of csv become JSON text."""
+    sink = io.BytesIO()
+    match format_:
+        case "parquet":
+            pyarrow.parquet.write_table(table, sink)
+        case "csv":
+            pyarrow.csv.write_csv(_flat(table), sink)
+        case _:
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+    return sink.getvalue()
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """Turn columns that csv cannot hold into JSON text."""
+    columns = {
+        name: pa.array(
+            [None if value is None else codec.text(plain(value)) for value in column.to_pylist()],
+            pa.string(),
+        )
+        if pa.types.is_nested(column.type)
+        else column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return pa.table(columns)
+
+
+def decode(content: Content, *, format_: Any, name: str) -> tuple[Any, dict[str, Any]]:
+    """Read a value, and `{encoding: base64}` where it is bytes; raises `ToolFailure`."""
+    wanted = _checked(format_, FORMATS, "format")
+    data = content.data
+    if wanted != "bytes":
+        data = unpacked(data)
+    known = wanted or _known(content.media_type, name)
+    try:
+        return _read(data, known)
+    except (msgspec.DecodeError, UnicodeDecodeError, PayloadUnreadable, pa.ArrowException) as bad:
+        if wanted is None and known != "parquet":
+            return _guessed(data)
+        text = f"{name} does not read as {known}: {bad}"
+        raise ToolFailure(failure("parse", text)) from bad
+
+
+def unpacked(data: bytes) -> bytes:
+    """Undo a compression that the first bytes tell of; raises `ToolFailure`."""
+    how = next((how for magic, how in _MAGIC.items() if data.startswith(magic)), None)
+    if how is None:
+        return data
+    try:
+        return encoding.expand(data, how, bytes_max=BYTES_MAX)  # type: ignore[arg-type]  # both are
+    except PayloadUnreadable as problem:
+        raise ToolFailure(failure("parse", str(problem))) from problem
+
+
+def _known(media_type: str, name: str) -> str | None:
+    plain_type = media_type.partition("+")[0].partition(";")[0].strip().lower()
+    if plain_type != _MEDIA_TYPE["bytes"]:
+        for format_, known in _MEDIA_TYPE.items():
+            if known == plain_type:
+                return format_
+        if plain_type.startswith("text/"):
+            return "text"
+    stem = name.partition("?")[0].removesuffix(".gz").removesuffix(".zst")
+    suffix = stem.rpartition(".")[2].lower()
+    found = _FORMAT_BY_SUFFIX.get(suffix)
+    return None if found is None else found or suffix
+
+
+def _read(data: bytes, format_: str | None) -> tuple[Any, dict[str, Any]]:
+    match format_:
+        case "json":
+            return codec.decode(data), {}
+        case "ndjson":
+            return [codec.decode(line) for line in data.splitlines() if line.strip()], {}
+        case "text":
+            return data.decode(), {}
+        case "csv":
+            return _tabular(pyarrow.csv.read_csv(io.BytesIO(data))), {}
+        case "parquet":
+            return _tabular(pyarrow.parquet.read_table(io.BytesIO(data))), {}
+        case "arrow":
+            return _tabular(encoding.read_table(data)), {}
+        case "bytes":
+            return b64encode(data).decode(), {"encoding": "base64"}
+    return _guessed(data)
+
+
+def _guessed(data: bytes) -> tuple[Any, dict[str, Any]]:
+    try:
+        return codec.decode(data), {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        if b"\0" in data:
+            return b64encode(data).decode(), {"encoding": "base64"}
+    try:
+        return data.decode(), {}
+    except UnicodeDecodeError:
+        return b64encode(data).decode(), {"encoding": "base64"}
+
+
+def _tabular(table: pa.Table) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for batch in tables.batches(table):
+        rows.extend(tables.rows_of(batch, [""] * batch.num_columns))
+    return {"columns": table.column_names, "rows": rows, "row_count": len(rows)}
+
+
+def check_size(size: int) -> None:
+    """Refuse content that a worker cannot hold; raises `ToolFailure`."""
+    if size > BYTES_MAX:
+        raise ToolFailure(
+            failure(
+                "payload_too_large",
+                f"the content has {size} bytes, the limit is {BYTES_MAX}: split it, or move it "
+                "with kind transfer or duckdb, which read files by pieces",
+                source="artifact",
+            )
+        )

@@ -1,0 +1,219 @@
+"""The `duckdb` tool: SQL over files, rows and references, in a database of the execution."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import duckdb
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_worker.credentials import Credential, Vault
+from noetl_worker.domain import sql_text
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sites import Site
+from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.duckdb_inputs import InputReader
+from noetl_worker.tools.duckdb_session import DuckSession, Limits, refused
+from noetl_worker.tools.postgres import parse_statements
+from noetl_worker.tools.workplace import WorkFolder
+
+R = TypeVar("R")
+
+_LOCK_PAUSE_S = 0.02
+_INTERRUPT_PAUSE_S = 0.05
+_MEMORY = ":memory:"
+
+
+class Lease:
+    """A session, and the threads in which its blocking work is done, one call at a time."""
+
+    def __init__(self, session: DuckSession, *, threads: ThreadPoolExecutor) -> None:
+        self._session = session
+        self._threads = threads
+
+    async def run(self, work: Callable[[DuckSession], R]) -> R:
+        """Do blocking work; when the caller is cancelled, the work is interrupted first."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, work, self._session)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # An interrupt between two statements is lost on DuckDB, so it is said again.
+            while not future.done():
+                self._session.interrupt()
+                await asyncio.wait({future}, timeout=_INTERRUPT_PAUSE_S)
+            future.exception()
+            raise
+
+    async def close(self) -> None:
+        """Close the session: what was not committed is undone."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._session.close)
+
+
+class _Work(Struct, frozen=True, kw_only=True):
+    """What one attempt does in its thread."""
+
+    database: Path | None
+    attached: dict[str, Credential]
+    views: dict[str, pa.Table]
+    statements: list[tuple[Statement, list[Any]]]
+
+
+class DuckdbTool:
+    """Runs SQL beside the event loop; one attempt at a time has a database file."""
+
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        inputs: InputReader,
+        folder: WorkFolder,
+        limits: Limits,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._vault = vault
+        self._inputs = inputs
+        self._folder = folder
+        self._limits = limits
+        self._threads = threads
+        self._free = asyncio.Semaphore(limits.databases_max)
+        self._lock_by_path: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, call: Call) -> Outcome:
+        """Run every statement of a task."""
+        try:
+            async with asyncio.timeout(call.timeout.total):
+                return Outcome(data=await self._run(call))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the statements did not end within {call.timeout.total:g} s"
+            return Outcome(error=failure("timeout", text, source="duckdb"))
+        except PlaceholderError as problem:
+            return Outcome(error=failure("validation", str(problem), source="duckdb"))
+        except duckdb.Error as problem:
+            return Outcome(error=refused(problem, None))
+
+    async def _run(self, call: Call) -> dict[str, Any]:
+        params = call.fields.get("params")
+        statements = [(one, sql_text.arguments(one, params)) for one in parse_statements(call)]
+        database = self.database(call.fields.get("database"), call.site)
+        work = _Work(
+            database=database,
+            attached=await self._attached(call),
+            views=await self._inputs.read(call.fields.get("inputs"), call),
+            statements=statements,
+        )
+        async with self.leased(database, call.site) as lease:
+            return await lease.run(lambda session: _done(session, work))
+
+    def database(self, named: Any, site: Site) -> Path | None:
+        """Return the file of a database, None for one in memory; raises `ToolFailure`."""
+        if named is None or named == "":
+            return self._folder.execution_database(site)
+        if named == _MEMORY:
+            return None
+        if not isinstance(named, str):
+            raise ToolFailure(failure("validation", "field 'database' must be a file name"))
+        path = self._folder.resolve(named, site)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @asynccontextmanager
+    async def leased(
+        self, database: Path | None, site: Site, *, is_counted: bool = True
+    ) -> AsyncIterator["Lease"]:
+        """Have a database alone while the block runs.
+
+        A second one for the same call is not counted: waiting for it while holding the first
+        could last for ever.
+        """
+        async with AsyncExitStack() as stack:
+            if database is not None:
+                lock = self._lock_by_path.setdefault(database, asyncio.Lock())
+                await stack.enter_async_context(lock)
+                await stack.enter_async_context(_file_lock(self._folder.lock_of(database, site)))
+            if is_counted:
+                await stack.enter_async_context(self._free)
+            session = DuckSession(limits=self._limits)
+            lease = Lease(session, threads=self._threads)
+            stack.push_async_callback(lease.close)
+            yield lease
+
+    async def _attached(self, call: Call) -> dict[str, Credential]:
+        """Resolve the databases to attach, by alias."""
+        auth = call.auth
+        if auth is None:
+            return {}
+        is_many = isinstance(auth, dict) and all(isinstance(one, dict) for one in auth.values())
+        named = auth if is_many else {"pg": auth}
+        found = {alias: await self._vault.resolve(one, call.site) for alias, one in named.items()}
+        for alias, credential in found.items():
+            if credential.kind != "postgres":
+                text = (
+                    f"credential '{credential.name}' of alias '{alias}' is of type "
+                    f"'{credential.kind}', which a duckdb task cannot use: read the object with "
+                    "kind artifact and give it to inputs"
+                )
+                raise ToolFailure(failure("config", text))
+        return found
+
+
+def _done(session: DuckSession, work: _Work) -> dict[str, Any]:
+    session.open(work.database, work.attached)
+    for name, table in work.views.items():
+        session.show(name, table)
+    return session.run(work.statements)
+
+
+@asynccontextmanager
+async def _file_lock(path: Path) -> AsyncIterator[None]:
+    """Hold a file's lock, which other processes of the machine respect.
+
+    Whoever waits holds the turn meanwhile: a busy process cannot take the lock again before it.
+    """
+    async with _flocked(path.with_suffix(".turn")) as turn, _flocked(path):
+        os.close(turn.pop())
+        yield
+
+
+@asynccontextmanager
+async def _flocked(path: Path) -> AsyncIterator[list[int]]:
+    """Lock a file; the lock ends with the descriptor, which the block may take and close."""
+    held = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
+    try:
+        while not _has_locked(held[0]):  # noqa: ASYNC110 - another process holds it
+            await asyncio.sleep(_LOCK_PAUSE_S)
+        yield held
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def _has_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def open_duckdb(
+    *, vault: Vault, inputs: InputReader, folder: WorkFolder, limits: Limits
+) -> AsyncIterator[DuckdbTool]:
+    """Hold the tool's threads while the block runs."""
+    threads = ThreadPoolExecutor(limits.databases_max, thread_name_prefix="duckdb")
+    try:
+        yield DuckdbTool(vault=vault, inputs=inputs, folder=folder, limits=limits, threads=threads)
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,137 @@
+"""The named inputs of a SQL task, each read into a table."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pyarrow as pa
+
+from noetl_playbook import spelling
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools import references, tables
+from noetl_worker.tools.call import Call
+from noetl_worker.tools.postgres import PostgresTool
+from noetl_worker.tools.postgres_reading import read_query
+from noetl_worker.tools.references import References
+from noetl_worker.tools.workplace import WorkFolder
+
+_PART = "_part"
+_BYTES_MAX = 256 * 1024 * 1024
+
+
+class InputReader:
+    """Turns rows, references, files and queries into tables."""
+
+    def __init__(
+        self, *, references_: References, postgres: PostgresTool, folder: WorkFolder
+    ) -> None:
+        self._references = references_
+        self._postgres = postgres
+        self._folder = folder
+
+    async def read(self, inputs: Any, call: Call) -> dict[str, pa.Table]:
+        """Read every input by name; raises `ToolFailure` that names the input."""
+        if inputs is None:
+            return {}
+        if not isinstance(inputs, dict):
+            raise ToolFailure(failure("validation", "field 'inputs' must map names to sources"))
+        found: dict[str, pa.Table] = {}
+        used = 0
+        for name, source in inputs.items():
+            found[name] = await self._table(str(name), source, call)
+            used += found[name].nbytes
+            if used > _BYTES_MAX:
+                text = (
+                    f"the inputs up to '{name}' exceed {_BYTES_MAX} bytes: select fewer columns, "
+                    "or load them into a table piece by piece"
+                )
+                raise ToolFailure(failure("payload_too_large", text, source="duckdb"))
+        return found
+
+    async def _table(self, name: str, source: Any, call: Call) -> pa.Table:
+        if references.is_reference(source):
+            value = await self._references.value(source, call.site)
+            return await asyncio.to_thread(_table_of, name, value)
+        if isinstance(source, dict):
+            if "path" in source and "rows" not in source:
+                path = self._folder.resolve(str(source["path"]), call.site)
+                format_ = tables.format_of(path, source.get("format"))
+                return await asyncio.to_thread(tables.read_file, path, format_)
+            if "query" in source and "rows" not in source:
+                return await self._queried(name, source, call)
+        if _is_parts(source):
+            return await self._union(name, source, call)
+        return await asyncio.to_thread(_table_of, name, source)
+
+    async def _queried(self, name: str, source: dict[str, Any], call: Call) -> pa.Table:
+        unknown = source.keys() - {"auth", "credential", "query", "params"}
+        if unknown:
+            hint = spelling.hint(min(unknown), ("auth", "query", "params")) or "use auth and query"
+            text = f"input '{name}' has an unknown key '{min(unknown)}': {hint}"
+            raise ToolFailure(failure("validation", text, source="duckdb"))
+        given = {**source, "auth": source.get("auth") or source.get("credential")}
+        rows: list[dict[str, Any]] = []
+        names: tuple[str, ...] = ()
+        windows = read_query(self._postgres, given, call.site, size=tables.BATCH_ROWS)
+        async with aclosing(windows):
+            async for columns, window in windows:
+                names = columns
+                rows.extend(window)
+        return await asyncio.to_thread(tables.table_of, rows, list(names))
+
+    async def _union(self, name: str, parts: list[Any], call: Call) -> pa.Table:
+        """Lay the rows of several parts below each other; `_part` counts the parts from 0."""
+        rows: list[dict[str, Any]] = []
+        columns: dict[str, None] = {}
+        for index, part in enumerate(parts):
+            value = part
+            if references.is_reference(part):
+                value = await self._references.value(part, call.site)
+            elif isinstance(part, dict) and references.is_reference(part.get("ref")):
+                value = await self._references.value(part["ref"], call.site)
+            found = tables.records(value)
+            if found is None:
+                text = f"part {index} of input '{name}' holds no rows"
+                raise ToolFailure(failure("validation", text, source="duckdb"))
+            columns.update(dict.fromkeys(found[1] or ()))
+            for row in found[0]:
+                columns.update(dict.fromkeys(row))
+                rows.append({**row, _PART: index})
+        columns[_PART] = None
+        return await asyncio.to_thread(tables.table_of, rows, list(columns))
+
+
+def _is_parts(source: Any) -> bool:
+    """Tell a list of parts from a list of rows."""
+    if not isinstance(source, list) or not source:
+        return False
+    return all(
+        references.is_reference(part)
+        or (isinstance(part, dict) and ("rows" in part and "columns" in part))
+        or (isinstance(part, dict) and references.is_reference(part.get("ref")))
+        for part in source
+    )
+
+
+def _table_of(name: str, value: Any) -> pa.Table:
+    found = tables.records(value)
+    if found is None:
+        raise ToolFailure(
+            failure(
+                "validation",
+                f"input '{name}' holds no rows: give a list of mappings, "
+                "{columns, rows}, a reference, {path, format} or {auth, query}",
+                source="duckdb",
+            )
+        )
+    rows, columns = found
+    if not rows and not columns:
+        raise ToolFailure(
+            failure(
+                "validation",
+                f"input '{name}' has neither rows nor columns, so no query can name them: "
+                "give {columns: [...], rows: []}",
+                source="duckdb",
+            )
+        )
+    return tables.table_of(rows, columns)

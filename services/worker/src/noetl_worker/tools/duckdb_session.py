@@ -1,0 +1,313 @@
+"""One hardened DuckDB connection: opened, locked down, used in a thread, closed."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_contracts.errors import ErrorObject
+from noetl_playbook.sql_text import sql_ident, sql_literal
+from noetl_worker.credentials import Credential
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sql_text import Statement
+from noetl_worker.tools import tables
+
+_RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+_IS_ALTERED = re.compile(r"\b(?:UHUGEINT|BIGNUM|TIME WITH TIME ZONE)\b")
+# Inside a transaction these fail, or would end it.
+_ALONE = frozenset(
+    {
+        duckdb.StatementType.TRANSACTION,
+        duckdb.StatementType.ATTACH,
+        duckdb.StatementType.DETACH,
+        duckdb.StatementType.VACUUM,
+        duckdb.StatementType.PRAGMA,
+    }
+)
+_LOCKS = ("TimeZone='UTC'", "enable_external_access=false", "lock_configuration=true")
+_COMMANDS = {
+    "begin": "BEGIN TRANSACTION",
+    "commit": "COMMIT",
+    "rollback": "ROLLBACK",
+}
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What one database may use, and how many there may be at once."""
+
+    memory_bytes: int = 512 * 1024**2
+    threads: int = 2
+    databases_max: int = 4
+    result_bytes_max: int = 256 * 1024**2
+
+
+class Interrupted(Exception):  # noqa: N818 - somebody wanted it to stop, which is no error
+    """The call was called off."""
+
+
+class DuckSession:
+    """A connection of one attempt; everything but `interrupt` runs in one thread."""
+
+    def __init__(self, *, limits: Limits) -> None:
+        self._limits = limits
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._is_interrupted = threading.Event()
+
+    def open(self, database: Path | None, attached: dict[str, Credential]) -> None:
+        """Connect and lock the configuration; raises `duckdb.Error` or `ToolFailure`."""
+        place = ":memory:" if database is None else str(database)
+        connection = duckdb.connect(place, config=self._config(is_open=bool(attached)))
+        self._connection = connection
+        for alias, credential in attached.items():
+            _attach(connection, alias, credential)
+        # Global, so that further cursors have them too.
+        for setting in _LOCKS:
+            connection.execute(f"SET GLOBAL {setting}")
+
+    def _config(self, *, is_open: bool) -> dict[str, str | bool | int | float | list[str]]:
+        return {
+            # Loading an extension reads its file, so attaching needs access until it is done.
+            "enable_external_access": "true",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "true" if is_open else "false",
+            "allow_community_extensions": "false",
+            "allow_unsigned_extensions": "false",
+            "python_enable_replacements": "false",
+            # A folder for spilling would stay readable and writable for every statement.
+            "temp_directory": "",
+            "memory_limit": f"{self._limits.memory_bytes}B",
+            "threads": str(self._limits.threads),
+        }
+
+    def show(self, name: str, table: pa.Table) -> None:
+        """Make a table readable under a name, for this connection alone."""
+        self._checked().register(name, table)
+
+    def fetch(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows as they are; raises `ToolFailure`."""
+        with _refusing():
+            return self._checked().execute(text, values or None).fetchall()
+
+    def begin(self) -> None:
+        """Begin a transaction; `commit` ends it, and closing without that undoes it."""
+        with _refusing():
+            self._checked().execute(_COMMANDS["begin"])
+
+    def commit(self) -> None:
+        """Make what was written since `begin` last; raises `ToolFailure`."""
+        with _refusing():
+            self._checked().execute(_COMMANDS["commit"])
+
+    def read(
+        self, text: str, values: list[Any], *, size: int
+    ) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
+        """Return a query's columns, and its rows some at a time, beside what else is done."""
+        with _refusing():
+            # A second cursor keeps its place while this connection writes.
+            found: Any = self._checked().cursor().sql(text, params=values or None)
+            if found is None:
+                return (), iter(())
+            kinds = [str(kind) for kind in found.types]
+            reader = _readable(found, kinds).to_arrow_reader(size)
+            return tuple(found.columns), self._read(reader, kinds)
+
+    def _read(self, reader: Any, kinds: list[str]) -> Iterator[list[dict[str, Any]]]:
+        with _refusing():
+            for batch in reader:
+                self._checked()
+                yield tables.rows_of(batch, kinds)
+
+    def run(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
+        """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
+        connection = self._checked()
+        planned = [self._planned(index, one) for index, (one, _) in enumerate(statements)]
+        alone = len(planned) == 1 or any(part.type in _ALONE for one in planned for part in one)
+        if alone:
+            return self._run_all(statements, planned)
+        connection.execute(_COMMANDS["begin"])
+        try:
+            raw = self._run_all(statements, planned)
+        except BaseException:
+            _roll_back(connection)
+            raise
+        connection.execute(_COMMANDS["commit"])
+        return raw
+
+    def _planned(self, index: int, one: Statement) -> list[duckdb.Statement]:
+        try:
+            return self._checked().extract_statements(one.text)
+        except duckdb.Error as problem:
+            raise ToolFailure(refused(problem, index)) from problem
+
+    def _run_all(
+        self, statements: list[tuple[Statement, list[Any]]], planned: list[list[duckdb.Statement]]
+    ) -> dict[str, Any]:
+        room = self._limits.result_bytes_max
+        commands: list[dict[str, Any]] = []
+        for index, ((_, values), parts) in enumerate(zip(statements, planned, strict=True)):
+            try:
+                for part in parts:
+                    command, used = self._run_one(part, values, room)
+            except duckdb.InterruptException as problem:
+                raise Interrupted from problem
+            except duckdb.Error as problem:
+                raise ToolFailure(refused(problem, index)) from problem
+            room -= used
+            commands.append(command)
+        return _raw(commands)
+
+    def _run_one(
+        self, part: duckdb.Statement, values: list[Any], room: int
+    ) -> tuple[dict[str, Any], int]:
+        connection = self._checked()
+        expected = part.expected_result_type
+        changes = duckdb.ExpectedResultType.CHANGED_ROWS in expected
+        if changes and not _RETURNING.search(part.query):
+            counted = connection.execute(part, values or None).fetchone()
+            count = int(counted[0]) if counted and isinstance(counted[0], int) else 0
+            return _command(part, rows=[], columns=[], count=count), 0
+        # The stubs deny that a statement without a result gives None.
+        found: Any = connection.sql(part.query, params=values or None)
+        if found is None:
+            return _command(part, rows=[], columns=[], count=0), 0
+        kinds = [str(kind) for kind in found.types]
+        rows: list[dict[str, Any]] = []
+        used = 0
+        for batch in _readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS):
+            self._checked()
+            used += batch.nbytes
+            if used > room:
+                raise ToolFailure(_too_large(self._limits.result_bytes_max))
+            rows.extend(tables.rows_of(batch, kinds))
+        columns = list(found.columns)
+        return _command(part, rows=rows, columns=columns, count=len(rows)), used
+
+    def _checked(self) -> duckdb.DuckDBPyConnection:
+        if self._is_interrupted.is_set() or self._connection is None:
+            raise Interrupted
+        return self._connection
+
+    def interrupt(self) -> None:
+        """End what runs, from another thread; nothing is begun after it."""
+        self._is_interrupted.set()
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        """Close the connection and, with the last one, its database."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.InterruptException as problem:
+        raise Interrupted from problem
+    except duckdb.Error as problem:
+        raise ToolFailure(refused(problem, None)) from problem
+
+
+def _readable(found: Any, kinds: list[str]) -> Any:
+    """Let DuckDB itself write the values that Arrow would not carry as they are."""
+    if not any(_IS_ALTERED.search(kind) for kind in kinds):
+        return found
+    parts = (
+        f"#{place}::varchar AS {sql_ident(name)}" if _IS_ALTERED.search(kind) else f"#{place}"
+        for place, (name, kind) in enumerate(zip(found.columns, kinds, strict=True), start=1)
+    )
+    return found.project(", ".join(parts))
+
+
+def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
+    try:
+        connection.execute(_COMMANDS["rollback"])
+    except duckdb.TransactionException:
+        # A failed commit has ended the transaction already.
+        return
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, alias: str, credential: Credential) -> None:
+    """Attach a PostgreSQL database; raises `ToolFailure` where DuckDB has no extension for it."""
+    found = connection.execute(
+        "SELECT installed FROM duckdb_extensions() WHERE extension_name = 'postgres_scanner'"
+    ).fetchone()
+    if found is None or not found[0]:
+        raise ToolFailure(
+            failure(
+                "config",
+                f"the database '{alias}' cannot be attached: this worker has no postgres "
+                "extension of DuckDB, and tasks may not install one; read rows with "
+                f"inputs: {{{alias}: {{auth: {credential.name}, query: …}}}}, write them with "
+                "kind transfer, or have an operator install the extension",
+            )
+        )
+    fields = credential.fields
+    options = {
+        name.upper(): fields.get(name, fields.get(f"db_{name}"))
+        for name in ("host", "port", "user", "password", "database")
+    }
+    # The secret keeps the password out of what a statement can read of the attached database.
+    given = ", ".join(
+        f"{name} {sql_literal(str(value))}" for name, value in options.items() if value is not None
+    )
+    secret = sql_ident(f"secret_{alias}")
+    connection.execute("LOAD postgres_scanner")
+    connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {given})")
+    connection.execute(f"ATTACH '' AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})")
+
+
+def _command(
+    part: duckdb.Statement, *, rows: list[dict[str, Any]], columns: list[str], count: int
+) -> dict[str, Any]:
+    return {
+        "rows": rows,
+        "row_count": count,
+        "columns": columns,
+        "status": "ok",
+        "message": f"{part.type.name} {count}",
+    }
+
+
+def _raw(commands: list[dict[str, Any]]) -> dict[str, Any]:
+    front = next((one for one in reversed(commands) if one["columns"]), commands[-1])
+    raw: dict[str, Any] = {
+        "rows": front["rows"],
+        "row_count": front["row_count"],
+        "columns": front["columns"],
+        "statement_count": len(commands),
+        "status": commands[-1]["status"],
+        "message": commands[-1]["message"],
+    }
+    if len(commands) > 1:
+        raw["commands"] = commands
+    return raw
+
+
+def _too_large(bytes_max: int) -> ErrorObject:
+    return failure(
+        "payload_too_large",
+        f"the rows exceed {bytes_max} bytes: aggregate in the query, select fewer columns, or "
+        "keep them in a table of the database",
+        source="duckdb",
+    )
+
+
+def refused(problem: Exception, statement: int | None) -> ErrorObject:
+    """Say what DuckDB refused."""
+    return failure(
+        "db_error",
+        str(problem).strip(),
+        code="DUCKDB",
+        exception_type=type(problem).__name__,
+        source="duckdb",
+        details=None if statement is None else {"statement": statement},
+    )

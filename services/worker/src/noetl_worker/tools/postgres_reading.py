@@ -1,0 +1,87 @@
+"""Rows of a PostgreSQL query, a window at a time, through a server-side cursor."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from typing import Any
+
+from noetl_worker.domain import sql_text
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sites import Site
+from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
+from noetl_worker.tools.postgres_pool import Plan, Session
+from noetl_worker.tools.postgres_types import UnfitValue, bind
+
+# The columns' names, and rows.
+Window = tuple[tuple[str, ...], list[dict[str, Any]]]
+
+
+@asynccontextmanager
+async def leased(postgres: PostgresTool, auth: Any, site: Site) -> AsyncIterator[Session]:
+    """Hold a connection of a credential; one that something interrupted is not used again."""
+    pool = await postgres.pool(auth, site)
+    session = await pool.acquire()
+    is_sound = False
+    try:
+        yield session
+        is_sound = True
+    finally:
+        pool.release(session, is_sound=is_sound)
+
+
+async def read_windows(
+    session: Session, query: Any, params: Any, *, size: int, is_inside: bool = False
+) -> AsyncGenerator[Window, None]:
+    """Yield the columns and at most `size` rows at a time.
+
+    It reads in a transaction of its own, unless it stands inside one already. A query without
+    rows yields one empty window, which names the columns.
+    """
+    found = _one_statement(query, params)
+    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
+    async with own:
+        plan = await session.plan(found.text)
+        values = bind(sql_text.arguments(found, params), plan.binders, plan.parameter_types)
+        cursor = await plan.prepared.cursor(*values)
+        has_yielded = False
+        while True:
+            records = await cursor.fetch(size)
+            if records or not has_yielded:
+                yield plan.columns, _rows(records, plan)
+                has_yielded = True
+            if len(records) < size:
+                return
+
+
+def _one_statement(query: Any, params: Any) -> sql_text.Statement:
+    if not isinstance(query, str):
+        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
+    found = sql_text.statements(query, sql_text.style_of(params))
+    if len(found) != 1:
+        text = f"field 'query' must hold one statement, not {len(found)}"
+        raise ToolFailure(failure("validation", text))
+    return found[0]
+
+
+def _rows(records: list[Any], plan: Plan) -> list[dict[str, Any]]:
+    rows = [dict(record.items()) for record in records]
+    for name, read in plan.readers:
+        for row in rows:
+            if row[name] is not None:
+                row[name] = read(row[name])
+    return rows
+
+
+async def read_query(
+    postgres: PostgresTool, given: dict[str, Any], site: Site, *, size: int
+) -> AsyncGenerator[Window, None]:
+    """Yield the windows of `{auth, query, params}`; raises `ToolFailure`."""
+    try:
+        async with leased(postgres, given.get("auth"), site) as session:
+            windows = read_windows(session, given.get("query"), given.get("params"), size=size)
+            async with aclosing(windows):
+                async for window in windows:
+                    yield window
+    except BROKEN as problem:
+        raise ToolFailure(refused(problem, None)) from problem
+    except (UnfitValue, sql_text.PlaceholderError) as problem:
+        raise ToolFailure(failure("validation", str(problem), source="postgres")) from problem

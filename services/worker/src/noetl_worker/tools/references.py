@@ -1,0 +1,110 @@
+"""What a reference in a task's field means, and the value behind it."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_contracts import locators
+from noetl_contracts.errors import LocatorError
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_playbook import forms
+from noetl_playbook.results import LoopResult, PipelineResult
+from noetl_playbook.views import loop_view, pipeline_view
+from noetl_storage.ports import Payloads
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sites import Site
+from noetl_worker.stores import Place, Remembered, TenantPayloads
+
+# Payloads that tasks name are read once and handed on; the lane remembers its own.
+_REMEMBERED_BYTES = 16 * 1024 * 1024
+
+
+class References:
+    """Reads what `_ref` mappings and locators point to, always within the call's organization."""
+
+    def __init__(self, payloads: Payloads) -> None:
+        self._payloads = payloads
+        self._remembered = Remembered(bytes_max=_REMEMBERED_BYTES)
+
+    def payloads(self, site: Site) -> TenantPayloads:
+        """Return the store as the call's organization sees it."""
+        place = Place(tenant_id=site.tenant_id, organization_id=site.organization_id)
+        return TenantPayloads(self._payloads, place=place, remembered=self._remembered)
+
+    async def value(self, given: Any, site: Site) -> Any:
+        """Return the plain value behind a reference; raises `ToolFailure`."""
+        ref = find(given, site)
+        if ref is None:
+            raise ToolFailure(failure("validation", f"{given!r:.120} is no reference"))
+        loaded = await self.payloads(site).load(ref)
+        return shown(loaded) if names_result(given) else loaded
+
+
+def is_reference(value: Any) -> bool:
+    """Tell whether a field's value is a `_ref` mapping or a `noetl://` locator."""
+    if isinstance(value, dict):
+        return value.get("kind") == "result_ref"
+    return isinstance(value, str) and value.startswith(locators.SCHEME)
+
+
+def names_result(value: Any) -> bool:
+    """Tell whether a reference is that of a step's result, not of a bare payload."""
+    text = value.get("ref") if isinstance(value, dict) else value
+    return isinstance(text, str) and text.startswith(f"{locators.SCHEME}execution/")
+
+
+def find(value: Any, site: Site) -> PayloadRef | None:
+    """Return the stored content that a value refers to, or None; raises `ToolFailure`."""
+    if not is_reference(value):
+        return None
+    try:
+        return _of_mapping(value, site) if isinstance(value, dict) else _of_text(value, site)
+    except (LocatorError, msgspec.ValidationError) as problem:
+        text = f"the reference cannot be used: {problem}"
+        raise ToolFailure(failure("validation", text, source="store")) from problem
+
+
+def _of_mapping(value: dict[str, Any], site: Site) -> PayloadRef:
+    sha256 = str(value.get("sha256", ""))
+    # The digest decides; whose store is asked is never the playbook's to say.
+    return msgspec.convert(
+        {
+            "uri": locators.payload(site.tenant_id, site.organization_id, sha256),
+            "sha256": sha256,
+            "media_type": value.get("media_type") or JSON_MEDIA_TYPE,
+            "payload_bytes": value.get("bytes") or 0,
+            "row_count": value.get("row_count"),
+        },
+        PayloadRef,
+    )
+
+
+def _of_text(text: str, site: Site) -> PayloadRef:
+    match locators.parse(text).segments:
+        case ("tenant", tenant, "org", organization, "payloads", "sha256", sha256):
+            if (tenant, organization) != (site.tenant_id, site.organization_id):
+                raise ToolFailure(
+                    failure("config", f"{text!r:.200} belongs to another organization")
+                )
+            return PayloadRef(uri=text, sha256=sha256, media_type=JSON_MEDIA_TYPE, payload_bytes=0)
+        case ("execution", _, "result", *_):
+            raise ToolFailure(
+                failure(
+                    "reference_not_available",
+                    f"{text!r:.200} names no result that this task's templates name: "
+                    "pass the result's own '_ref', as in {{ load._ref }}",
+                    source="store",
+                )
+            )
+        case _:
+            raise ToolFailure(failure("config", f"{text!r:.200} does not point to a payload"))
+
+
+def shown(loaded: Any) -> Any:
+    """Return the value of a result as it is kept; of one task, what that task returned."""
+    if isinstance(loaded, dict) and "results" in loaded and "tasks" not in loaded:
+        return loop_view(msgspec.convert(loaded, LoopResult)).plain()
+    kept = msgspec.convert(loaded, PipelineResult)
+    if len(kept.tasks) == 1:
+        return next(iter(kept.tasks.values())).raw
+    return forms.plain(pipeline_view(kept))

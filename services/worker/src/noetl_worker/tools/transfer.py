@@ -1,0 +1,339 @@
+"""The `transfer` tool: rows from one place to another, by chunks, all or nothing."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, Struct, structs
+
+from noetl_playbook import coercion
+from noetl_playbook import tools as kinds
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.result import ABSENT, at_path
+from noetl_worker.domain.sql_text import PlaceholderError
+from noetl_worker.tools import references, tables, transfer_files, transfer_rows
+from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.duckdb import DuckdbTool, Lease
+from noetl_worker.tools.duckdb_session import DuckSession
+from noetl_worker.tools.http import HttpTool
+from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
+from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_reading import leased, read_windows
+from noetl_worker.tools.postgres_types import UnfitValue
+from noetl_worker.tools.references import References
+from noetl_worker.tools.transfer_duckdb import DuckStatement, DuckTable
+from noetl_worker.tools.transfer_duckdb import windows as duck_windows
+from noetl_worker.tools.transfer_files import FileTarget
+from noetl_worker.tools.transfer_postgres import PostgresStatement, PostgresTable
+from noetl_worker.tools.transfer_rows import MODES, Aim, Target, Window
+from noetl_worker.tools.workplace import WorkFolder
+
+_SOURCES = ("http", "postgres", "duckdb", "file", "data")
+_TARGETS = ("postgres", "duckdb", "file")
+_CHUNK_ROWS = 1_000
+_CHUNK_ROWS_MAX = 100_000
+
+
+class _Plan(Struct, frozen=True, kw_only=True):
+    """A transfer, read from the task's fields."""
+
+    source: dict[str, Any]
+    target: dict[str, Any]
+    aim: Aim
+    size: int
+
+
+class _Held(Struct, frozen=True, kw_only=True):
+    """What both ends have opened, so that one database is not waited for twice."""
+
+    leases: dict[str, Lease]
+    sessions: dict[str, Session]
+
+
+class TransferTool:
+    """Moves rows without holding more than a chunk or two of them."""
+
+    def __init__(
+        self,
+        *,
+        http: HttpTool,
+        postgres: PostgresTool,
+        duckdb: DuckdbTool,
+        references_: References,
+        folder: WorkFolder,
+    ) -> None:
+        self._http = http
+        self._postgres = postgres
+        self._duckdb = duckdb
+        self._references = references_
+        self._folder = folder
+
+    async def run(self, call: Call) -> Outcome:
+        """Move every row of the source, or none."""
+        given = {name: item for name, item in call.input.items() if name in kinds.TRANSFER.fields}
+        call = structs.replace(call, fields={**given, **call.fields})
+        try:
+            plan = _plan(call)
+            async with asyncio.timeout(call.timeout.total):
+                return Outcome(data=await self._move(plan, call))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the rows were not moved within {call.timeout.total:g} s"
+            return Outcome(error=failure("timeout", text, source="transfer"))
+        except (PlaceholderError, UnfitValue) as problem:
+            return Outcome(error=failure("validation", str(problem), source="transfer"))
+        except BROKEN as problem:
+            return Outcome(error=refused(problem, None))
+
+    async def _move(self, plan: _Plan, call: Call) -> dict[str, Any]:
+        fetched = moved = chunks = 0
+        async with AsyncExitStack() as stack:
+            held = await stack.enter_async_context(self._held(plan, call))
+            target = await stack.enter_async_context(self._target(plan, call, held))
+            windows = await stack.enter_async_context(aclosing(self._windows(plan, call, held)))
+            async for window in windows:
+                if not window.rows:
+                    continue
+                fetched += len(window.rows)
+                moved += await target.write(transfer_rows.mapped(window, plan.aim))
+                chunks += 1
+        return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
+
+    @asynccontextmanager
+    async def _held(self, plan: _Plan, call: Call) -> AsyncIterator[_Held]:
+        """Open the databases of both ends, each once, always in the same order."""
+        ends = (plan.source, plan.target)
+        files: dict[str, Path | None] = {}
+        auths: dict[str, Any] = {}
+        for end in ends:
+            if end["type"] == "duckdb":
+                path = self._duckdb.database(end.get("database"), call.site)
+                files[str(path)] = path
+            elif end["type"] == "postgres":
+                pool = await self._postgres.pool(_auth(end, call), call.site)
+                auths[str(id(pool))] = _auth(end, call)
+        async with AsyncExitStack() as stack:
+            leases: dict[str, Lease] = {}
+            for name in sorted(files):
+                opening = self._duckdb.leased(files[name], call.site, is_counted=not leases)
+                leases[name] = await stack.enter_async_context(opening)
+                await leases[name].run(lambda session, path=files[name]: session.open(path, {}))  # type: ignore[misc]  # the default binds the loop's path
+            sessions = {
+                name: await stack.enter_async_context(leased(self._postgres, auth, call.site))
+                for name, auth in sorted(auths.items())
+            }
+            yield _Held(leases=leases, sessions=sessions)
+
+    async def _session(self, end: dict[str, Any], call: Call, held: _Held) -> Session:
+        pool = await self._postgres.pool(_auth(end, call), call.site)
+        session = held.sessions.get(str(id(pool)))
+        # The credential was replaced between two looks at it.
+        if session is None:
+            text = "the credential has just changed: try again"
+            raise ToolFailure(failure("db_connection", text, source="transfer"))
+        return session
+
+    def _lease(self, end: dict[str, Any], call: Call, held: _Held) -> Lease:
+        return held.leases[str(self._duckdb.database(end.get("database"), call.site))]
+
+    @asynccontextmanager
+    async def _target(self, plan: _Plan, call: Call, held: _Held) -> AsyncIterator[Target]:
+        target, aim = plan.target, plan.aim
+        match target["type"]:
+            case "postgres":
+                session = await self._session(target, call, held)
+                async with session.connection.transaction():
+                    end: PostgresTable | PostgresStatement = (
+                        PostgresStatement(session, query=target["query"])
+                        if target.get("query") is not None
+                        else PostgresTable(
+                            session, parts=transfer_rows.table_parts(target.get("table")), aim=aim
+                        )
+                    )
+                    await end.open()
+                    yield end
+            case "duckdb":
+                lease = self._lease(target, call, held)
+                async with _duck_target(lease, target, aim) as blocking:
+                    yield _Blocking(blocking, lease=lease)
+            case _:
+                path = self._folder.resolve(_text(target, "uri", "target"), call.site)
+                format_ = tables.format_of(path, target.get("format"))
+                file = FileTarget(path, format_=format_, mode=aim.mode)
+                try:
+                    await asyncio.to_thread(file.open)
+                    yield _Blocking(file, lease=None)
+                    await asyncio.to_thread(file.finish)
+                finally:
+                    await asyncio.to_thread(file.discard)
+
+    async def _windows(self, plan: _Plan, call: Call, held: _Held) -> AsyncGenerator[Window, None]:
+        source, size = plan.source, plan.size
+        match source["type"]:
+            case "postgres":
+                session = await self._session(source, call, held)
+                found = read_windows(
+                    session,
+                    source.get("query"),
+                    source.get("params"),
+                    size=size,
+                    is_inside=session.connection.is_in_transaction(),
+                )
+                async with aclosing(found):
+                    async for columns, rows in found:
+                        yield Window(rows=rows, columns=columns)
+            case "duckdb":
+                lease = self._lease(source, call, held)
+                query, params = _text(source, "query", "source"), source.get("params")
+                steps = await lease.run(lambda one: duck_windows(one, query, params, size=size))
+                while (window := await lease.run(lambda _: next(steps, None))) is not None:
+                    yield window
+            case "file":
+                path = self._folder.resolve(_text(source, "uri", "source"), call.site)
+                format_ = tables.format_of(path, source.get("format"))
+                read = transfer_files.windows(path, format_, size=size)
+                while (window := await asyncio.to_thread(next, read, None)) is not None:
+                    yield window
+            case "http":
+                for window in _cut(await self._fetched(source, call), size):
+                    yield window
+            case _:
+                for window in _cut(await self._given(source.get("data"), call), size):
+                    yield window
+
+    async def _fetched(self, source: dict[str, Any], call: Call) -> Any:
+        fields = {name: source[name] for name in kinds.HTTP.fields if name in source}
+        fields["url"] = source.get("url") or source.get("endpoint")
+        outcome = await self._http.run(
+            structs.replace(call, kind="http", fields=fields, auth=_auth(source, call, own=True))
+        )
+        if outcome.error is not None or outcome.data is UNSET:
+            raise ToolFailure(outcome.error or failure("parse", "the answer has no body"))
+        return _at(outcome.data.get("body"), source.get("data_path"))
+
+    async def _given(self, data: Any, call: Call) -> Any:
+        if references.is_reference(data):
+            return await self._references.value(data, call.site)
+        return data
+
+
+class _Blocking:
+    """A target whose methods block, used from the event loop."""
+
+    def __init__(self, end: DuckTable | DuckStatement | FileTarget, *, lease: Lease | None) -> None:
+        self._end = end
+        self._lease = lease
+
+    async def write(self, rows: list[dict[str, Any]]) -> int:
+        """Write a chunk in a thread."""
+        if self._lease is None:
+            return await asyncio.to_thread(self._end.write, rows)
+        return await self._lease.run(lambda _: self._end.write(rows))
+
+
+@asynccontextmanager
+async def _duck_target(
+    lease: Lease, target: dict[str, Any], aim: Aim
+) -> AsyncIterator[DuckTable | DuckStatement]:
+    """Open a target of DuckDB in a transaction that ends with the block."""
+
+    def begin(session: DuckSession) -> DuckTable | DuckStatement:
+        session.begin()
+        end: DuckTable | DuckStatement
+        if target.get("query") is not None:
+            end = DuckStatement(session, query=target["query"])
+        else:
+            parts = transfer_rows.table_parts(target.get("table"))
+            end = DuckTable(session, parts=parts, aim=aim)
+        end.open()
+        return end
+
+    yield await lease.run(begin)
+    await lease.run(lambda session: session.commit())
+
+
+def _plan(call: Call) -> _Plan:
+    """Read a transfer from its fields; raises `ToolFailure`."""
+    source = _end(call.fields.get("source"), "source", _SOURCES)
+    target = _end(call.fields.get("target"), "target", _TARGETS)
+    mode = str(target.get("mode") or call.fields.get("mode") or "append").lower()
+    mode = "append" if mode == "insert" else mode
+    if mode not in MODES:
+        raise _wrong(f"mode {mode!r:.40} is not known: use {', '.join(MODES)}")
+    if target["type"] != "file" and (target.get("table") is None) == (target.get("query") is None):
+        raise _wrong("the target needs 'table' or 'query', and not both")
+    wanted = call.fields.get("chunk_size")
+    size = _CHUNK_ROWS if wanted is None else coercion.integer(wanted)
+    if size is None or not 1 <= size <= _CHUNK_ROWS_MAX:
+        raise _wrong(f"chunk_size must be a whole number from 1 to {_CHUNK_ROWS_MAX}")
+    aim = Aim(
+        mode=mode,
+        keys=_keys(target.get("key") or call.fields.get("key")),
+        mapping=_mapping(target.get("mapping") or call.fields.get("mapping")),
+    )
+    return _Plan(source=source, target=target, aim=aim, size=size)
+
+
+def _end(value: Any, field: str, known: tuple[str, ...]) -> dict[str, Any]:
+    kind = (value.get("type") or value.get("tool")) if isinstance(value, dict) else None
+    if kind not in known:
+        raise _wrong(f"{field}.type is {kind!r:.40}: use {', '.join(known)}")
+    return {**value, "type": kind}
+
+
+def _keys(value: Any) -> tuple[str, ...]:
+    keys = [value] if isinstance(value, str) else value or []
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise _wrong("key must be a column's name, or a list of them")
+    return tuple(keys)
+
+
+def _mapping(value: Any) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not value:
+        raise _wrong("mapping must map target columns to source fields")
+    return {str(column): str(path) for column, path in value.items()}
+
+
+def _auth(end: dict[str, Any], call: Call, *, own: bool = False) -> Any:
+    """Return the credential of an end; databases share that of the task."""
+    return end.get("auth") or end.get("credential") or (None if own else call.auth)
+
+
+def _text(end: dict[str, Any], name: str, field: str) -> str:
+    value = end.get(name) or (end.get("path") if name == "uri" else None)
+    if not isinstance(value, str):
+        raise _wrong(f"{field} needs '{name}'")
+    return value
+
+
+def _at(body: Any, path: Any) -> Any:
+    if not path:
+        return body
+    found = at_path(body, str(path).removeprefix("$").removeprefix("."))
+    if found is ABSENT:
+        known = body.keys() if isinstance(body, dict) else ()
+        raise transfer_rows.unknown("data_path in the answer", str(path), known)
+    return found
+
+
+def _cut(value: Any, size: int) -> Iterator[Window]:
+    """Cut rows that are here already; a mapping without rows is one row."""
+    found = tables.records(value)
+    if found is None:
+        if not isinstance(value, dict):
+            raise _wrong("the source holds no rows: it must be a list of mappings, or a mapping")
+        found = [value], None
+    rows, columns = found
+    for start in range(0, len(rows), size):
+        yield Window(
+            rows=rows[start : start + size], columns=None if columns is None else tuple(columns)
+        )
+
+
+def _wrong(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="transfer"))

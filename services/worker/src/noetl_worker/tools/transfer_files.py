@@ -1,0 +1,183 @@
+"""Rows out of files and into them, a window at a time; every function here blocks."""
+
+import csv
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from noetl_contracts import codec
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools import tables, transfer_rows
+from noetl_worker.tools.transfer_rows import Window
+
+FORMATS = ("csv", "json", "ndjson", "parquet")
+_APPENDABLE = frozenset({"csv", "ndjson"})
+
+
+def check_format(format_: str) -> str:
+    """Refuse a format that rows cannot be moved in; raises `ToolFailure`."""
+    if format_ not in FORMATS:
+        text = f"format {format_!r:.40} is not known: use {', '.join(FORMATS)}"
+        raise ToolFailure(failure("config", text, source="transfer"))
+    return format_
+
+
+def windows(path: Path, format_: str, *, size: int) -> Iterator[Window]:
+    """Read a file some rows at a time; raises `ToolFailure`."""
+    try:
+        yield from _read(path, check_format(format_), size)
+    except FileNotFoundError as problem:
+        raise ToolFailure(failure("not_found", f"there is no file {path.name!r}")) from problem
+    except (pa.ArrowException, csv.Error, ValueError) as problem:
+        text = f"the file {path.name!r} does not read as {format_}: {problem}"
+        raise ToolFailure(failure("parse", text, source="transfer")) from problem
+
+
+def _read(path: Path, format_: str, size: int) -> Iterator[Window]:
+    if format_ == "parquet":
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=size):
+                rows = tables.rows_of(batch, [""] * batch.num_columns)
+                yield Window(rows=rows, columns=tuple(batch.schema.names))
+        return
+    if format_ == "csv":
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            while rows := [_csv_row(row) for row in islice(reader, size)]:
+                yield Window(rows=rows, columns=tuple(reader.fieldnames or ()))
+        return
+    if format_ == "ndjson":
+        with path.open("rb") as lines:
+            values = (_mapping(codec.decode(line)) for line in lines if line.strip())
+            while rows := list(islice(values, size)):
+                yield Window(rows=rows)
+        return
+    found = tables.records(codec.decode(path.read_bytes()))
+    if found is None:
+        raise ValueError("it holds no list of mappings")
+    for start in range(0, len(found[0]), size):
+        yield Window(rows=found[0][start : start + size])
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("a line is no mapping")  # noqa: TRY004 - it is what the file says
+    return value
+
+
+def _csv_row(row: dict[Any, Any]) -> dict[str, Any]:
+    """Read an empty field as null; more fields than names are a fault."""
+    if None in row:
+        raise ValueError("a line has more fields than the first one names")
+    return {name: value or None for name, value in row.items()}
+
+
+class FileTarget:
+    """A file that gets its name when every row is in it."""
+
+    def __init__(self, path: Path, *, format_: str, mode: str) -> None:
+        self._path = path
+        self._format = check_format(format_)
+        self._mode = mode
+        self._staged: Path | None = None
+        self._file: IO[bytes] | None = None
+        self._parquet: pyarrow.parquet.ParquetWriter | None = None
+        self._names: list[str] | None = None
+        self._count = 0
+
+    def open(self) -> None:
+        """Begin a file beside the place of the target; raises `ToolFailure`."""
+        exists = self._path.exists() and self._mode == "append"
+        if self._mode == "upsert" or (exists and self._format not in _APPENDABLE):
+            text = f"mode {self._mode} cannot change a {self._format} file: use mode: replace"
+            raise ToolFailure(failure("config", text, source="transfer"))
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            dir=self._path.parent, prefix=".writing-", delete=False
+        ) as staged:
+            self._staged = Path(staged.name)
+        if exists:
+            shutil.copyfile(self._path, self._staged)
+            if self._format == "csv":
+                with self._path.open(newline="", encoding="utf-8-sig") as file:
+                    self._names = next(csv.reader(file), None)
+        self._file = self._staged.open("ab")
+
+    def write(self, rows: list[dict[str, Any]]) -> int:
+        """Add a chunk; raises `ToolFailure` when its rows do not fit those before."""
+        assert self._file is not None, "open comes first"
+        match self._format:
+            case "parquet":
+                self._write_parquet(rows)
+            case "csv":
+                self._file.write(self._csv(rows))
+            case "ndjson":
+                self._file.write(b"".join(codec.encode(row) + b"\n" for row in rows))
+            case _:
+                texts = b",\n".join(codec.encode(row) for row in rows)
+                self._file.write((b",\n" if self._count else b"[") + texts)
+        self._count += len(rows)
+        return len(rows)
+
+    def _csv(self, rows: list[dict[str, Any]]) -> bytes:
+        found = transfer_rows.columns_of(rows)
+        sink = io.StringIO(newline="")
+        if self._names is None:
+            self._names = found
+            csv.writer(sink).writerow(found)
+        for name in found:
+            if name not in self._names:
+                raise transfer_rows.unknown("column of the file", name, self._names)
+        writer = csv.writer(sink)
+        writer.writerows(
+            [transfer_rows.text_of(row.get(name)) for name in self._names] for row in rows
+        )
+        return sink.getvalue().encode()
+
+    def _write_parquet(self, rows: list[dict[str, Any]]) -> None:
+        table = tables.table_of(rows, self._names)
+        if self._parquet is None:
+            self._names = table.column_names
+            self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)
+        extra = [name for name in transfer_rows.columns_of(rows) if name not in (self._names or ())]
+        if extra:
+            raise transfer_rows.unknown("column of the file", extra[0], self._names or ())
+        try:
+            self._parquet.write_table(table.cast(self._parquet.schema))
+        except (pa.ArrowException, ValueError) as problem:
+            text = (
+                f"rows of a later chunk do not have the types of the first: {problem}; use a "
+                "larger chunk_size, or format ndjson"
+            )
+            raise ToolFailure(failure("validation", text, source="transfer")) from problem
+
+    def finish(self) -> None:
+        """Give the file its name."""
+        assert self._file is not None, "open comes first"
+        assert self._staged is not None, "open comes first"
+        if self._format == "json":
+            self._file.write(b"]\n" if self._count else b"[]\n")
+        if self._format == "parquet" and self._parquet is None:
+            self._parquet = pyarrow.parquet.ParquetWriter(self._file, pa.schema([]))
+        if self._parquet is not None:
+            self._parquet.close()
+        self._file.close()
+        self._staged.replace(self._path)
+        self._staged = None
+
+    def discard(self) -> None:
+        """Remove what was begun and not finished."""
+        if self._parquet is not None:
+            # It writes its end even when nobody wants it, so it goes before its file.
+            self._parquet.close()
+        if self._file is not None:
+            self._file.close()
+        if self._staged is not None:
+            self._staged.unlink(missing_ok=True)

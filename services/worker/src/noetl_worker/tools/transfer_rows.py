@@ -1,0 +1,119 @@
+"""Rows on their way: which columns they fill, as which texts."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from noetl_playbook import spelling
+from noetl_playbook.sql_text import sql_ident
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.result import ABSENT, at_path
+from noetl_worker.tools.call import as_text
+
+MODES = ("append", "replace", "upsert")
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """Some rows of a source; `columns` names them all where the source knows."""
+
+    rows: list[dict[str, Any]]
+    columns: tuple[str, ...] | None = None
+
+
+class Target(Protocol):
+    """Where chunks are written."""
+
+    async def write(self, rows: list[dict[str, Any]]) -> int:
+        """Write a chunk and return how many rows it wrote."""
+
+
+class Aim(Struct, frozen=True, kw_only=True):
+    """How rows are to arrive."""
+
+    mode: str = "append"
+    keys: tuple[str, ...] = ()
+    mapping: dict[str, str] | None = None
+
+
+def mapped(window: Window, aim: Aim) -> list[dict[str, Any]]:
+    """Turn source rows into target rows; an absent field is null. Raises `ToolFailure`."""
+    if aim.mapping is None:
+        return window.rows
+    if window.columns is not None:
+        for path in aim.mapping.values():
+            top = path.split(".")[0].split("[")[0]
+            if path not in window.columns and top not in window.columns:
+                raise unknown("source field", path, window.columns)
+    return [
+        {column: _field(row, path) for column, path in aim.mapping.items()} for row in window.rows
+    ]
+
+
+def _field(row: dict[str, Any], path: str) -> Any:
+    # A column may have a dot in its own name.
+    found = row[path] if path in row else at_path(row, path)
+    return None if found is ABSENT else found
+
+
+def columns_of(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names that any row has, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def keys_of(aim: Aim, columns: list[str]) -> list[str]:
+    """Return the columns of the key of an upsert; raises `ToolFailure`."""
+    keys = list(aim.keys) or columns[:1]
+    for key in keys:
+        if key not in columns:
+            raise unknown("key", key, columns)
+    return keys
+
+
+def latest_by_key(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
+    """Keep the last row of every key: one statement may not change a row twice."""
+    return list({tuple(text_of(row.get(key)) for key in keys): row for row in rows}.values())
+
+
+def text_of(value: Any) -> str | None:
+    """Write a value as the text that is cast; lists and mappings become JSON."""
+    return None if value is None else as_text(value)
+
+
+def table_parts(named: Any) -> list[str]:
+    """Read `table`, `schema.table` or a list of both; raises `ToolFailure`."""
+    parts = named.split(".") if isinstance(named, str) else named
+    if not isinstance(parts, list) or not 1 <= len(parts) <= 2 or not all(map(_is_name, parts)):  # noqa: PLR2004 - a schema and a table
+        raise ToolFailure(
+            failure(
+                "validation",
+                f"target table {named!r:.120} is no name: write table, schema.table, or "
+                "[schema, table]",
+                source="transfer",
+            )
+        )
+    return parts
+
+
+def _is_name(part: Any) -> bool:
+    return isinstance(part, str) and bool(part) and "\0" not in part
+
+
+def known_columns(columns: list[str], known: Mapping[str, Any], table: str) -> None:
+    """Refuse columns that a table does not have; raises `ToolFailure`."""
+    for column in columns:
+        if column not in known:
+            raise unknown(f"column of {table}", column, known)
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> ToolFailure:
+    """Say that a name is not known, and which one was probably meant."""
+    names = list(known)
+    hint = spelling.hint(name, names) or f"known: {', '.join(names[:20]) or 'none'}"
+    text = f"there is no {what} {name!r:.120}: {hint}"
+    return ToolFailure(failure("validation", text, source="transfer"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names as quoted identifiers."""
+    return ", ".join(sql_ident(name) for name in names)

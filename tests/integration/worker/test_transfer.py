@@ -1,0 +1,466 @@
+"""The transfer tool: every source to every target, all or nothing, whatever names and values."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.support.attempting import attempt, data_of, files_of
+from tests.support.scripted import Script, says, script
+from tests.support.working import Bench, bench, command_of
+
+from noetl_contracts.commands import StepResult
+from noetl_contracts.facts import CommandCompleted
+
+HOSTILE = 'x"; drop table "t"; --'
+
+
+@pytest.fixture
+async def worker(tmp_path: Path, database: str) -> AsyncIterator[Bench]:
+    async with bench(work_directory=str(tmp_path), postgres_connections_max=1) as found:
+        await found.put_credential("db", {"dsn": database})
+        yield found
+
+
+@pytest.fixture
+async def db(database: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(database)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Script]:
+    async with script() as found:
+        yield found
+
+
+async def moved(worker: Bench, source: Any, target: Any, **fields: Any) -> Any:
+    return await data_of(worker, "transfer", {"source": source, "target": target, **fields})
+
+
+async def refused(worker: Bench, source: Any, target: Any, **fields: Any) -> Any:
+    found = await attempt(worker, "transfer", {"source": source, "target": target, **fields})
+    assert found.error is not None, found.data
+    return found.error
+
+
+def rows_of(data: Any) -> dict[str, Any]:
+    return {"type": "data", "data": data}
+
+
+def table(name: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": "postgres", "auth": "db", "table": name, **fields}
+
+
+async def query(worker: Bench, text: str) -> Any:
+    return (await data_of(worker, "duckdb", {"query": text}))["rows"]
+
+
+async def test_values_are_cast_to_the_columns(worker: Bench, db: Any) -> None:
+    await db.execute(
+        "create table t(i int, n numeric(10,2), b bool, ts timestamptz, d date, j jsonb, t text,"
+        " u uuid, raw bytea, xs int[], ts2 text[], v varchar(5), f float8)"
+    )
+    row = {
+        "i": "7",
+        "n": 1.5,
+        "b": True,
+        "ts": "2026-01-02T03:04:05+00:00",
+        "d": "2026-01-02",
+        "j": {"a": [1, "x"]},
+        "t": [1, {"k": "it's"}],
+        "u": "00000000-0000-0000-0000-000000000001",
+        "raw": "AAE=",
+        "xs": [1, None, 3],
+        "ts2": ['a"b', "c\\d", None, "{}", ""],
+        "v": "abc",
+        "f": 1e300,
+    }
+    found = await moved(worker, rows_of([row, {"i": None}]), table("t"))
+    assert found == {"rows_transferred": 2, "chunks": 1, "records_fetched": 2}
+    first, second = await db.fetch("select *, ts::text as shown from t order by i nulls last")
+    assert first["i"] == 7
+    assert str(first["n"]) == "1.50"
+    assert first["b"] is True
+    assert json.loads(first["j"]) == {"a": [1, "x"]}
+    assert json.loads(first["t"]) == [1, {"k": "it's"}]
+    assert first["raw"] == b"\x00\x01"
+    assert first["xs"] == [1, None, 3]
+    assert first["ts2"] == ['a"b', "c\\d", None, "{}", ""]
+    assert first["f"] == 1e300
+    assert second["i"] is None
+
+
+async def test_http_rows_are_upserted_by_key(worker: Bench, db: Any, server: Script) -> None:
+    await db.execute("create table posts(id int primary key, title text, who text)")
+    await db.execute("insert into posts values (1, 'old', 'kept')")
+    server.answers(
+        says({"out": {"posts": [{"id": i, "title": f"t{i}", "by": {"n": "x"}} for i in (1, 2)]}})
+    )
+    found = await moved(
+        worker,
+        {"type": "http", "url": server.url, "data_path": "$.out.posts"},
+        table("posts", mode="upsert", key="id", mapping={"id": "id", "title": "title"}),
+    )
+    assert found == {"rows_transferred": 2, "chunks": 1, "records_fetched": 2}
+    got = await db.fetch("select * from posts order by id")
+    assert [tuple(row) for row in got] == [(1, "t1", "kept"), (2, "t2", None)]
+    server.answers(says([{"id": 3, "by": {"n": "deep"}}]))
+    await moved(
+        worker,
+        {"tool": "http", "url": server.url},
+        {"tool": "postgres", "auth": "db", "table": "posts"},
+        mapping={"id": "id", "who": "by.n", "title": "by.nothing"},
+    )
+    assert tuple(await db.fetchrow("select * from posts where id = 3")) == (3, None, "deep")
+
+
+async def test_the_last_row_of_a_key_wins(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(a int, b int, v text, primary key (a, b))")
+    rows = [{"a": 1, "b": n % 3, "v": f"v{n}"} for n in range(9)]
+    for size in (1, 4, 100):
+        await moved(
+            worker, rows_of(rows), table("t", mode="upsert", key=["a", "b"]), chunk_size=size
+        )
+        got = await db.fetch("select b, v from t order by b")
+        assert [tuple(row) for row in got] == [(0, "v6"), (1, "v7"), (2, "v8")]
+
+
+async def test_an_upsert_of_keys_alone_adds_them(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(i int primary key)")
+    await moved(worker, rows_of([{"i": 1}, {"i": 2}]), table("t", mode="upsert"))
+    await moved(worker, rows_of([{"i": 2}, {"i": 3}]), table("t", mode="upsert"))
+    assert await db.fetchval("select array_agg(i order by i) from t") == [1, 2, 3]
+
+
+async def test_replace_empties_first_and_a_failure_undoes_it(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(i int check (i < 100)); insert into t values (1)")
+    await moved(worker, rows_of([{"i": 5}]), table("t", mode="replace"))
+    assert await db.fetchval("select array_agg(i) from t") == [5]
+    rows = [{"i": i} for i in range(95, 105)]
+    error = await refused(worker, rows_of(rows), table("t", mode="replace"), chunk_size=2)
+    assert (error.kind, error.pg_code) == ("db_constraint", "23514")
+    assert await db.fetchval("select array_agg(i) from t") == [5]
+    await moved(worker, rows_of([]), table("t", mode="replace"))
+    assert await db.fetchval("select count(*) from t") == 0
+
+
+@pytest.mark.parametrize("value", ["many", {"a": 1}, "2147483648"])
+async def test_a_value_that_does_not_fit_changes_nothing(
+    worker: Bench, db: Any, value: Any
+) -> None:
+    await db.execute("create table t(i int)")
+    rows = [{"i": 1}, {"i": value}]
+    error = await refused(worker, rows_of(rows), table("t"), chunk_size=1)
+    assert error.kind == "db_error"
+    assert await db.fetchval("select count(*) from t") == 0
+
+
+async def test_names_are_only_names(worker: Bench, db: Any) -> None:
+    name = HOSTILE.replace('"', '""')
+    await db.execute(
+        f'create table t(i int); create table "{name}"("{name}" text primary key, "a.b" int)'
+    )
+    value = "'); drop table t; --"
+    for mode in ("append", "upsert", "replace"):
+        rows = [{HOSTILE: f"{value}{mode}", "a.b": 1}]
+        await moved(worker, rows_of(rows), table([HOSTILE], mode=mode, key=HOSTILE))
+    got = await db.fetchrow('select * from "NAME"'.replace("NAME", name))
+    assert tuple(got) == (f"{value}replace", 1)
+    assert await db.fetchval("select count(*) from t") == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "t; drop table t",
+        'public"."t',
+        "t'--",
+        "t (i) select 1; --",
+        "pg_catalog.pg_class_oid_index",
+        "public.public.t",
+        "",
+        "a\0b",
+        5,
+        None,
+        ["a", "b", "c"],
+        [""],
+    ],
+)
+async def test_a_table_that_is_not_there_is_refused(worker: Bench, db: Any, name: Any) -> None:
+    await db.execute("create table t(i int)")
+    error = await refused(worker, rows_of([{"i": 1}]), table(name))
+    assert error.kind == "validation"
+    assert await db.fetchval("select count(*) from t") == 0
+
+
+async def test_a_misspelt_name_gets_a_hint(worker: Bench, db: Any) -> None:
+    await db.execute("create table customers(id int, title text)")
+    source = rows_of([{"id": 1, "titel": "x"}])
+    assert "did you mean 'title'?" in (await refused(worker, source, table("customers"))).message
+    assert "did you mean 'customers'?" in (await refused(worker, source, table("custmers"))).message
+    error = await refused(
+        worker,
+        {"type": "postgres", "auth": "db", "query": "select 1 as ident"},
+        table("customers", mapping={"id": "idnet"}),
+    )
+    assert "did you mean 'ident'?" in error.message
+    error = await refused(worker, rows_of([{"id": 1}]), table("customers", mode="upsert", key="di"))
+    assert "did you mean 'id'?" in error.message
+
+
+async def test_a_statement_takes_its_parameters_from_the_row(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(i int, j jsonb)")
+    found = await moved(
+        worker,
+        rows_of([{"id": n, "doc": {"n": n}} for n in range(5)]),
+        {
+            "type": "postgres",
+            "auth": "db",
+            "query": "insert into t select :i + 1, :j where ':i' <> ''",
+            "mapping": {"i": "id", "j": "doc"},
+        },
+        chunk_size=2,
+    )
+    assert found == {"rows_transferred": 5, "chunks": 3, "records_fetched": 5}
+    assert await db.fetchval("select array_agg(i order by i) from t") == [1, 2, 3, 4, 5]
+    target = {"type": "postgres", "auth": "db", "query": "insert into t values (:x)"}
+    error = await refused(worker, rows_of([{"i": 1}]), target)
+    assert error.kind == "validation"
+    assert ":x" in error.message
+
+
+async def test_a_database_moves_into_itself_over_one_connection(worker: Bench, db: Any) -> None:
+    await db.execute("create table t as select i, 'n' || i as name from generate_series(1, 2500) i")
+    await db.execute("create table copy(i int primary key, name text)")
+    source = {"type": "postgres", "query": "select * from t where i > $1", "params": [500]}
+    target = {"type": "postgres", "table": "public.copy"}
+    found = await data_of(
+        worker, "transfer", {"source": source, "target": target, "chunk_size": 300}, auth="db"
+    )
+    assert found == {"rows_transferred": 2000, "chunks": 7, "records_fetched": 2000}
+    assert await db.fetchval("select count(*) from copy natural join t") == 2000
+
+
+async def test_every_end_meets_every_other(worker: Bench, db: Any, tmp_path: Path) -> None:
+    rows = [{"i": n, "t": None if n == 3 else f'it\'s {n}\n"q"'} for n in range(10)]
+    await db.execute("create table t(i int, t text); create table back(i int, t text)")
+    await data_of(worker, "duckdb", {"query": "create table d(i int, t varchar)"})
+    await moved(worker, rows_of(rows), table("t"), chunk_size=3)
+    ends: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    duck = {"type": "duckdb", "table": "d", "mode": "replace"}
+    ends.append(({"type": "postgres", "auth": "db", "query": "select * from t order by i"}, duck))
+    read = {"type": "duckdb", "query": "select * from d order by i"}
+    for format_ in ("csv", "json", "ndjson", "parquet"):
+        file = {"type": "file", "uri": f"out/rows.{format_}"}
+        ends.append((read, {**file, "mode": "replace"}))
+        ends.append((file, table("back", mode="replace")))
+        ends.append((file, duck))
+    for source, target in ends:
+        found = await moved(worker, source, target, chunk_size=3)
+        assert found == {"rows_transferred": 10, "chunks": 4, "records_fetched": 10}, target
+        assert await query(worker, "select * from d order by i") == rows, source
+    got = await db.fetch("select * from back order by i")
+    assert [dict(row) for row in got] == rows
+    assert sorted(path.name for path in (files_of(tmp_path) / "out").iterdir()) == [
+        "rows.csv",
+        "rows.json",
+        "rows.ndjson",
+        "rows.parquet",
+    ]
+
+
+async def test_duckdb_moves_into_itself_and_into_another(worker: Bench) -> None:
+    await data_of(
+        worker,
+        "duckdb",
+        {"query": "create table a as select range as i from range(1000); create table b(i int)"},
+    )
+    source = {"type": "duckdb", "query": "select i from a"}
+    for mode in ("append", "replace"):
+        found = await moved(
+            worker, source, {"type": "duckdb", "table": "b", "mode": mode}, chunk_size=64
+        )
+        assert found["rows_transferred"] == 1000
+    assert await query(worker, "select count(*) as n, sum(i) as s from b") == [
+        {"n": 1000, "s": 499500}
+    ]
+    other = {"query": "create table c(i int primary key, t varchar)", "database": "other.duckdb"}
+    await data_of(worker, "duckdb", other)
+    target = {"type": "duckdb", "database": "other.duckdb", "table": "c", "mode": "upsert"}
+    for _ in range(2):
+        await moved(worker, source, target)
+    error = await refused(worker, rows_of([{"i": 5}, {"i": "x"}]), target, chunk_size=1)
+    assert (error.kind, error.code) == ("db_error", "DUCKDB")
+    text = {"query": "select count(*) as n from c", "database": "other.duckdb"}
+    assert (await data_of(worker, "duckdb", text))["rows"] == [{"n": 1000}]
+
+
+async def test_duckdb_casts_nested_values(worker: Bench) -> None:
+    await data_of(
+        worker,
+        "duckdb",
+        {
+            "query": "create table t(xs int[], s struct(a int, b varchar[]), j json, b blob,"
+            " d decimal(5,2), ts timestamp)"
+        },
+    )
+    row = {
+        "xs": [1, 2],
+        "s": {"a": 1, "b": ["it's"]},
+        "j": {"k": [1]},
+        "b": "AAE=",
+        "d": 1.25,
+        "ts": "2026-01-02T03:04:05",
+    }
+    await moved(worker, rows_of(row), {"type": "duckdb", "table": "t"})
+    assert await query(worker, "from t") == [row]
+
+
+async def test_duckdb_names_are_only_names(worker: Bench) -> None:
+    name = HOSTILE.replace('"', '""')
+    await data_of(
+        worker,
+        "duckdb",
+        {
+            "query": f'create table "{name}"("{name}" varchar primary key, v int);'
+            " create table t(i int)"
+        },
+    )
+    for mode in ("append", "upsert", "replace"):
+        rows = [{HOSTILE: f"'); drop table t; --{mode}", "v": 1}]
+        target = {"type": "duckdb", "table": [HOSTILE], "mode": mode}
+        await moved(worker, rows_of(rows), target)
+    assert await query(worker, 'select v from "NAME"'.replace("NAME", name)) == [{"v": 1}]
+    assert await query(worker, "select count(*) as n from t") == [{"n": 0}]
+    error = await refused(worker, rows_of([{"i": 1}]), {"type": "duckdb", "table": "tt"})
+    assert "did you mean 't'?" in error.message
+
+
+async def test_files_grow_where_they_can(worker: Bench, tmp_path: Path) -> None:
+    for format_ in ("csv", "ndjson"):
+        target = {"type": "file", "uri": f"grow.{format_}"}
+        await moved(worker, rows_of([{"a": 1, "b": "x,y"}]), target)
+        await moved(worker, rows_of([{"b": "z", "a": 2}]), target)
+        source = {"type": "file", "uri": f"grow.{format_}"}
+        await moved(worker, source, {"type": "file", "uri": "all.json", "mode": "replace"})
+        got = json.loads((files_of(tmp_path) / "all.json").read_text())
+        assert [(int(row["a"]), row["b"]) for row in got] == [(1, "x,y"), (2, "z")]
+    await moved(worker, rows_of([{"a": 1}]), {"type": "file", "uri": "once.parquet"})
+    error = await refused(worker, rows_of([{"a": 1}]), {"type": "file", "uri": "once.parquet"})
+    assert (error.kind, "replace" in error.message) == ("config", True)
+
+
+async def test_a_file_that_cannot_be_finished_leaves_nothing(worker: Bench, tmp_path: Path) -> None:
+    source = rows_of([{"a": 1}, {"a": 2}, {"a": "x"}])
+    target = {"type": "file", "uri": "out/a.parquet"}
+    error = await refused(worker, source, target, chunk_size=2)
+    assert error.kind == "validation"
+    assert list((files_of(tmp_path) / "out").iterdir()) == []
+    (files_of(tmp_path) / "bad.csv").write_text("a,b\n1,2\n1,2,3\n")
+    bad = {"type": "file", "uri": "bad.csv"}
+    assert (await refused(worker, bad, target)).kind == "parse"
+    assert (await refused(worker, {"type": "file", "uri": "none.csv"}, target)).kind == "not_found"
+    outside = {"type": "file", "uri": "/etc/passwd", "format": "csv"}
+    assert (await refused(worker, outside, target)).kind == "config"
+    assert (await refused(worker, bad, {"type": "file", "uri": "../x.csv"})).kind == "config"
+    assert list((files_of(tmp_path) / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"source": {"type": "ftp"}}, "source.type"),
+        ({"source": "rows"}, "source.type"),
+        ({"target": {"type": "http"}}, "target.type"),
+        ({"target": {"type": "postgres", "table": "t", "mode": "merge"}}, "mode"),
+        ({"target": {"type": "postgres"}}, "'table' or 'query'"),
+        ({"target": {"type": "postgres", "table": "t", "query": "select 1"}}, "'table' or 'query'"),
+        ({"chunk_size": 0}, "chunk_size"),
+        ({"chunk_size": "many"}, "chunk_size"),
+        ({"mapping": ["a"]}, "mapping"),
+        ({"key": 5}, "key"),
+        ({"source": {"type": "data", "data": 5}}, "no rows"),
+        ({"source": {"type": "file"}}, "'uri'"),
+    ],
+)
+async def test_wrong_fields_are_named(
+    worker: Bench, db: Any, fields: dict[str, Any], said: str
+) -> None:
+    await db.execute("create table t(i int)")
+    given = {"source": rows_of([{"i": 1}]), "target": table("t"), **fields}
+    found = await attempt(worker, "transfer", given, auth="db")
+    assert found.error is not None
+    assert found.error.kind == "validation"
+    assert said in found.error.message
+
+
+async def test_an_unreachable_api_is_an_error_of_http(worker: Bench, server: Script) -> None:
+    server.answers(says({"no": 1}, status=503))
+    source = {"type": "http", "url": server.url}
+    error = await refused(worker, source, {"type": "file", "uri": "x.json"})
+    assert (error.kind, error.status) == ("server_error", 503)
+    server.answers(says({"rows": []}))
+    error = await refused(
+        worker, {**source, "data_path": "rowz"}, {"type": "file", "uri": "x.json"}
+    )
+    assert "did you mean 'rows'?" in error.message
+
+
+async def test_a_cancelled_transfer_changes_nothing(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(i int); create table lock_me(i int)")
+    await db.execute("begin; lock table t in access exclusive mode")
+    running = asyncio.create_task(
+        attempt(
+            worker,
+            "transfer",
+            {"source": rows_of([{"i": 1}]), "target": table("t", mode="replace")},
+            timeout_s=0.5,
+        )
+    )
+    found = await running
+    await db.execute("rollback")
+    assert found.error is not None
+    assert found.error.kind == "timeout"
+    await moved(worker, rows_of([{"i": 2}]), table("t"))
+    assert await db.fetchval("select array_agg(i) from t") == [2]
+
+
+async def test_a_stored_result_is_moved_by_reference(worker: Bench, db: Any) -> None:
+    await db.execute("create table t(i int)")
+    *_, first = await worker.run(
+        command_of("""
+  - step: load
+    tool: {kind: python, code: "return {'columns': ['i'], 'rows': [[n] for n in range(2000)]}"}
+""")
+    )
+    assert isinstance(first, CommandCompleted)
+    *_, done = await worker.run(
+        command_of(
+            """
+  - step: s
+    tool:
+      kind: transfer
+      source: {type: data, data: "{{ load }}"}
+      target: {type: postgres, auth: db, table: t}
+""",
+            steps={"load": StepResult(status="ok", result=first.result)},
+        )
+    )
+    assert isinstance(done, CommandCompleted), done
+    assert await db.fetchval("select sum(i) from t") == 1999000
+
+
+async def test_parquet_is_read_by_pieces(worker: Bench, db: Any, tmp_path: Path) -> None:
+    await db.execute("create table t(i bigint, xs int[])")
+    data = pa.table({"i": list(range(5000)), "xs": [[n] for n in range(5000)]})
+    pyarrow.parquet.write_table(data, files_of(tmp_path) / "big.parquet", row_group_size=700)
+    found = await moved(worker, {"type": "file", "uri": "big.parquet"}, table("T"))
+    assert found["rows_transferred"] == 5000
+    assert await db.fetchval("select sum(xs[1]) from t") == 12497500

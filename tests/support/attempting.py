@@ -1,0 +1,61 @@
+"""One attempt of one tool, without a pipeline around it."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench
+
+from noetl_worker.domain.sites import Site
+from noetl_worker.tools.call import Call, Outcome, Timeout
+
+
+def site_of(**fields: Any) -> Site:
+    """Where an attempt stands."""
+    known: dict[str, Any] = {
+        "execution_id": EXECUTION,
+        "tenant_id": TENANT,
+        "organization_id": ORGANIZATION,
+        "step": "s",
+        "unit": "step",
+    }
+    return Site(**{**known, **fields})
+
+
+async def attempt(
+    worker: Bench,
+    kind: str,
+    fields: dict[str, Any],
+    *,
+    auth: Any = None,
+    given: dict[str, Any] | None = None,
+    at: Site | None = None,
+    timeout_s: float = 30,
+) -> Outcome:
+    """Run a tool once."""
+    return await worker.tools.run(
+        Call(
+            site=at or site_of(),
+            task="t",
+            kind=kind,
+            attempt=1,
+            visit=1,
+            fields=fields,
+            input=given or {},
+            auth=auth,
+            timeout=Timeout(total=timeout_s),
+        )
+    )
+
+
+async def data_of(worker: Bench, kind: str, fields: dict[str, Any], **about: Any) -> Any:
+    """Run a tool once and return what it gave."""
+    found = await attempt(worker, kind, fields, **about)
+    assert found.error is None, found.error
+    return found.data
+
+
+def files_of(work_directory: Path) -> Path:
+    """The folder of the organization's own files."""
+    found = work_directory / "tenant" / TENANT / "org" / ORGANIZATION / "files"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
