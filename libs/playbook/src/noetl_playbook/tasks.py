@@ -191,10 +191,10 @@ def _check_nested(reading: Reading, found: dict[str, Any], path: Path) -> None:
     """Check the tasks inside a task, which `external` has: their kinds and the fields of these."""
     for which in tools.NESTED_FIELDS:
         inside, here = found.get(which), (*path, which)
-        if inside is None:
+        if not isinstance(inside, dict):
             continue
-        kind = inside.get("kind") if isinstance(inside, dict) else None
-        if not isinstance(inside, dict) or kind not in tools.NESTED_KINDS:
+        kind = inside.get("kind")
+        if kind not in tools.NESTED_KINDS:
             kinds = ", ".join(tools.NESTED_KINDS)
             reading.report("E403", here, f"'{which}' is a task of kind {kinds}")
             continue
