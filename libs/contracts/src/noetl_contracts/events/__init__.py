@@ -11,8 +11,10 @@ from noetl_contracts.events import (
     context,
     control,
     execution,
+    fanout,
     frame,
     loop,
+    reduce,
     stage,
     step,
 )
@@ -43,6 +45,12 @@ Event = (
     | loop.LoopStarted
     | loop.LoopDone
     | loop.LoopFailed
+    | fanout.LoopFanoutStarted
+    | fanout.LoopShardEnqueued
+    | fanout.LoopShardDone
+    | fanout.LoopShardFailed
+    | fanout.LoopFaninCompleted
+    | reduce.ReduceLevelOpened
     | stage.StageOpened
     | stage.StageClosed
     | frame.FrameDispatched

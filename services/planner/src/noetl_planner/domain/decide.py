@@ -56,7 +56,7 @@ def decide(
     )
 
 
-def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm per fact
+def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 - one arm per fact
     match fact:
         case facts.ExecutionRequested():
             starting.start(draft, fact)
@@ -78,6 +78,8 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901 - one arm
             frame_facts.dry_slot(draft, fact)
         case facts.ItemsCollected():
             command_facts.collect(draft, fact)
+        case facts.PartsCollected():
+            command_facts.collect_parts(draft, fact)
         case facts.TimerDue():
             timers.ring(draft)
         case _:

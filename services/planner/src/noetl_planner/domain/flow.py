@@ -7,7 +7,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import execution, step
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import admission, announcing, bounds, cursors, issuing, items, routing
+from noetl_planner.domain import admission, announcing, bounds, issuing, looping, routing
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome, Refusal
 from noetl_replay.state import RunState
@@ -96,18 +96,7 @@ def _expires_at(draft: Draft, name: str) -> tuple[datetime | None, Outcome | Non
 def _begin_work(draft: Draft, run: RunState) -> Outcome | None:
     if (late := bounds.run_error(draft, run)) is not None:
         return Outcome(status=RunStatus.FAILED, error=late)
-    definition = draft.program.steps[run.step]
-    if definition.reduce is not None:
-        raise Refusal.of(
-            "unsupported_tool", run.step, "reduce steps are not available in this release"
-        )
-    if definition.loop is None:
-        issuing.issue_step(draft, run)
-        return None
-    if definition.loop.cursor is not None:
-        cursors.start(draft, run)
-        return None
-    return items.start(draft, run)
+    return looping.start(draft, run)
 
 
 def end_run(
@@ -163,7 +152,7 @@ def cancel_run(draft: Draft, run: RunState, *, reason: str) -> None:
     for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
         draft.to_stop[live.command_id] = None
         issuing.call_off(draft, live, reason)
-    cursors.close_early(draft, run)
+    looping.close_early(draft, run)
 
 
 def _last_result(draft: Draft) -> ResultEnvelope | None:
