@@ -10,6 +10,7 @@ from tests.support.slices import frame_done, frame_failed, gathered, level_gathe
 
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, FrameWork, ReduceWork, StepWork
+from noetl_planner.domain.draft import Limits
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -95,7 +96,7 @@ class Shaken:
 @settings(max_examples=150, deadline=None)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_frames_end_in_the_same_place_whatever_becomes_of_their_facts(seed: int) -> None:
-    desk = Desk(PLAYBOOK)
+    desk = Desk(PLAYBOOK, limits=Limits(step_attempts_max=1_000))
     desk.start()
     shaken = Shaken(desk, random.Random(seed))
     for _ in range(TURNS_MAX):
