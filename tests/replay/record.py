@@ -3,10 +3,12 @@
 A history that is there is never written again: an old release's events must go on to fold.
 """
 
+import itertools
 import sys
 from pathlib import Path
 
 from tests.support.builders import stories
+from tests.support.stories import decided
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
@@ -42,7 +44,7 @@ def fingerprint(history: list[Envelope]) -> dict[str, str | int]:
 
 
 def main() -> None:
-    for name, story in stories():
+    for name, story in itertools.chain(stories(), decided()):
         events, checksums = paths(name)
         if not events.exists():
             events.write_bytes(b"".join(codec.encode(one) + b"\n" for one in story.envelopes))

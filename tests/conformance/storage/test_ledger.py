@@ -16,13 +16,14 @@ from tests.support.storage import (
     eventually,
 )
 
-from noetl_contracts.envelope import is_sealed
+from noetl_contracts.envelope import Envelope, is_sealed
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
 from noetl_contracts.events.context import CtxPatched
+from noetl_contracts.events.frame import FrameCommitted, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopStats
 from noetl_contracts.events.step import CallDone, CallError
-from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.ids import CommandId, FrameId, RunId, StageId, WorkerId
 from noetl_contracts.ledger import ShardFence
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
@@ -263,10 +264,67 @@ async def test_item_results_come_in_item_order(stores: Stores) -> None:
     ]
     await stores.ledger.append(an_append(fence, a_stream(execution, events)))
 
-    found = await stores.ledger_reader.list_item_results(execution, "1")
+    found = await stores.ledger_reader.list_item_results(execution, "1", results_max=9)
+    first = await stores.ledger_reader.list_item_results(execution, "1", results_max=3)
+    rest = await stores.ledger_reader.list_item_results(
+        execution, "1", after_index=2, results_max=3
+    )
 
-    indices = [one.event.item_index for one in found if isinstance(one.event, CallDone | CallError)]
-    assert indices == [0, 1, 2, 10]
+    def indices(page: list[Envelope]) -> list[int | None]:
+        return [one.event.item_index for one in page if isinstance(one.event, CallDone | CallError)]
+
+    assert indices(found) == [0, 1, 2, 10]
+    assert (indices(first), indices(rest)) == ([0, 1, 2], [10])
+
+
+async def test_frame_results_come_by_slot_and_frame_page_by_page(stores: Stores) -> None:
+    fence, execution = await a_fence(stores), an_execution()
+
+    def committed(slot: int, index: int, *, stage: str = "77") -> Event:
+        return FrameCommitted(
+            frame_id=FrameId(str(1000 * int(stage) + 10 * slot + index)),
+            stage_id=StageId(stage),
+            step="l",
+            slot=slot,
+            frame_index=index,
+            attempt=1,
+            row_count=3,
+            worker_id=WorkerId("w"),
+        )
+
+    failed = FrameFailed(
+        frame_id=FrameId("5"),
+        stage_id=StageId("77"),
+        step="l",
+        slot=1,
+        frame_index=1,
+        attempt=1,
+        row_count=3,
+        rows_failed=1,
+        error=ErrorObject(kind="k", message="m"),
+    )
+    events: list[Event] = [
+        committed(10, 0),
+        committed(1, 0),
+        failed,
+        committed(0, 0, stage="78"),
+        committed(0, 0),
+    ]
+    await stores.ledger.append(an_append(fence, a_stream(execution, events)))
+
+    first = await stores.ledger_reader.list_frame_results(execution, "77", results_max=2)
+    rest = await stores.ledger_reader.list_frame_results(
+        execution, "77", after=(1, 0), results_max=9
+    )
+
+    def places(page: list[Envelope]) -> list[tuple[int, int]]:
+        return [
+            (one.event.slot, one.event.frame_index)
+            for one in page
+            if isinstance(one.event, FrameCommitted | FrameFailed)
+        ]
+
+    assert (places(first), places(rest)) == ([(0, 0), (1, 0)], [(1, 1), (10, 0)])
 
 
 async def test_the_outcome_of_a_run_is_that_of_its_call_or_of_its_whole_loop(

@@ -13,6 +13,7 @@ HOT = [
     ("ledger", "list_heads", "execution_head_pkey"),
     ("ledger", "list_item_results", "_execution_id_node_id_idx"),
     ("ledger", "find_outcome", "_execution_id_node_id_idx"),
+    ("ledger", "list_frame_results", "_execution_id_stage_id_event_id_idx"),
     ("projections", "list_positions", "projection_position_pkey"),
     ("projections", "list_execution", "execution_pkey"),
     ("projections", "list_frame", "frame_pkey"),

@@ -252,10 +252,10 @@ async def test_a_defect_fails_the_command_and_not_the_worker(worker: Bench) -> N
     loop: {in: [1], iterator: x}
     tool: {kind: noop}
 """
-    empty = await worker.payloads.put(
-        b"[]", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/json"
+    no_list = await worker.payloads.put(
+        b"5", tenant_id=TENANT, organization_id=ORGANIZATION, media_type="application/json"
     )
-    work = ItemWork(index=5, total=6, collection_ref=empty)
+    work = ItemWork(index=5, total=6, collection_ref=no_list)
     facts = await worker.run(command_of(step, work=work))
     assert isinstance(facts[-1], CommandFailed)
     assert (facts[-1].error.kind, facts[-1].error.retryable) == ("internal", True)

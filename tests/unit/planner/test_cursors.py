@@ -1,5 +1,6 @@
 import pytest
 from tests.support.planning import Desk, closed, done, dry, opened
+from tests.support.slices import gathered
 
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, SlotWork
@@ -168,3 +169,42 @@ def test_the_stage_is_reentered_with_new_identities() -> None:
     (after,) = desk.sent()
     desk.tell(done(after))
     assert desk.types()[-1] == "playbook.completed"
+
+
+def test_collected_rows_are_gathered_before_the_stage_closes() -> None:
+    desk = Desk(PLAYBOOK.replace("mode: cursor", "mode: cursor\n        collect: all"))
+    desk.start(slots=1)
+    (one,) = desk.sent()
+    desk.tell(opened(one, 0), closed(one, 0, notes=["frame_oversize"]))
+    assert desk.state.warnings == 1
+    events = desk.tell(dry(one, frames=1, next_index=1))
+    assert "stage.closed" not in events
+    collected = gathered(desk, [1, 2, 3, 4, 5])
+    assert desk.tell(collected)[:2] == ["stage.closed", "loop.done"]
+    stats = desk.events("loop.done")[0].stats
+    assert (stats.total, stats.frames, stats.rows_claimed) == (5, 1, 5)
+    assert desk.tell(collected) == []
+
+
+def test_an_empty_source_has_nothing_to_gather() -> None:
+    desk = Desk(PLAYBOOK.replace("mode: cursor", "mode: cursor\n        collect: all"))
+    desk.start(slots=1)
+    (one,) = desk.sent()
+    assert "loop.done" in desk.tell(dry(one, frames=0, next_index=0))
+
+
+def test_fail_fast_calls_off_the_slots_and_abandons_their_frames() -> None:
+    desk = Desk(PLAYBOOK.replace("{mode: drain}", "{mode: fail_fast}"))
+    desk.start()
+    one, two = desk.sent()
+    desk.tell(opened(one, 0), opened(two, 0))
+    events = desk.tell(closed(one, 0, rows_failed=1))
+    assert events[:5] == [
+        "frame.failed",
+        "command.cancelled",
+        "command.cancelled",
+        "frame.abandoned",
+        "stage.closed",
+    ]
+    assert desk.events("loop.failed")[0].stats.failed == 1
+    assert desk.tell(closed(two, 0)) == []

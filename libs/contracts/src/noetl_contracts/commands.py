@@ -18,6 +18,7 @@ from noetl_contracts.ids import (
 )
 from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Form
 
 COMMAND_BYTES_MAX = 256 * 1024
 DEFAULT_POOL = "default"
@@ -66,6 +67,9 @@ class ItemWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="item"):
     total: int
     item: Any = None
     collection_ref: PayloadRef | None = None
+    form: Form = Form.LIST
+    done: int = 0
+    failed: int = 0
 
 
 class SlotWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="slot"):
@@ -78,7 +82,47 @@ class SlotWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="slot"):
     frame: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Work = StepWork | ItemWork | SlotWork
+class FrameWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="frame"):
+    """Run one frame over the items from `start` up to `end` of a collection.
+
+    `attempt` counts the frame's dispatches; `base_index` is where the unit that it belongs to
+    begins. With a layout the items' own places in the source are listed there.
+    """
+
+    stage_id: StageId
+    frame_id: FrameId
+    root_frame_id: FrameId
+    unit: int
+    frame_index: int
+    attempt: int
+    start: int
+    end: int
+    total: int
+    form: Form = Form.LIST
+    collection_ref: PayloadRef | None = None
+    layout_ref: PayloadRef | None = None
+    is_shard: bool = False
+    done: int = 0
+    failed: int = 0
+    frame: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ReduceWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="reduce"):
+    """Run the body once over the parts from `start` up to `end` of a level."""
+
+    stage_id: StageId
+    frame_id: FrameId
+    unit: int
+    level: int
+    attempt: int
+    start: int
+    end: int
+    parts_ref: PayloadRef
+    fanin: dict[str, Any] = msgspec.field(default_factory=dict)
+    frame: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+Work = StepWork | ItemWork | SlotWork | FrameWork | ReduceWork
 
 
 class Command(Struct, frozen=True, kw_only=True):

@@ -210,7 +210,10 @@ class FrameOpened(Struct, frozen=True, kw_only=True, tag_field="fact", tag="fram
 
 
 class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_closed"):
-    """A slot finished a frame; `rows_failed` above 0 makes it failed."""
+    """A slot, or the command of a frame, finished a frame; `rows_failed` above 0 makes it failed.
+
+    `rows_left` were not started in the frame's time; `key` names a shard for its effects.
+    """
 
     command_id: CommandId
     attempt: int
@@ -226,6 +229,9 @@ class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="fram
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_frame_id: FrameId | None = None
+    rows_left: int = 0
+    key: str | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class SlotDry(Struct, frozen=True, kw_only=True, tag_field="fact", tag="slot_dry"):
@@ -244,6 +250,15 @@ class ItemsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="i
 
     run_id: str
     result: ResultEnvelope
+
+
+class PartsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="parts_collected"):
+    """The planner's shell gathered the outputs of one level of a reduce stage."""
+
+    run_id: str
+    level: int
+    parts_ref: PayloadRef
+    parts: int
 
 
 class TimerDue(Struct, frozen=True, kw_only=True, tag_field="fact", tag="timer_due"):
@@ -271,6 +286,7 @@ Fact = (
     | FrameClosed
     | SlotDry
     | ItemsCollected
+    | PartsCollected
     | TimerDue
 )
 

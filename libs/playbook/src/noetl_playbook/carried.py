@@ -12,8 +12,11 @@ import msgspec
 
 from noetl_contracts import locators
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_playbook import forms, parts
 from noetl_playbook.handles import Handle, PayloadNeeded
+from noetl_playbook.parts import Fanin, Part
 from noetl_playbook.results import LoopResult, PipelineResult, Stored
+from noetl_playbook.sources import rows_of
 from noetl_playbook.views import loop_view, pipeline_view
 
 PIPELINE = "pipeline"
@@ -52,16 +55,20 @@ def view(
         return pipeline_view(PipelineResult())
     shape = result.context.get("shape", PIPELINE)
     if result.reference is None:
-        return _shown(shape, result.context.get("data", {}), error)
+        return _shown(shape, result.context.get("data", {}), error, find)
+    fields = result.context.get("fields", {})
     stored = Stored(
         reference=result.reference,
         locator=locators.result(execution_id, step, run),
         store=result.context.get("store", "auto"),
-        fields=result.context.get("fields", {}),
+        fields=_with_fanin(fields, find) if shape == LOOP else fields,
         preview=result.context.get("preview"),
         columns=result.context.get("columns"),
+        shape=shape,
     )
-    return Handle(stored, load=lambda one: _shown(shape, find(one.reference), error), error=error)
+    return Handle(
+        stored, load=lambda one: _shown(shape, find(one.reference), error, find), error=error
+    )
 
 
 def found_in(loaded: Mapping[str, Any]) -> Find:
@@ -75,7 +82,62 @@ def found_in(loaded: Mapping[str, Any]) -> Find:
     return find
 
 
-def _shown(shape: str, data: Any, error: Mapping[str, Any] | None) -> Any:
+def plain(result: ResultEnvelope, find: Find) -> Any:
+    """Return the plain form of a carried result; a frame's is `{results, stats}`."""
+    data = result.context.get("data", {}) if result.reference is None else find(result.reference)
+    shape = result.context.get("shape", PIPELINE)
     if shape == LOOP:
-        return loop_view(msgspec.convert(data, LoopResult), error=error)
+        kept = msgspec.convert(data, LoopResult)
+        return {"results": kept.results, "stats": kept.stats}
+    return forms.plain(_shown(shape, data, None, find))
+
+
+def rows(shape: str, data: Any) -> list[Any]:
+    """Return the list that a kept result means as a loop's collection."""
+
+    def refuse(reference: PayloadRef) -> Any:
+        raise PayloadNeeded(Stored(reference=reference, locator=reference.uri))
+
+    return rows_of(_shown(shape, data, None, refuse))
+
+
+def part_data(part: Part, find: Find) -> Any:
+    """Return the plain output of a part; a failed one has its failure record."""
+    error = part.error
+    if part.result is None:
+        return None if error is None else {"status": "error", "error": error}
+    shown = plain(part.result, find)
+    if part.result.context.get("shape") == LOOP:
+        shown = shown["results"]
+        return shown[0] if part.is_single and shown else shown
+    if error is None:
+        return shown
+    failure = {"status": "error", "error": error}
+    return {**shown, **failure} if isinstance(shown, dict) else failure
+
+
+def fanin(counters: Mapping[str, Any], find: Find) -> Fanin:
+    """Show a loop's outcome."""
+
+    def list_parts() -> list[Part]:
+        reference = parts.reference_of(counters)
+        if reference is None:
+            return parts.inline_of(counters)
+        return msgspec.convert(find(reference), list[Part])
+
+    return Fanin(counters, list_parts=list_parts, open_part=lambda part: part_data(part, find))
+
+
+def _with_fanin(fields: Mapping[str, Any], find: Find) -> dict[str, Any]:
+    shown = dict(fields)
+    if isinstance(shown.get("fanin"), Mapping):
+        shown["fanin"] = fanin(shown["fanin"], find)
+    return shown
+
+
+def _shown(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -> Any:
+    if shape == LOOP:
+        kept = msgspec.convert(data, LoopResult)
+        outcome = None if kept.fanin is None else fanin(kept.fanin, find)
+        return loop_view(kept, error=error, fanin=outcome)
     return pipeline_view(msgspec.convert(data, PipelineResult)).settled()

@@ -6,6 +6,7 @@ from typing import Any
 from noetl_playbook import forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.results import Stored
+from noetl_playbook.sources import rows_of
 
 Load = Callable[[Stored], Any]
 
@@ -61,11 +62,18 @@ class Handle(Lookup):
         return self._from_outline(key) if found is None else found
 
     def _from_outline(self, key: str) -> Any:
+        if self._is_list(key):
+            return Rows(self.stored, load=lambda one: rows_of(self._load(one)))
         if key in ("data", "context", "rows") and self.stored.reference.row_count is not None:
             return self
         if key == "error" and self.error is not None:
             return self.error
         return MISSING
+
+    def _is_list(self, key: str) -> bool:
+        if self.stored.reference.row_count is None:
+            return False
+        return key == "rows" or (self.stored.shape == "loop" and key in ("results", "data"))
 
     def settled(self) -> Any:
         """Stay a handle: how it is used decides whether it is loaded."""
@@ -103,3 +111,17 @@ class Handle(Lookup):
 
     def __str__(self) -> str:
         return str(self.plain())
+
+
+class Rows(Handle):
+    """The list of rows or results in a payload: its length is known without loading it."""
+
+    __slots__ = ()
+
+    def find(self, key: Any) -> Any:
+        """Find a row."""
+        return member(self._load(self.stored), key)
+
+    def known_names(self) -> Iterable[str]:
+        """List nothing: rows have no names."""
+        return ()

@@ -45,6 +45,7 @@ class Stored(Canonical, frozen=True, kw_only=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
     preview: str | None = None
     columns: list[Any] | None = None
+    shape: str = "pipeline"
 
     def as_mapping(self) -> dict[str, Any]:
         """Give the `_ref` that templates and tools see."""

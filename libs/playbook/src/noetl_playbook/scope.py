@@ -136,9 +136,13 @@ def item_names(
     total: int | None,
     loop_id: str,
     key: str | None = None,
+    ended: tuple[int, int] | None = None,
     scratch: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
-    """Give the fixed names of one item; `iter` is a fresh mapping that the pipeline may change."""
+    """Give the fixed names of one item; `iter` is a fresh mapping that the pipeline may change.
+
+    `ended` counts the units that were done and that had failed when this one was handed out.
+    """
     is_last = total is not None and index == total - 1
     position = {
         "index": index,
@@ -146,6 +150,8 @@ def item_names(
         "first": index == 0,
         "last": is_last,
         "length": total,
+        "done": None if ended is None else ended[0],
+        "failed": None if ended is None else ended[1],
     }
     named: dict[str, Any] = {
         iterator: item,

@@ -311,9 +311,11 @@ def pipeline_view(result: PipelineResult, *, names: Mapping[str, Any] | None = N
     )
 
 
-def loop_view(result: LoopResult, *, error: Mapping[str, Any] | None = None) -> ResultView:
+def loop_view(
+    result: LoopResult, *, error: Mapping[str, Any] | None = None, fanin: Any = None
+) -> ResultView:
     """View the result of a loop step; `data` is its list of results."""
     raw: dict[str, Any] = {"results": result.results, "stats": result.stats}
-    if result.fanin is not None:
-        raw["fanin"] = result.fanin
+    if fanin is not None or result.fanin is not None:
+        raw["fanin"] = result.fanin if fanin is None else fanin
     return ResultView(raw, kind="loop", names={"data": result.results}, error=error)

@@ -12,15 +12,17 @@ from noetl_contracts.events import (
     control,
     event_type,
     execution,
+    fanout,
     frame,
     loop,
     parking,
+    reduce,
     stage,
     step,
 )
 from noetl_contracts.ids import CommandId
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
-from noetl_replay import fold_control, fold_frames, fold_loops, fold_parking
+from noetl_replay import fold_control, fold_frames, fold_loops, fold_parking, fold_units
 from noetl_replay.state import (
     CommandState,
     ExecutionState,
@@ -82,6 +84,17 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             _apply_step(state, at, event)
         case loop.LoopStarted() | loop.LoopDone() | loop.LoopFailed():
             fold_loops.apply(state, at, event)
+        case reduce.ReduceLevelOpened():
+            fold_units.open_level(state, at, event)
+        case (
+            fanout.LoopFanoutStarted()
+            | fanout.LoopShardEnqueued()
+            | fanout.LoopShardDone()
+            | fanout.LoopShardFailed()
+            | fanout.LoopFaninCompleted()
+        ):
+            # They name what the events of stages and frames have changed already.
+            return
         case (
             stage.StageOpened()
             | stage.StageClosed()
@@ -254,6 +267,7 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             fold_loops.fail_slot(state, event)
             _settle(state, at, event.command_id, CommandStatus.FAILED)
         case command.CommandCancelled():
+            fold_loops.cancel_item(state, event)
             _settle(state, at, event.command_id, CommandStatus.CANCELLED)
         case command.CommandRejected():
             remember_rejection(state, f"{event.command_id}/{event.attempt}/{event.fact}")

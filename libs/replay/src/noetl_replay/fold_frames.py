@@ -6,10 +6,11 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import frame, stage
 from noetl_contracts.ids import FrameId
 from noetl_contracts.status import FrameStatus
-from noetl_replay import fold_loops
+from noetl_replay import fold_loops, fold_units
 from noetl_replay.state import (
     ExecutionState,
     FrameState,
+    LoopState,
     SlotState,
     StageState,
     remember_rejection,
@@ -38,11 +39,15 @@ def apply(state: ExecutionState, at: Envelope, event: _Event) -> None:
         case frame.FrameDispatched():
             _dispatch(state, at, event)
         case frame.FrameStarted() | frame.FrameHeartbeat():
-            _touched(state, event.frame_id).status = FrameStatus.RUNNING
+            held = _touched(state, event.frame_id)
+            held.status = FrameStatus.RUNNING
+            held.owner_worker = held.owner_worker or event.worker_id
             _hear(state, at, event.frame_id)
         case frame.FrameAbandoned():
             lost = _touched(state, event.frame_id)
             lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
+            if (live := _loop(state, lost)) is not None and fold_units.is_framed(live):
+                fold_units.abandon(live, lost, event)
         case frame.FrameCommitted() | frame.FrameFailed():
             _terminate(state, at, event)
         case frame.FrameCommitRejected():
@@ -70,6 +75,8 @@ def _close_stage(state: ExecutionState, at: Envelope, event: stage.StageClosed) 
     closed.status, closed.closed_event_id = event.status, at.event_id
     closed.ended_at = at.event_time
     state.changes.stages[event.stage_id] = closed
+    for left in [one for one in state.frames.values() if one.stage_id == event.stage_id]:
+        del state.frames[left.frame_id]
 
 
 def _dispatch(state: ExecutionState, at: Envelope, event: frame.FrameDispatched) -> None:
@@ -93,6 +100,9 @@ def _dispatch(state: ExecutionState, at: Envelope, event: frame.FrameDispatched)
     live.owner_worker, live.claimed_event_id = event.worker_id, at.event_id
     live.command_id = event.command_id
     state.changes.frames[event.frame_id] = live
+    loop = _loop(state, live)
+    if loop is not None and fold_units.is_framed(loop):
+        fold_units.dispatch(state, loop, live, event)
     taken = _slot(state, live)
     if taken is not None:
         taken.open_frame_id, taken.next_index = event.frame_id, event.frame_index
@@ -110,7 +120,8 @@ def _terminate(
     live.terminal_event_id, live.completed_at = at.event_id, at.event_time
     live.metrics, live.row_count = event.metrics, event.row_count
     live.rows_failed = event.rows_failed if isinstance(event, frame.FrameFailed) else 0
-    live.output_ref = event.result if isinstance(event, frame.FrameCommitted) else None
+    live.output_ref = event.result
+    state.warnings += len(event.notes)
     state.ctx = {**state.ctx, **event.patch}
     state.frames_total += 1
     state.rows_total += live.row_count
@@ -133,6 +144,10 @@ def _count_rows(
     live = fold_loops.touched(state, state.stages[done.stage_id].run_id)
     if live is None:
         return
+    if fold_units.is_framed(live):
+        fold_units.terminate(live, done, event)
+        live.first_error = live.first_error or getattr(event, "error", None)
+        return
     live.commits += 1
     live.total += done.row_count
     live.failed += done.rows_failed
@@ -149,6 +164,10 @@ def _touched(state: ExecutionState, frame_id: FrameId) -> FrameState:
     live = state.frames[frame_id]
     state.changes.frames[frame_id] = live
     return live
+
+
+def _loop(state: ExecutionState, live: FrameState) -> LoopState | None:
+    return fold_loops.touched(state, state.stages[live.stage_id].run_id)
 
 
 def _slot(state: ExecutionState, live: FrameState) -> SlotState | None:

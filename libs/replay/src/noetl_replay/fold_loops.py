@@ -39,11 +39,15 @@ def _start(state: ExecutionState, at: Envelope, event: loop.LoopStarted) -> None
         total=event.total or 0,
         collection=event.collection,
         collection_ref=event.collection_ref,
+        collection_form=event.collection_form,
+        cut=event.cut,
+        counts_frames=event.counts_frames,
         stage_id=event.stage_id,
         started_at=at.event_time,
         last_event_id=at.event_id,
     )
-    if event.stage_id is not None:
+    state.warnings += len(event.notes)
+    if event.stage_id is not None and event.cut is None:
         started.slots = [SlotState(slot=slot) for slot in range(event.max_in_flight)]
     state.runs[event.run_id].loop = started
     state.changes.loops[event.run_id] = started
@@ -77,7 +81,7 @@ def slot_of(state: ExecutionState, run_id: RunId, slot: int | None) -> SlotState
     if slot is None:
         return None
     live = touched(state, run_id)
-    return live.slots[slot] if live is not None else None
+    return live.slots[slot] if live is not None and live.cut is None else None
 
 
 def count_issue(state: ExecutionState, at: Envelope, event: command.CommandIssued) -> None:
@@ -118,6 +122,16 @@ def count_item(state: ExecutionState, event: step.CallDone | step.CallError) -> 
         return
     live.failed += 1
     live.first_error = live.first_error or event.error
+
+
+def cancel_item(state: ExecutionState, event: command.CommandCancelled) -> None:
+    """Account an item that was called off although its loop goes on."""
+    if event.item_index is not None and (live := touched(state, event.run_id)):
+        live.in_flight -= 1
+        live.cancelled += 1
+    holder, run = state.commands.get(event.command_id), state.runs.get(event.run_id)
+    if holder is not None and holder.frame_id is not None and run is not None and run.loop:
+        run.loop.retry_at.pop(holder.frame_id, None)
 
 
 def end_slot(state: ExecutionState, at: Envelope, event: command.CommandCompleted) -> None:

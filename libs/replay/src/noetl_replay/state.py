@@ -27,6 +27,7 @@ from noetl_contracts.ids import (
 )
 from noetl_contracts.parking import ChildWait, ParentLink, Resume, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Cut, Form
 from noetl_contracts.status import (
     CommandStatus,
     ExecutionStatus,
@@ -75,6 +76,7 @@ class CommandState(Struct, kw_only=True):
     stage_id: StageId | None = None
     slot: int | None = None
     item_index: int | None = None
+    frame_id: FrameId | None = None
     started_event_id: EventId | None = None
     terminal_event_id: EventId | None = None
     completed_at: datetime | None = None
@@ -107,6 +109,8 @@ class FrameState(Struct, kw_only=True):
     rows_failed: int = 0
     output_ref: ResultEnvelope | None = None
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    start: int | None = None
+    retry_at: datetime | None = None
 
 
 class StageState(Struct, kw_only=True):
@@ -149,7 +153,11 @@ class SlotState(Struct, kw_only=True):
 
 
 class LoopState(Struct, kw_only=True):
-    """One epoch of a loop: counters, and slots for a cursor."""
+    """One epoch of a loop: counters, and slots for a cursor.
+
+    With a `cut` its units are frames; `next_index` is the next unit then, and `units_ok` and
+    `units_failed` count them. `retry_at` holds the frames that wait to be handed out again.
+    """
 
     run_id: RunId
     step: str
@@ -169,6 +177,13 @@ class LoopState(Struct, kw_only=True):
     first_error: ErrorObject | None = None
     collection: list[Any] | None = None
     collection_ref: PayloadRef | None = None
+    collection_form: Form = Form.LIST
+    cut: Cut | None = None
+    counts_frames: bool = False
+    level: int = 0
+    units_ok: int = 0
+    units_failed: int = 0
+    retry_at: dict[FrameId, datetime] = msgspec.field(default_factory=dict)
     stage_id: StageId | None = None
     slots: list[SlotState] = msgspec.field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING

@@ -45,8 +45,26 @@ class LedgerReader(Protocol):
     ) -> list[Envelope]:
         """Return at most `events_max` events after a version, in order."""
 
-    async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
-        """Return the `call.done` and `call.error` events of one loop epoch, in item order."""
+    async def list_item_results(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[Envelope]:
+        """Return at most so many `call.done` and `call.error` events of one loop epoch.
+
+        They come in the order of their items, from the item after `after_index` on.
+        """
+
+    async def list_frame_results(
+        self,
+        execution_id: ExecutionId,
+        stage_id: str,
+        *,
+        after: tuple[int, int] = (-1, -1),
+        results_max: int,
+    ) -> list[Envelope]:
+        """Return at most so many `frame.committed` and `frame.failed` events of one stage.
+
+        They come in the order of slot and frame index, from the frame after `after` on.
+        """
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""

@@ -33,6 +33,8 @@ class Remembered:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._value_by_digest: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        # Digests that someone is reading: many units want the same collection at the same time.
+        self.busy: dict[str, asyncio.Event] = {}
 
     def find(self, digest: str) -> Any:
         """Return a value, or None when it is not here."""
@@ -76,10 +78,33 @@ class TenantPayloads:
 
     async def load(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
-        found = self._remembered.find(ref.sha256)
+        remembered = self._remembered
+        if (busy := remembered.busy.get(ref.sha256)) is not None:
+            await busy.wait()
+        found = remembered.find(ref.sha256)
         if found is not None:
             _count_bytes(ref.payload_bytes, tier="memory", operation="read")
             return found
+        remembered.busy[ref.sha256] = done = asyncio.Event()
+        try:
+            return await self._read(ref)
+        finally:
+            remembered.busy.pop(ref.sha256, None)
+            done.set()
+
+    async def load_named(self, name: str) -> Any:
+        """Return the decoded JSON of a named object, or None when there is none."""
+        found = self._remembered.find(name)
+        if found is not None:
+            return found
+        data = await self.find_named(name)
+        if data is None:
+            return None
+        value = codec.decode(data)
+        self._remembered.keep(name, value, size_bytes=len(data))
+        return value
+
+    async def _read(self, ref: PayloadRef) -> Any:
         data = await _patiently(lambda: self._payloads.read(ref))
         _count_bytes(len(data), tier="store", operation="read")
         value = decoded(data, ref)

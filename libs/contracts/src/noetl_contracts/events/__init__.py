@@ -11,9 +11,11 @@ from noetl_contracts.events import (
     context,
     control,
     execution,
+    fanout,
     frame,
     loop,
     parking,
+    reduce,
     stage,
     step,
 )
@@ -48,6 +50,12 @@ Event = (
     | loop.LoopStarted
     | loop.LoopDone
     | loop.LoopFailed
+    | fanout.LoopFanoutStarted
+    | fanout.LoopShardEnqueued
+    | fanout.LoopShardDone
+    | fanout.LoopShardFailed
+    | fanout.LoopFaninCompleted
+    | reduce.ReduceLevelOpened
     | stage.StageOpened
     | stage.StageClosed
     | frame.FrameDispatched

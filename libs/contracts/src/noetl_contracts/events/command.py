@@ -139,7 +139,10 @@ class CommandCancelled(
     tag_field="event_type",
     tag="command.cancelled",
 ):
-    """The command was called off before it ended; `error` is of kind `cancelled`."""
+    """The command was called off before it ended; `error` is of kind `cancelled`.
+
+    `item_index` is set where the command's loop goes on.
+    """
 
     command_id: CommandId
     run_id: RunId
@@ -148,6 +151,7 @@ class CommandCancelled(
     reason: str
     stage_id: StageId | None = None
     error: ErrorObject | None = None
+    item_index: int | None = None
 
 
 class CommandRejected(

@@ -1,5 +1,6 @@
 """What happens to a frame: a window of rows that one worker executes as a whole."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +19,10 @@ class FrameDispatched(
     tag_field="event_type",
     tag="frame.dispatched",
 ):
-    """The frame's rows are recorded and `attempt` of it has an owner."""
+    """The frame's rows are recorded and `attempt` of it has an owner, or is on its way to one.
+
+    `start` is the first item of the slice of a collection that the frame runs.
+    """
 
     frame_id: FrameId
     stage_id: StageId
@@ -30,9 +34,10 @@ class FrameDispatched(
     fence: int
     row_count: int
     rows_ref: PayloadRef
-    worker_id: WorkerId
+    worker_id: WorkerId | None = None
     parent_frame_id: FrameId | None = None
     recovery: dict[str, Any] | None = None
+    start: int | None = None
 
 
 class FrameStarted(
@@ -78,7 +83,10 @@ class FrameAbandoned(
     tag_field="event_type",
     tag="frame.abandoned",
 ):
-    """The owner lost its lease before the frame was terminal."""
+    """The owner lost its lease, or its body failed, and the frame is to run again.
+
+    `retry_at` is the instant before which it is not dispatched.
+    """
 
     frame_id: FrameId
     stage_id: StageId
@@ -86,6 +94,8 @@ class FrameAbandoned(
     attempt: int
     reason: str
     previous_owner: WorkerId | None = None
+    retry_at: datetime | None = None
+    error: ErrorObject | None = None
 
 
 class FrameCommitted(
@@ -110,6 +120,9 @@ class FrameCommitted(
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
     parent_frame_id: FrameId | None = None
+    rows_left: int = 0
+    key: str | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class FrameFailed(
@@ -134,6 +147,10 @@ class FrameFailed(
     worker_id: WorkerId | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    result: ResultEnvelope | None = None
+    rows_left: int = 0
+    key: str | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class FrameCommitRejected(

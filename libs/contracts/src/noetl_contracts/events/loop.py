@@ -8,6 +8,7 @@ from msgspec import Struct
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import RunId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Cut, Form
 
 
 class LoopStats(Struct, frozen=True, kw_only=True):
@@ -32,7 +33,11 @@ class LoopStarted(
     tag_field="event_type",
     tag="loop.started",
 ):
-    """The collection is fixed, or the slots are open."""
+    """The collection is fixed, or the slots are open.
+
+    With a `cut` the units are frames of `stage_id`; `counts_frames` says that `total` counts
+    them, and not the items.
+    """
 
     step: str
     run_id: RunId
@@ -42,6 +47,10 @@ class LoopStarted(
     collection: list[Any] | None = None
     collection_ref: PayloadRef | None = None
     stage_id: StageId | None = None
+    collection_form: Form = Form.LIST
+    cut: Cut | None = None
+    counts_frames: bool = False
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class LoopDone(

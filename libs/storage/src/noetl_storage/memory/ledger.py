@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.frame import FrameCommitted, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopFailed
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
@@ -38,16 +39,38 @@ class MemoryLedger:
         history = self._store.history_by_execution.get(execution_id, [])
         return history[after_version : after_version + events_max]
 
-    async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
-        """Return the outcomes of one loop epoch's items, in item order."""
+    async def list_item_results(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[Envelope]:
+        """Return a page of the outcomes of one loop epoch's items, in item order."""
         found = [
             (event.item_index, envelope.stream_version, envelope)
             for envelope in self._store.history_by_execution.get(execution_id, [])
             if isinstance(event := envelope.event, CallDone | CallError)
             and event.run_id == run_id
             and event.item_index is not None
+            and event.item_index > after_index
         ]
-        return [envelope for _, _, envelope in sorted(found, key=lambda item: item[:2])]
+        ordered = sorted(found, key=lambda item: item[:2])[:results_max]
+        return [envelope for _, _, envelope in ordered]
+
+    async def list_frame_results(
+        self,
+        execution_id: ExecutionId,
+        stage_id: str,
+        *,
+        after: tuple[int, int] = (-1, -1),
+        results_max: int,
+    ) -> list[Envelope]:
+        """Return a page of the outcomes of one stage's frames, by slot and frame index."""
+        found = [
+            ((event.slot, event.frame_index), envelope)
+            for envelope in self._store.history_by_execution.get(execution_id, [])
+            if isinstance(event := envelope.event, FrameCommitted | FrameFailed)
+            and event.stage_id == stage_id
+            and (event.slot, event.frame_index) > after
+        ]
+        return [one for _, one in sorted(found, key=lambda item: item[0])[:results_max]]
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""

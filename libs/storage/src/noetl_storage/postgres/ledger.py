@@ -41,9 +41,31 @@ class PostgresLedger:
         )
         return [rows.from_record(record) for record in found]
 
-    async def list_item_results(self, execution_id: ExecutionId, run_id: str) -> list[Envelope]:
-        """Return the outcomes of one loop epoch's items, in item order."""
-        found = await self._database.fetch(_QUERIES["list_item_results"], int(execution_id), run_id)
+    async def list_item_results(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[Envelope]:
+        """Return a page of the outcomes of one loop epoch's items, in item order."""
+        found = await self._database.fetch(
+            _QUERIES["list_item_results"], int(execution_id), run_id, after_index, results_max
+        )
+        return [rows.from_record(record) for record in found]
+
+    async def list_frame_results(
+        self,
+        execution_id: ExecutionId,
+        stage_id: str,
+        *,
+        after: tuple[int, int] = (-1, -1),
+        results_max: int,
+    ) -> list[Envelope]:
+        """Return a page of the outcomes of one stage's frames, by slot and frame index."""
+        found = await self._database.fetch(
+            _QUERIES["list_frame_results"],
+            int(execution_id),
+            int(stage_id),
+            *after,
+            results_max,
+        )
         return [rows.from_record(record) for record in found]
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:

@@ -4,10 +4,23 @@ from typing import assert_never
 
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command, frame, step
+from noetl_contracts.events import command, step
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
-from noetl_planner.domain import cancelling, cursors, fences, flow, growth, issuing, items
+from noetl_planner.domain import (
+    cancelling,
+    cursors,
+    fences,
+    flow,
+    frame_ends,
+    frame_policies,
+    growth,
+    issuing,
+    items,
+    looping,
+    reducing,
+    unit_facts,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_replay.state import CommandState, FrameState
@@ -93,6 +106,9 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
         draft, fact.command_id, fact.attempt, fact=kind, worker_id=fact.worker_id
     )
     if live is None or live.status is CommandStatus.PARKED:
+        return
+    if isinstance(fact, facts.CommandFailed) and live.frame_id is not None:
+        unit_facts.failed(draft, live, fact)
         return
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
@@ -182,9 +198,14 @@ def collect(draft: Draft, fact: facts.ItemsCollected) -> None:
     run = next((one for one in draft.state.runs.values() if one.run_id == fact.run_id), None)
     if run is None or run.loop is None or run.loop.is_finished:
         return
-    outcome = items.collected(draft, run, fact)
+    outcome = looping.collected(draft, run, fact)
     flow.end_run(draft, run, outcome.status, error=outcome.error)
     flow.advance(draft)
+
+
+def collect_parts(draft: Draft, fact: facts.PartsCollected) -> None:
+    """Accept the gathered outputs of one level of a reduce stage."""
+    reducing.collected(draft, fact)
 
 
 def lose(draft: Draft, fact: facts.CommandLost) -> None:
@@ -201,6 +222,9 @@ def lose(draft: Draft, fact: facts.CommandLost) -> None:
     if live.slot is not None:
         _lose_slot(draft, live, fact)
         return
+    if live.frame_id is not None:
+        unit_facts.lost(draft, live, fact, _reason(fact))
+        return
     if not fact.is_release and live.losses + 1 >= live.attempts_max:
         fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
         return
@@ -216,7 +240,7 @@ def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> Non
         fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
         return
     if open_frame is not None and open_frame.status is not FrameStatus.ABANDONED:
-        _abandon(draft, open_frame, _reason(fact), cursors.attempts_max(stage))
+        _abandon(draft, open_frame, _reason(fact), frame_policies.attempts_max(stage))
     issuing.reissue(draft, live, _reason(fact))
 
 
@@ -224,27 +248,7 @@ def _abandon(draft: Draft, open_frame: FrameState, reason: str, attempts_max: in
     issuing.abandon(draft, open_frame, reason)
     if open_frame.attempts < attempts_max:
         return
-    error = ErrorObject(
-        kind="frame_attempts_exhausted",
-        code="FRAME_ATTEMPTS_EXHAUSTED",
-        step=open_frame.step,
-        attempt=open_frame.attempts,
-        message=f"frame {open_frame.frame_id} of step {open_frame.step!r} was dispatched "
-        f"{open_frame.attempts} times and lost each time: {reason}",
-    )
-    draft.emit(
-        frame.FrameFailed(
-            frame_id=open_frame.frame_id,
-            stage_id=open_frame.stage_id,
-            step=open_frame.step,
-            slot=open_frame.slot,
-            frame_index=open_frame.frame_index,
-            attempt=open_frame.attempts,
-            row_count=open_frame.row_count,
-            rows_failed=open_frame.row_count,
-            error=error,
-        )
-    )
+    frame_ends.exhaust(draft, open_frame, reason)
 
 
 def _reason(fact: facts.CommandLost) -> str:

@@ -7,44 +7,26 @@ poll interval; once all are dry, those whose claim may be stale are asked again 
 """
 
 from datetime import datetime, timedelta
-from typing import Any
 
-from noetl_contracts import codec, ids
+from noetl_contracts import ids
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
-from noetl_contracts.status import RunStatus, StageKind, StageStatus
-from noetl_planner.domain import evaluation, failure_policy, issuing, limits
+from noetl_contracts.status import StageKind
+from noetl_planner.domain import ending, evaluation, failure_policy, frame_policies, issuing, items
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_playbook.model import Cursor, Loop
-from noetl_playbook.scope import Scope
 from noetl_replay.state import LoopState, RunState, SlotState, StageState
-
-_FRAME_NUMBERS = {
-    "max_rows": (1, 1_000_000),
-    "max_seconds": (1, 86_400),
-    "max_bytes": (1, 1 << 34),
-    "lease_seconds": (1, 86_400),
-    "heartbeat_seconds": (1, 43_200),
-    "row_concurrency": (1, 10_000),
-    "max_attempts": (1, 1_000),
-}
 
 
 def start(draft: Draft, run: RunState) -> None:
     """Open the stage and let every slot claim."""
     loop = _loop_of(draft, run)
     names = evaluation.scope(draft)
-    field = "loop.spec.max_in_flight"
-    slots = evaluation.number(
-        evaluation.render(loop.spec.max_in_flight, names, step=run.step, field=field),
-        step=run.step,
-        field=field,
-        least=1,
-        most=draft.limits.in_flight_max,
-        limit=limits.MAX_IN_FLIGHT,
+    slots = items.in_flight(draft, loop, names, run.step)
+    policy = frame_policies.rendered(
+        loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
-    policy = frame_policy(loop, names, run.step)
     stage_id = ids.stage_id(run.run_id)
     draft.emit(
         stage_events.StageOpened(
@@ -70,31 +52,12 @@ def start(draft: Draft, run: RunState) -> None:
         _ask(draft, run, stage, slot)
 
 
-def frame_policy(loop: Loop, names: Scope, step: str) -> dict[str, Any]:
-    """Render a frame policy's numbers and check them (language, 7.6)."""
-    policy: dict[str, Any] = codec.builtins(loop.spec.frame) if loop.spec.frame else {}
-    for key, (least, most) in _FRAME_NUMBERS.items():
-        if key in policy:
-            field = f"loop.spec.frame.{key}"
-            rendered = evaluation.render(policy[key], names, step=step, field=field)
-            policy[key] = evaluation.number(
-                rendered, step=step, field=field, least=least, most=most
-            )
-    for key in ("engine", "transaction"):
-        if key in policy:
-            field = f"loop.spec.frame.{key}"
-            policy[key] = evaluation.render(policy[key], names, step=step, field=field)
-    return policy
-
-
-def attempts_max(stage: StageState) -> int:
-    """Return how often one frame may be dispatched."""
-    return int(stage.frame_policy.get("max_attempts", 3))
-
-
 def look_again(draft: Draft, run: RunState) -> Outcome | None:
     """Ask dry slots again where the drain rule wants it; close the stage when it is drained."""
     live, stage = parts(draft, run)
+    if failure_policy.stops_early(draft.program.steps[run.step], live):
+        ending.call_off(draft, run, failure_policy.FAILED_FAST)
+        return _drained(draft, run)
     if not all(slot.is_dry for slot in live.slots):
         for slot in live.slots if draft.state.paused_at is None else ():
             if due_at(draft, run, slot) is not None and _is_due(draft, run, slot):
@@ -103,7 +66,7 @@ def look_again(draft: Draft, run: RunState) -> Outcome | None:
     stale = [slot for slot in live.slots if not slot.has_failed and is_stale(live, slot)]
     for slot in stale if draft.state.paused_at is None else ():
         _ask(draft, run, stage, slot)
-    return None if stale else _close(draft, run)
+    return None if stale else _drained(draft, run)
 
 
 def is_stale(live: LoopState, slot: SlotState) -> bool:
@@ -118,14 +81,6 @@ def due_at(draft: Draft, run: RunState, slot: SlotState) -> datetime | None:
         return None
     interval_ms = float(cursor_of(draft, run).options.poll_interval_ms)
     return slot.claimed_at + timedelta(milliseconds=interval_ms)
-
-
-def close_early(draft: Draft, run: RunState) -> None:
-    """Close the stage of a run that is being called off."""
-    if run.loop is None or run.loop.stage_id is None:
-        return
-    _, stage = parts(draft, run)
-    _close_stage(draft, stage, StageStatus.CANCELLED)
 
 
 def parts(draft: Draft, run: RunState) -> tuple[LoopState, StageState]:
@@ -154,57 +109,14 @@ def _ask(draft: Draft, run: RunState, stage: StageState, slot: SlotState) -> Non
         slot.slot,
         round_=slot.rounds,
         stage_id=stage.stage_id,
-        attempts_max=attempts_max(stage),
+        attempts_max=frame_policies.attempts_max(stage),
     )
 
 
-def _close(draft: Draft, run: RunState) -> Outcome:
-    live, stage = parts(draft, run)
-    stats = events.LoopStats(
-        total=live.total,
-        success=live.success,
-        failed=live.failed,
-        retried=live.retried,
-        frames=stage.frames,
-        frames_failed=stage.frames_failed,
-        rows_claimed=stage.rows,
-    )
-    error = failure_policy.verdict(draft.program.steps[run.step], live, stats)
-    _close_stage(draft, stage, StageStatus.FAILED if error else StageStatus.COMPLETED)
-    result = evaluation.loop_result([], codec.builtins(stats))
-    about: dict[str, Any] = {
-        "step": run.step,
-        "run_id": run.run_id,
-        "stats": stats,
-        "stage_id": stage.stage_id,
-        "result": result,
-    }
-    if error is None:
-        draft.emit(events.LoopDone(**about))
-        return Outcome(status=RunStatus.COMPLETED)
-    draft.emit(events.LoopFailed(error=error, **about))
-    return Outcome(status=RunStatus.FAILED, error=error)
-
-
-def _close_stage(draft: Draft, stage: StageState, status: StageStatus) -> None:
-    if status is StageStatus.CANCELLED:
-        _abandon_frames(draft, stage)
-    draft.emit(
-        stage_events.StageClosed(
-            stage_id=stage.stage_id,
-            run_id=stage.run_id,
-            step=stage.step,
-            status=status,
-            frames=stage.frames,
-            rows=stage.rows,
-            frames_failed=stage.frames_failed,
-        )
-    )
-
-
-def _abandon_frames(draft: Draft, stage: StageState) -> None:
-    for live in [one for one in draft.state.frames.values() if one.stage_id == stage.stage_id]:
-        issuing.abandon(draft, live, "cancelled")
+def _drained(draft: Draft, run: RunState) -> Outcome | None:
+    spec = _loop_of(draft, run).spec
+    _, stage = parts(draft, run)
+    return items.finish(draft, run, collects=spec.collect == "all" and stage.frames > 0)
 
 
 def _loop_of(draft: Draft, run: RunState) -> Loop:

@@ -97,6 +97,8 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 
             frame_facts.dry_slot(draft, fact)
         case facts.ItemsCollected():
             command_facts.collect(draft, fact)
+        case facts.PartsCollected():
+            command_facts.collect_parts(draft, fact)
         case facts.TimerDue():
             timers.ring(draft, reason=fact.reason)
         case _:

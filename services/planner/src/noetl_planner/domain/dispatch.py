@@ -15,20 +15,20 @@ from noetl_contracts.commands import (
     Work,
 )
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import limits
+from noetl_planner.domain import framing, limits
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, ExecutionState, RunState
 
 # Names that reach every step's result at once.
 _ALL_STEPS = frozenset({"steps", "context"})
-_PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
+PARTS_BYTES_MAX = COMMAND_BYTES_MAX // 4
 
 
 def message(draft: Draft, live: CommandState) -> Command:
     """Build the command; parts too large for a message become payloads of the draft."""
     state, run = draft.state, draft.state.runs[live.run_id]
     definition = draft.program.definition(live.step)
-    is_large = draft.program.definition_bytes(live.step) > _PARTS_BYTES_MAX
+    is_large = draft.program.definition_bytes(live.step) > PARTS_BYTES_MAX
     policy = _policy(state, run)
     lease_s = float(policy.get("lease_seconds", draft.limits.command_lease_s))
     return Command(
@@ -73,7 +73,12 @@ def _work(draft: Draft, run: RunState, live: CommandState, policy: dict[str, Any
             total=run.loop.total,
             item=inline[live.item_index] if inline is not None else None,
             collection_ref=run.loop.collection_ref,
+            form=run.loop.collection_form,
+            done=run.loop.success,
+            failed=run.loop.failed,
         )
+    if live.frame_id is not None and run.loop is not None:
+        return framing.work(draft, run, run.loop, draft.state.frames[live.frame_id], policy)
     if live.slot is not None and run.loop is not None and live.stage_id is not None:
         slot = run.loop.slots[live.slot]
         return SlotWork(
@@ -114,11 +119,14 @@ def _slice(draft: Draft, run: RunState) -> Slice:
         if (takes_all or name in mentioned or name == run.came_from)
         and (step.result is not None or step.error is not None)
     }
-    is_large = len(codec.encode(state.workload)) > _PARTS_BYTES_MAX
-    is_much = len(codec.encode(state.ctx)) > _PARTS_BYTES_MAX
+    # A large workload was stored when the execution began: no command costs its size again.
+    stored = state.workload_ref
+    if stored is None and len(codec.encode(state.workload)) > PARTS_BYTES_MAX:
+        stored = draft.keep(state.workload)
+    is_much = len(codec.encode(state.ctx)) > PARTS_BYTES_MAX
     return Slice(
-        workload={} if is_large else state.workload,
-        workload_ref=draft.keep(state.workload) if is_large else state.workload_ref,
+        workload=state.workload if stored is None else {},
+        workload_ref=stored,
         ctx={} if is_much else state.ctx,
         ctx_ref=draft.keep(state.ctx) if is_much else None,
         steps=steps,

@@ -16,6 +16,8 @@ from noetl_contracts.ids import CommandId, EventId, ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
+from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.results import Stored
 from noetl_replay.fold import evolve
 from noetl_replay.state import ExecutionState
 
@@ -36,6 +38,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     activations_max: int = 100_000
     items_max: int = 100_000
+    reference_items_max: int = 10_000_000
+    shards_max: int = 10_000
     in_flight_max: int = 10_000
     cancel_grace_s: float = 30.0
     command_lease_s: float = 30.0
@@ -128,17 +132,37 @@ class Draft:
 
     def keep(self, value: Any) -> PayloadRef:
         """Refer to a value that the shell must store before the events are appended."""
-        data = codec.canonical(value)
+        rows = len(value) if isinstance(value, list) else None
+        reference = self.keep_bytes(codec.canonical(value), row_count=rows)
+        self.kept[reference.sha256] = value
+        return reference
+
+    def keep_bytes(self, data: bytes, *, row_count: int | None = None) -> PayloadRef:
+        """Refer to JSON that the shell must store before the events are appended."""
         digest = codec.digest(data)
         self.payloads[digest] = data
-        self.kept[digest] = value
         return PayloadRef(
             uri=locators.payload(self.state.tenant_id, self.state.organization_id, digest),
             sha256=digest,
             media_type=JSON_MEDIA_TYPE,
             payload_bytes=len(data),
-            row_count=len(value) if isinstance(value, list) else None,
+            row_count=row_count,
         )
+
+    def value_of(self, reference: PayloadRef) -> Any:
+        """Return the value of a payload, kept by this decision or loaded before it.
+
+        Raises `PayloadNeeded` when it has to be loaded first.
+        """
+        digest = reference.sha256
+        if digest in self.kept:
+            return self.kept[digest]
+        if digest in self.payloads:
+            self.kept[digest] = codec.decode(self.payloads[digest])
+            return self.kept[digest]
+        if digest not in self.loaded:
+            raise PayloadNeeded(Stored(reference=reference, locator=reference.uri))
+        return self.loaded[digest]
 
 
 class Decision(Struct, frozen=True, kw_only=True):

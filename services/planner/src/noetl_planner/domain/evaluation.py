@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.draft import Draft
 from noetl_playbook import carried, kept
@@ -20,6 +21,7 @@ from noetl_playbook.expressions import (
     compile_value,
     located,
 )
+from noetl_playbook.parts import Fanin
 from noetl_playbook.results import LoopResult
 from noetl_playbook.scope import Clockwork, Parts, Scope, last_name
 from noetl_playbook.views import Views
@@ -80,9 +82,7 @@ def payload(draft: Draft, reference: PayloadRef) -> Any:
 
     What this decision itself keeps needs no loading.
     """
-    if reference.sha256 in draft.kept:
-        return draft.kept[reference.sha256]
-    return carried.found_in(draft.loaded)(reference)
+    return draft.value_of(reference)
 
 
 def find(draft: Draft) -> Callable[[PayloadRef], Any]:
@@ -203,9 +203,33 @@ def number(
     return found
 
 
-def loop_result(results: list[Any], stats: dict[str, Any]) -> ResultEnvelope:
+def fanin_counters(draft: Draft, step: str) -> dict[str, Any] | None:
+    """Return the outcome that a loop step's latest result carries, or None."""
+    known = draft.state.steps.get(step)
+    if known is None or known.result is None:
+        return None
+    context = known.result.context
+    found = context.get("fields", {}).get("fanin")
+    if found is None and context.get("shape") == carried.LOOP:
+        found = context.get("data", {}).get("fanin")
+    return found if isinstance(found, dict) else None
+
+
+def fanin(draft: Draft, counters: Mapping[str, Any]) -> Fanin:
+    """Show a loop's outcome; what its units gave is loaded when it is touched."""
+    return carried.fanin(counters, find(draft))
+
+
+def rows_at(draft: Draft, form: Form, reference: PayloadRef) -> list[Any]:
+    """Return the rows of a step's result; raises `PayloadNeeded`."""
+    return carried.rows(str(form), payload(draft, reference))
+
+
+def loop_result(
+    results: list[Any], stats: dict[str, Any], fanin: dict[str, Any] | None = None
+) -> ResultEnvelope:
     """Carry a small loop result."""
-    kept = LoopResult(results=results, stats=stats)
+    kept = LoopResult(results=results, stats=stats, fanin=fanin)
     return ResultEnvelope(status="ok", context=carried.inline(kept))
 
 

@@ -8,6 +8,7 @@ from noetl_playbook.model import Failure, Step
 from noetl_replay.state import LoopState
 
 _PERCENT = 100
+FAILED_FAST = "another unit of the loop failed"
 
 
 def policy_of(step: Step) -> Failure:
@@ -28,19 +29,34 @@ def verdict(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject | None
         return _failed(step, loop, stats)
     if policy.mode == "best_effort":
         return None
-    failed_max = _count(policy.max_failed or 0, stats.total, step.step)
-    success_min = _count(policy.min_success or 0, stats.total, step.step)
-    if stats.failed <= failed_max and stats.success >= success_min:
+    total, success, failed = units(loop)
+    failed_max = _count(policy.max_failed or 0, total, step.step)
+    success_min = _count(policy.min_success or 0, total, step.step)
+    if failed <= failed_max and success >= success_min:
         return None
     return _failed(step, loop, stats)
 
 
 def stops_early(step: Step, loop: LoopState) -> bool:
     """Tell whether no further unit may start."""
+    total, _, failed = units(loop)
+    bound = failed_max(step, total)
+    return bound is not None and failed > bound
+
+
+def failed_max(step: Step, total: int) -> int | None:
+    """Return how many failures a loop of so many units bears before it stops; None: any number."""
     policy = policy_of(step)
     if policy.mode != "fail_fast":
-        return False
-    return loop.failed > _count(policy.max_failed or 0, loop.total, step.step)
+        return None
+    return _count(policy.max_failed or 0, total, step.step)
+
+
+def units(loop: LoopState) -> tuple[int, int, int]:
+    """Return how many units a loop has, and how many succeeded and failed: shards of a fan-out."""
+    if loop.mode == "fanout" and loop.cut is not None:
+        return loop.cut.units, loop.units_ok, loop.units_failed
+    return loop.total, loop.success, loop.failed
 
 
 def _failed(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject:

@@ -12,9 +12,8 @@ from noetl_planner.domain import (
     announcing,
     bounds,
     children,
-    cursors,
     issuing,
-    items,
+    looping,
     routing,
 )
 from noetl_planner.domain.draft import Draft
@@ -105,18 +104,7 @@ def _expires_at(draft: Draft, name: str) -> tuple[datetime | None, Outcome | Non
 def _begin_work(draft: Draft, run: RunState) -> Outcome | None:
     if (late := bounds.run_error(draft, run)) is not None:
         return Outcome(status=RunStatus.FAILED, error=late)
-    definition = draft.program.steps[run.step]
-    if definition.reduce is not None:
-        raise Refusal.of(
-            "unsupported_tool", run.step, "reduce steps are not available in this release"
-        )
-    if definition.loop is None:
-        issuing.issue_step(draft, run)
-        return None
-    if definition.loop.cursor is not None:
-        cursors.start(draft, run)
-        return None
-    return items.start(draft, run)
+    return looping.start(draft, run)
 
 
 def end_run(
@@ -173,7 +161,7 @@ def cancel_run(draft: Draft, run: RunState, *, reason: str) -> None:
         draft.to_stop[live.command_id] = None
         issuing.call_off(draft, live, reason)
         children.cancel_of(draft, live, reason=reason)
-    cursors.close_early(draft, run)
+    looping.close_early(draft, run)
 
 
 def _last_result(draft: Draft) -> ResultEnvelope | None:

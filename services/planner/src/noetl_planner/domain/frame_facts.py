@@ -1,7 +1,6 @@
 """Facts about frames: opened, closed, and slots that ran dry."""
 
 from noetl_contracts import facts
-from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_planner.domain import (
     cancelling,
@@ -9,11 +8,12 @@ from noetl_planner.domain import (
     cursors,
     fences,
     flow,
-    growth,
+    frame_ends,
     issuing,
+    unit_facts,
 )
 from noetl_planner.domain.draft import Draft
-from noetl_replay.state import CommandState, FrameState, SlotState
+from noetl_replay.state import CommandState, SlotState
 
 GAP = "an earlier report of this slot was lost"
 
@@ -89,8 +89,13 @@ def close_frame(draft: Draft, fact: facts.FrameClosed) -> None:
     if current is not None and fact.attempt < current:
         _refuse(draft, fact, current, fences.STALE if live is not None else fences.SETTLED)
         return
-    slot = _slot(draft, live) if live is not None else None
-    if live is None or slot is None or live.attempt != fact.attempt:
+    if live is None or live.attempt != fact.attempt:
+        return
+    if live.frame_id is not None:
+        unit_facts.closed(draft, live, fact)
+        return
+    slot = _slot(draft, live)
+    if slot is None:
         return
     opened = draft.state.frames.get(fact.frame_id)
     if opened is None or slot.open_frame_id != fact.frame_id:
@@ -98,7 +103,7 @@ def close_frame(draft: Draft, fact: facts.FrameClosed) -> None:
             _refuse(draft, fact, live.attempt, GAP)
             _resume_after_gap(draft, live)
         return
-    _terminate(draft, opened, fact)
+    frame_ends.terminate(draft, opened, fact)
     _look_again(draft, live)
 
 
@@ -112,44 +117,6 @@ def _refuse(draft: Draft, fact: facts.FrameClosed, current: int, reason: str) ->
         current=current,
         reason=reason,
         worker_id=fact.worker_id,
-    )
-
-
-def _terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None:
-    patch, refused = growth.carried(draft, fact.patch, step=opened.step)
-    if fact.rows_failed or fact.error is not None or refused is not None:
-        draft.emit(
-            frame.FrameFailed(
-                frame_id=opened.frame_id,
-                stage_id=opened.stage_id,
-                step=opened.step,
-                slot=opened.slot,
-                frame_index=opened.frame_index,
-                attempt=opened.attempts,
-                row_count=fact.row_count,
-                rows_failed=fact.rows_failed if refused is None else fact.row_count,
-                error=fact.error or refused or ErrorObject(kind="unknown", message="rows failed"),
-                worker_id=fact.worker_id,
-                patch=patch,
-                metrics=fact.metrics,
-            )
-        )
-        return
-    draft.emit(
-        frame.FrameCommitted(
-            frame_id=opened.frame_id,
-            stage_id=opened.stage_id,
-            step=opened.step,
-            slot=opened.slot,
-            frame_index=opened.frame_index,
-            attempt=opened.attempts,
-            row_count=fact.row_count,
-            worker_id=fact.worker_id,
-            result=fact.result,
-            patch=patch,
-            metrics=fact.metrics,
-            parent_frame_id=opened.parent_frame_id,
-        )
     )
 
 

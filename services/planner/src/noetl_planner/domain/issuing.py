@@ -1,11 +1,12 @@
 """Commands for workers: issued once, sent again under a higher attempt."""
 
+from datetime import datetime
 from typing import Any
 
 from noetl_contracts import commands, ids
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
-from noetl_contracts.ids import StageId, WorkerId
+from noetl_contracts.ids import CommandId, StageId, WorkerId
 from noetl_contracts.status import CommandStatus
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, RunState
@@ -27,6 +28,13 @@ def issue_slot(
     """Ask for a slot to claim frames until it finds nothing."""
     unit = f"slot-{slot}-{round_}"
     _issue(draft, run, unit, attempts_max=attempts_max, slot=slot, stage_id=stage_id)
+
+
+def issue_frame(
+    draft: Draft, run: RunState, unit: str, *, stage_id: StageId, attempts_max: int
+) -> CommandId:
+    """Ask for one frame of a stage; the frame's own events say which rows it has."""
+    return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id)
 
 
 def reissue(draft: Draft, lost: CommandState, reason: str) -> None:
@@ -68,10 +76,22 @@ def start(
             stage_id=live.stage_id,
         )
     )
+    if live.frame_id is not None and live.stage_id is not None:
+        draft.emit(
+            frame.FrameStarted(
+                frame_id=live.frame_id,
+                stage_id=live.stage_id,
+                step=live.step,
+                attempt=draft.state.frames[live.frame_id].attempts,
+                worker_id=worker_id,
+            )
+        )
 
 
-def call_off(draft: Draft, live: CommandState, reason: str) -> None:
-    """End a command that nobody is to finish."""
+def call_off(
+    draft: Draft, live: CommandState, reason: str, *, item_index: int | None = None
+) -> None:
+    """End a command that nobody is to finish; `item_index` is for a loop that goes on."""
     draft.emit(
         command.CommandCancelled(
             command_id=live.command_id,
@@ -81,11 +101,19 @@ def call_off(draft: Draft, live: CommandState, reason: str) -> None:
             reason=reason,
             stage_id=live.stage_id,
             error=ErrorObject(kind="cancelled", code="CANCELLED", step=live.step, message=reason),
+            item_index=item_index,
         )
     )
 
 
-def abandon(draft: Draft, opened: FrameState, reason: str) -> None:
+def abandon(
+    draft: Draft,
+    opened: FrameState,
+    reason: str,
+    *,
+    retry_at: datetime | None = None,
+    error: ErrorObject | None = None,
+) -> None:
     """Record that a frame's owner is gone, with the attempt that it held."""
     draft.emit(
         frame.FrameAbandoned(
@@ -95,6 +123,8 @@ def abandon(draft: Draft, opened: FrameState, reason: str) -> None:
             attempt=opened.attempts,
             reason=reason,
             previous_owner=opened.owner_worker,
+            retry_at=retry_at,
+            error=error,
         )
     )
 
@@ -108,7 +138,7 @@ def _issue(
     item_index: int | None = None,
     slot: int | None = None,
     stage_id: StageId | None = None,
-) -> None:
+) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
     draft.emit(
         command.CommandIssued(
@@ -125,3 +155,4 @@ def _issue(
         )
     )
     draft.to_send[command_id] = None
+    return command_id

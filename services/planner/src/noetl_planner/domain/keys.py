@@ -6,9 +6,11 @@ from noetl_contracts.events import (
     context,
     control,
     execution,
+    fanout,
     frame,
     loop,
     parking,
+    reduce,
     stage,
     step,
 )
@@ -37,12 +39,37 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return f"run/{event.run_id}/loop/started"
         case loop.LoopDone() | loop.LoopFailed():
             return f"run/{event.run_id}/loop/ended"
+        case (
+            fanout.LoopFanoutStarted()
+            | fanout.LoopShardEnqueued()
+            | fanout.LoopShardDone()
+            | fanout.LoopShardFailed()
+            | fanout.LoopFaninCompleted()
+            | reduce.ReduceLevelOpened()
+        ):
+            return _stage_key(event)
         case stage.StageOpened():
             return f"stage/{event.stage_id}/opened"
         case stage.StageClosed():
             return f"stage/{event.stage_id}/closed"
         case _:
             return _unit_key(event)
+
+
+def _stage_key(event: Event) -> str | None:
+    match event:
+        case fanout.LoopFanoutStarted():
+            return f"stage/{event.stage_id}/fanout"
+        case fanout.LoopShardEnqueued():
+            return f"frame/{event.frame_id}/enqueued"
+        case fanout.LoopShardDone() | fanout.LoopShardFailed():
+            return f"frame/{event.frame_id}/shard"
+        case fanout.LoopFaninCompleted():
+            return f"stage/{event.stage_id}/fanin"
+        case reduce.ReduceLevelOpened():
+            return f"stage/{event.stage_id}/level/{event.level}"
+        case _:
+            return None
 
 
 def _unit_key(event: Event) -> str | None:

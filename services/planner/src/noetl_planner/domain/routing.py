@@ -8,14 +8,14 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import evaluation, growth, patches
+from noetl_planner.domain import ending, evaluation, growth, patches
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import aliases
 from noetl_playbook.model import Arc
 from noetl_playbook.plan import is_failure_aware
 from noetl_playbook.scope import Scope
-from noetl_replay.state import LoopState, RunState
+from noetl_replay.state import RunState
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -101,8 +101,8 @@ def _matches(arc: Arc, names: Scope, step: str, index: int) -> bool:
     )
 
 
-def _boundary(run: RunState, status: RunStatus) -> str:
-    if run.loop is not None:
+def _boundary(draft: Draft, run: RunState, status: RunStatus) -> str:
+    if run.loop is not None and draft.program.steps[run.step].loop is not None:
         return aliases.LOOP_FAILED if status is RunStatus.FAILED else aliases.LOOP_DONE
     return aliases.ERROR if status is RunStatus.FAILED else aliases.DONE
 
@@ -111,7 +111,7 @@ def _bound(
     draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None
 ) -> dict[str, Any]:
     event = {
-        "name": aliases.event_name(_boundary(run, status)),
+        "name": aliases.event_name(_boundary(draft, run, status)),
         "status": aliases.FAILED if status is RunStatus.FAILED else aliases.OK,
         "step": run.step,
         "error": codec.builtins(error) if error is not None else None,
@@ -119,27 +119,11 @@ def _bound(
     }
     output = evaluation.output(draft, draft.state.steps[run.step], error)
     bound: dict[str, Any] = {"event": event, "output": output}
-    if run.loop is not None:
-        bound["fanin"] = fanin(run.loop)
+    if run.loop is not None and draft.program.steps[run.step].loop is not None:
+        counters = evaluation.fanin_counters(draft, run.step)
+        if counters is None or counters.get("loop_id") != run.run_id:
+            # An epoch that was called off has no result of its own.
+            counters = ending.counters(run.loop)
+        bound["fanin"] = evaluation.fanin(draft, counters)
         event["stats"] = codec.builtins(run.loop.stats)
     return bound
-
-
-def fanin(loop: LoopState) -> dict[str, Any]:
-    """Show a loop's outcome counters as arcs see them (language, 7.7)."""
-    status = "complete" if loop.failed == 0 else "partial"
-    if loop.failed and not loop.success:
-        status = "failed"
-    return {
-        "status": status,
-        "total": loop.total,
-        "done": loop.success,
-        "succeeded": loop.success,
-        "success": loop.success,
-        "failed": loop.failed,
-        "cancelled": loop.cancelled,
-        "retried": loop.retried,
-        "ratio": loop.success / loop.total if loop.total else 1,
-        "loop_id": loop.run_id,
-        "step": loop.step,
-    }

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from noetl_contracts import facts
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import bounds, cancelling, children, cursors, flow, items, parking
+from noetl_planner.domain import bounds, cancelling, children, flow, looping, parking
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import RunState
 
@@ -45,8 +45,7 @@ def _ring_run(draft: Draft, run: RunState) -> None:
         return
     if run.loop is None or run.loop.is_finished:
         return
-    look = items.go_on if run.loop.stage_id is None else cursors.look_again
-    outcome = look(draft, run)
+    outcome = looping.go_on(draft, run)
     if outcome is not None:
         flow.end_run(draft, run, outcome.status, error=outcome.error)
 
@@ -64,8 +63,5 @@ def _instants(draft: Draft) -> Iterator[datetime]:
     for run in state.runs.values():
         if run.expires_at is not None:
             yield run.expires_at
-        if run.loop is not None and run.loop.stage_id is not None and state.paused_at is None:
-            for slot in run.loop.slots:
-                due = cursors.due_at(draft, run, slot)
-                if due is not None:
-                    yield due
+        if state.paused_at is None:
+            yield from looping.wakes(draft, run)

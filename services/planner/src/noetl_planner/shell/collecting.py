@@ -1,81 +1,321 @@
-"""Gathers the results of a finished loop's items, in item order, into one result."""
+"""Gathers what the units of a finished loop gave, in order, into one result and a list of parts."""
 
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
+
+from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.frame import FrameCommitted, FrameFailed
 from noetl_contracts.events.step import CallDone, CallError
-from noetl_contracts.facts import FactBatch, ItemsCollected
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, ResultEnvelope
-from noetl_planner.domain.items import stats_of
-from noetl_playbook import carried, forms
+from noetl_contracts.facts import Fact, FactBatch, ItemsCollected, PartsCollected
+from noetl_contracts.payloads import (
+    JSON_MEDIA_TYPE,
+    RESULT_INLINE_BYTES_MAX,
+    PayloadRef,
+    ResultEnvelope,
+)
+from noetl_planner.domain import ending
+from noetl_planner.shell.layouts import Layouts
+from noetl_playbook import carried, parts
+from noetl_playbook.parts import Part
 from noetl_playbook.results import LoopResult
-from noetl_replay.state import ExecutionState
+from noetl_replay.state import ExecutionState, LoopState
 from noetl_storage import encoding
 from noetl_storage.ports import LedgerReader, Payloads
 
+_PAGE_EVENTS = 5_000
+_READS_MAX = 32
+_PARTS_INLINE_BYTES_MAX = 2 * 1024
+
+FrameEnd = FrameCommitted | FrameFailed
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """What one unit gave: its part of the outcome, and its entries in `results`."""
+
+    part: Part
+    results: list[Any]
+
 
 class Collector:
-    """Reads item results from the ledger; bulk results are read from the payload store."""
+    """Pages through the outcomes in the ledger; bulk results are read from the payload store."""
 
     def __init__(self, *, ledger: LedgerReader, payloads: Payloads) -> None:
         self._ledger = ledger
         self._payloads = payloads
+        self._layouts = Layouts(payloads)
 
     async def collect(self, state: ExecutionState, run_id: str) -> FactBatch | None:
-        """Return the fact that ends the loop; None when its epoch is over."""
+        """Return the fact that ends the loop, or a level of a reduce; None when it is over."""
         run = next((one for one in state.runs.values() if one.run_id == run_id), None)
         if run is None or run.loop is None:
             return None
-        found = await self._ledger.list_item_results(state.execution_id, run_id)
-        kept = LoopResult(
-            results=[await self._value(envelope) for envelope in found],
-            stats=codec.builtins(stats_of(run.loop)),
-        )
+        loop = run.loop
+        fact: Fact
+        if loop.mode == "reduce":
+            fact = await self._level(state, loop)
+        else:
+            fact = ItemsCollected(run_id=run_id, result=await self._result(state, loop))
         return FactBatch(
-            key=f"collected/{run_id}",
+            key=f"collected/{run_id}/{loop.level}",
             execution_id=state.execution_id,
             tenant_id=state.tenant_id,
             organization_id=state.organization_id,
             producer="planner",
-            facts=[ItemsCollected(run_id=run_id, result=await self._result(state, kept))],
+            facts=[fact],
         )
 
-    async def _value(self, envelope: Envelope) -> Any:
-        event = envelope.event
-        if not isinstance(event, CallDone | CallError):
-            return None
-        error = codec.builtins(event.error) if isinstance(event, CallError) else None
-        loaded = {}
-        if event.result is not None and event.result.reference is not None:
-            reference = event.result.reference
-            loaded[reference.sha256] = encoding.decode(await self._payloads.read(reference))
-        shown = carried.view(
-            event.result,
-            execution_id=envelope.execution_id,
-            step=event.step,
-            run=event.run_id,
-            find=carried.found_in(loaded),
-        )
-        plain = forms.plain(shown)
-        if error is None:
-            return plain
-        failure = {"status": "error", "error": error}
-        return {**plain, **failure} if isinstance(plain, dict) else failure
-
-    async def _result(self, state: ExecutionState, kept: LoopResult) -> ResultEnvelope:
-        data = codec.canonical(kept)
-        if len(data) <= RESULT_INLINE_BYTES_MAX:
-            return ResultEnvelope(status="ok", context=carried.inline(kept))
+    async def _result(self, state: ExecutionState, loop: LoopState) -> ResultEnvelope:
+        """Write the results as they are read, so that they are in memory once, encoded."""
+        stage = state.stages.get(loop.stage_id) if loop.stage_id is not None else None
+        stats = codec.builtins(ending.stats_of(loop, stage))
+        found: list[bytes] = []
+        counted = _Counted(self._units(state, loop), found)
+        head = await counted.head(RESULT_INLINE_BYTES_MAX)
+        if counted.is_over:
+            kept = LoopResult(results=codec.decode(b"[" + head + b"]"), stats=stats)
+            fanin = {**ending.counters(loop), **await self._kept_parts(state, found)}
+            return ResultEnvelope(
+                status="ok", context=carried.inline(structs.replace(kept, fanin=fanin))
+            )
         reference = await self._payloads.put(
-            data,
+            counted.payload(head, tail=codec.encode(stats)),
             tenant_id=state.tenant_id,
             organization_id=state.organization_id,
             media_type=JSON_MEDIA_TYPE,
-            row_count=len(kept.results),
         )
+        fanin = {**ending.counters(loop), **await self._kept_parts(state, found)}
         return ResultEnvelope(
             status="ok",
-            reference=reference,
-            context=carried.referenced(kept, {"stats": kept.stats}),
+            reference=structs.replace(reference, row_count=counted.count),
+            context=carried.referenced(LoopResult(), {"stats": stats, "fanin": fanin}),
         )
+
+    async def _kept_parts(self, state: ExecutionState, found: list[bytes]) -> dict[str, Any]:
+        if sum(map(len, found)) <= _PARTS_INLINE_BYTES_MAX:
+            return parts.kept([codec.decode_as(part, Part) for part in found])
+        return parts.kept(await self._put_parts(state, found))
+
+    async def _put_parts(self, state: ExecutionState, found: Iterable[bytes]) -> PayloadRef:
+        listed = list(found)
+        reference = await self._payloads.put(
+            b"[" + b",".join(listed) + b"]",
+            tenant_id=state.tenant_id,
+            organization_id=state.organization_id,
+            media_type=JSON_MEDIA_TYPE,
+        )
+        return structs.replace(reference, row_count=len(listed))
+
+    async def _level(self, state: ExecutionState, loop: LoopState) -> PartsCollected:
+        found = [
+            codec.encode(Part(index=event.slot, key=str(event.slot), result=event.result))
+            async for event in self._frames(state, loop)
+            if event.frame_index == loop.level
+        ]
+        reference = await self._put_parts(state, found)
+        return PartsCollected(
+            run_id=loop.run_id, level=loop.level, parts_ref=reference, parts=len(found)
+        )
+
+    def _units(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+        if loop.stage_id is None:
+            return self._items(state, loop)
+        if loop.cut is None:
+            return self._claimed(state, loop)
+        return self._cut(state, loop)
+
+    async def _items(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+        """Yield every item in order; one that never ended is null."""
+        last = -1
+        while page := await self._ledger.list_item_results(
+            state.execution_id, loop.run_id, after_index=last, results_max=_PAGE_EVENTS
+        ):
+            for first in range(0, len(page), _READS_MAX):
+                ended = [_item_of(one) for one in page[first : first + _READS_MAX]]
+                values = await asyncio.gather(*(self._item_value(one) for one in ended))
+                for event, value in zip(ended, values, strict=True):
+                    index = event.item_index or 0
+                    for missing in range(last + 1, index):
+                        yield _cancelled(loop, missing, 1)
+                    yield Unit(part=_item_part(loop, event), results=[value])
+                    last = index
+        for missing in range(last + 1, loop.total):
+            yield _cancelled(loop, missing, 1)
+
+    async def _claimed(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+        """Yield a cursor's frames, slot by slot in the order of their claims."""
+        index = 0
+        async for event in self._frames(state, loop):
+            yield Unit(
+                part=_frame_part(event, index, is_single=False),
+                results=await self._rows(event),
+            )
+            index += 1
+
+    async def _cut(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+        """Yield the frames of a collection; a layout's items return to their own places."""
+        found = self._sliced(state, loop)
+        cut = loop.cut
+        if cut is None or cut.layout_ref is None or loop.counts_frames:
+            async for unit in found:
+                yield unit
+            return
+        order = (await self._layouts.get(cut.layout_ref)).order
+        grouped = [unit async for unit in found]
+        values: list[Any] = [None] * cut.items
+        flat = (value for unit in grouped for value in unit.results)
+        for place, value in zip(order, flat, strict=True):
+            values[place] = value
+        for position, unit in enumerate(grouped):
+            yield structs.replace(unit, results=values if position == 0 else [])
+
+    async def _sliced(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+        """Yield frames unit by unit; rows that never ran are null."""
+        cut = loop.cut
+        assert cut is not None, "only framed loops come here"
+        offsets = None
+        if cut.layout_ref is not None:
+            offsets = (await self._layouts.get(cut.layout_ref)).offsets
+        index, unit, done = 0, 0, 0
+        async for event in self._frames(state, loop):
+            for missing in _missing(loop, unit, event.slot, done, offsets, index):
+                yield missing
+                index += 1
+            done = 0 if event.slot > unit else done
+            unit = event.slot
+            first, end = cut.bounds(unit, offsets)
+            is_single = loop.counts_frames or (loop.mode == "fanout" and end - first == 1)
+            results = await self._rows(event, as_one=loop.counts_frames)
+            yield Unit(part=_frame_part(event, index, is_single=is_single), results=results)
+            index += 1
+            done += event.row_count if loop.counts_frames else len(results)
+        for missing in _missing(loop, unit, cut.units, done, offsets, index):
+            yield missing
+
+    async def _frames(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[FrameEnd]:
+        after = (-1, -1)
+        assert loop.stage_id is not None, "frames belong to a stage"
+        while page := await self._ledger.list_frame_results(
+            state.execution_id, loop.stage_id, after=after, results_max=_PAGE_EVENTS
+        ):
+            for envelope in page:
+                event = envelope.event
+                assert isinstance(event, FrameCommitted | FrameFailed), "asked for frames' ends"
+                yield event
+                after = (event.slot, event.frame_index)
+
+    async def _rows(self, event: FrameEnd, *, as_one: bool = False) -> list[Any]:
+        """Return what a frame adds to `results`: an entry a row, or one for the frame."""
+        if event.result is None:
+            count = 1 if as_one else event.row_count
+            return [_failure(event)] * count
+        value = await self._value(event.result)
+        results: list[Any] = value["results"]
+        return results
+
+    async def _item_value(self, event: CallDone | CallError) -> Any:
+        plain = None if event.result is None else await self._value(event.result)
+        if isinstance(event, CallDone):
+            return plain
+        failure = {"status": "error", "error": codec.builtins(event.error)}
+        return {**plain, **failure} if isinstance(plain, dict) else failure
+
+    async def _value(self, result: ResultEnvelope) -> Any:
+        loaded = {}
+        if result.reference is not None:
+            data = await self._payloads.read(result.reference)
+            loaded[result.reference.sha256] = encoding.decode(data)
+        return carried.plain(result, carried.found_in(loaded))
+
+
+class _Counted:
+    """Encodes units as they come: results into a stream, parts into a list."""
+
+    def __init__(self, units: AsyncIterator[Unit], found: list[bytes]) -> None:
+        self._units = units
+        self._found = found
+        self.count = 0
+        self.is_over = False
+
+    async def head(self, bytes_max: int) -> bytes:
+        """Read on until everything is read, or until there is more than fits."""
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self._pieces():
+            pieces.append(piece)
+            size += len(piece) + 1
+            if size > bytes_max:
+                return b",".join(pieces)
+        self.is_over = True
+        return b",".join(pieces)
+
+    async def payload(self, head: bytes, *, tail: bytes) -> AsyncIterator[bytes]:
+        """Yield the whole payload of a loop's result."""
+        yield b'{"results":[' + head
+        async for piece in self._pieces():
+            yield b"," + piece
+        yield b'],"stats":' + tail + b"}"
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        async for unit in self._units:
+            self._found.append(codec.encode(unit.part))
+            if unit.results:
+                self.count += len(unit.results)
+                yield codec.encode(unit.results)[1:-1]
+
+
+def _item_of(envelope: Envelope) -> CallDone | CallError:
+    event = envelope.event
+    assert isinstance(event, CallDone | CallError), "asked for the ends of items"
+    return event
+
+
+def _item_part(loop: LoopState, event: CallDone | CallError) -> Part:
+    index = event.item_index or 0
+    error = codec.builtins(event.error) if isinstance(event, CallError) else None
+    return Part(
+        index=index,
+        key=f"{loop.run_id}:{index}",
+        status="ok" if error is None else "error",
+        result=event.result,
+        error=error,
+    )
+
+
+def _frame_part(event: FrameEnd, index: int, *, is_single: bool) -> Part:
+    error = codec.builtins(event.error) if isinstance(event, FrameFailed) else None
+    return Part(
+        index=index,
+        key=event.key or str(index),
+        status="ok" if error is None else "error",
+        result=event.result,
+        error=error,
+        row_count=event.row_count,
+        is_single=is_single,
+    )
+
+
+def _failure(event: FrameEnd) -> dict[str, Any]:
+    assert isinstance(event, FrameFailed), "a committed frame has its results"
+    return {"status": "error", "error": codec.builtins(event.error)}
+
+
+def _cancelled(loop: LoopState, index: int, results: int) -> Unit:
+    key = str(index) if loop.cut is not None else f"{loop.run_id}:{index}"
+    return Unit(part=Part(index=index, key=key, status="cancelled"), results=[None] * results)
+
+
+def _missing(
+    loop: LoopState, unit: int, until: int, done: int, offsets: list[int] | None, index: int
+) -> Iterable[Unit]:
+    """Stand in for rows that never ran: the rest of `unit`, and whole units up to `until`."""
+    assert loop.cut is not None, "only framed loops come here"
+    for each in range(unit, until):
+        first, end = loop.cut.bounds(each, offsets)
+        left = end - first - (done if each == unit else 0)
+        if left > 0:
+            yield _cancelled(loop, index, 1 if loop.counts_frames else left)
+            index += 1

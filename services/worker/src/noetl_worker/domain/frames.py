@@ -2,17 +2,22 @@
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import ExecutionId, FrameId, StageId
 from noetl_contracts.payloads import PayloadRef
+from noetl_playbook import coercion
 
 Row = dict[str, Any]
 
 
 class FramePolicy(Struct, frozen=True, kw_only=True):
-    """The numbers of a frame, rendered by the planner."""
+    """The numbers of a frame, rendered by the planner.
+
+    With `failed_max` the frame stops once more rows have failed; those in flight are cancelled.
+    """
 
     max_rows: int = 1
     max_seconds: float = 30.0
@@ -20,6 +25,7 @@ class FramePolicy(Struct, frozen=True, kw_only=True):
     row_concurrency: int = 1
     process: Literal["row", "frame"] = "row"
     transaction: bool = False
+    failed_max: int | None = None
 
 
 class FrameRecord(Struct, frozen=True, kw_only=True):
@@ -39,6 +45,19 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
     holder: str = ""
 
 
+class Sliced(Struct, frozen=True, kw_only=True):
+    """Where a frame's rows stand in a collection; `indices` are their places if it was regrouped.
+
+    `shard_key` is set for a shard; `done` and `failed` are the loop's counts at dispatch.
+    """
+
+    total: int
+    done: int = 0
+    failed: int = 0
+    indices: list[int] | None = None
+    shard_key: str | None = None
+
+
 class Frame(Struct, frozen=True, kw_only=True):
     """A recorded window of rows that is about to run."""
 
@@ -50,26 +69,58 @@ class Frame(Struct, frozen=True, kw_only=True):
     base_index: int
     attempt: int
     rows_ref: PayloadRef
-    rows: list[Row]
+    rows: list[Any]
     policy: FramePolicy
     policy_names: dict[str, Any] = {}
     parent_frame_id: FrameId | None = None
+    sliced: Sliced | None = None
+
+    def index_of(self, row: int) -> int:
+        """Return a row's place in its collection, or in the claim that took it."""
+        if self.sliced is not None and self.sliced.indices:
+            return self.sliced.indices[row]
+        return self.base_index + row
 
 
 class FrameResult(Struct, frozen=True, kw_only=True):
-    """What became of a frame's rows; `remaining` were not started within its seconds."""
+    """What became of a frame's rows; `remaining` were not started within its seconds.
+
+    `rows_cancelled` never ended because too many others had failed; their results are null.
+    """
 
     rows_done: int
     rows_failed: int
     error: ErrorObject | None
     patch: dict[str, Any]
     results: list[Any]
-    remaining: list[Row]
+    remaining: list[Any]
     duration_s: float
+    rows_cancelled: int = 0
 
 
 class ForeignRows(Exception):  # noqa: N818 - it says what was found
     """A claim returned rows that bear another frame's identity."""
+
+
+def policy_of(written: dict[str, Any]) -> FramePolicy:
+    """Read the numbers that a frame runner needs from a rendered policy."""
+    known = {key: written[key] for key in FramePolicy.__struct_fields__ if key in written}
+    is_one = coercion.boolean(written.get("transaction")) or False
+    return codec.convert({**known, "transaction": is_one}, FramePolicy)
+
+
+def rows_max(policy: FramePolicy, *, rows: int, size_bytes: int) -> int:
+    """Return how many rows to claim next: fewer when so many took more bytes than a frame may."""
+    if size_bytes <= policy.max_bytes:
+        return policy.max_rows
+    return max(1, min(policy.max_rows, rows * policy.max_bytes // size_bytes))
+
+
+def keyed(frame: Frame, key: str) -> Frame:
+    """Give a shard the key that names its effects."""
+    if frame.sliced is None:
+        return frame
+    return structs.replace(frame, sliced=structs.replace(frame.sliced, shard_key=key))
 
 
 def record_name(execution_id: ExecutionId, frame_id: FrameId) -> str:

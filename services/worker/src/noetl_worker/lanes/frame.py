@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from noetl_chassis import instruments, names
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import forms, kept
 from noetl_playbook.views import pipeline_view
@@ -63,6 +64,7 @@ class _Run:
         self._error: ErrorObject | None = None
         self._patch: dict[str, Any] = {}
         self._result_by_index: dict[int, Any] = {}
+        self._lanes: list[asyncio.Task[None]] = []
 
     async def whole(self) -> None:
         """Run the body once, with the list of rows as the iterator."""
@@ -80,7 +82,7 @@ class _Run:
             return
         async with asyncio.TaskGroup() as group:
             for _ in range(lanes):
-                group.create_task(self._one_after_another(may_leave_rows))
+                self._lanes.append(group.create_task(self._one_after_another(may_leave_rows)))
 
     async def _one_after_another(self, may_leave_rows: bool) -> None:  # noqa: FBT001 - the only argument
         rows = self._frame.rows
@@ -94,8 +96,21 @@ class _Run:
                 self._done += 1
             else:
                 self._failed += 1
+                if self._has_failed_too_often():
+                    self._stop()
             # Rows that wait for nothing would never hear that they are to stop.
             await asyncio.sleep(0)
+
+    def _has_failed_too_often(self) -> bool:
+        bound = self._frame.policy.failed_max
+        return bound is not None and self._failed > bound
+
+    def _stop(self) -> None:
+        """Start no further row, and cancel those that other lanes are at."""
+        self._next = len(self._frame.rows)
+        for lane in self._lanes:
+            if lane is not asyncio.current_task():
+                lane.cancel()
 
     def _is_over(self) -> bool:
         spent_s = self._hands.clock.monotonic() - self._started_at
@@ -104,7 +119,7 @@ class _Run:
     async def _run(self, index: int | None) -> PipelineEnd:
         frame = self._frame
         fixed, iterators = frame_names(self._surrounding, frame, row_index=index)
-        row = None if index is None else frame.base_index + index
+        row = None if index is None else frame.index_of(index)
         ctx = self._surrounding.ctx
         unit = Unit(
             site=self._surrounding.site(
@@ -123,8 +138,8 @@ class _Run:
         if end.error is not None and self._error is None:
             self._error = _of_row(end.error, frame, row)
         if self._keeps_results:
-            view = pipeline_view(end.result)
-            self._result_by_index[index or 0] = forms.plain(view)
+            plain = forms.plain(pipeline_view(end.result))
+            self._result_by_index[index or 0] = _failure_record(plain, end.error)
         return end
 
     def _sees_earlier_writes(self) -> bool:
@@ -134,15 +149,27 @@ class _Run:
         """Return what became of the rows."""
         _count_rows(self._done, "ok")
         _count_rows(self._failed, "failed")
+        started = len(self._frame.rows[: self._next])
+        found = self._result_by_index
+        places = range(started) if self._has_failed_too_often() else sorted(found)
         return FrameResult(
             rows_done=self._done,
             rows_failed=self._failed,
             error=self._error,
             patch=self._patch,
-            results=[self._result_by_index[index] for index in sorted(self._result_by_index)],
+            results=[found.get(index) for index in places] if self._keeps_results else [],
             remaining=self._frame.rows[self._next :],
             duration_s=self._hands.clock.monotonic() - self._started_at,
+            rows_cancelled=started - self._done - self._failed,
         )
+
+
+def _failure_record(plain: Any, error: ErrorObject | None) -> Any:
+    """Return a row's entry in the results: what it gave, under its error if it failed."""
+    if error is None:
+        return plain
+    record = {"status": "error", "error": codec.builtins(error)}
+    return {**plain, **record} if isinstance(plain, dict) else record
 
 
 def _collects(block: Block) -> bool:

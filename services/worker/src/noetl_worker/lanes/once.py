@@ -134,6 +134,7 @@ def _outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
         "error": None if result.error is None else codec.builtins(result.error),
         "patch": result.patch,
         "results": result.results,
+        "rows_cancelled": result.rows_cancelled,
         "started": len(frame.rows) - len(result.remaining),
         "duration_s": result.duration_s,
     }
@@ -150,4 +151,5 @@ def _recalled(known: dict[str, Any], frame: Frame) -> FrameResult:
         results=known["results"],
         remaining=frame.rows[known["started"] :],
         duration_s=known["duration_s"],
+        rows_cancelled=known.get("rows_cancelled", 0),
     )

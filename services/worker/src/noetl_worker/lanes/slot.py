@@ -11,13 +11,12 @@ from typing import Any
 import structlog
 from msgspec import Struct, structs
 
-from noetl_chassis import backoff, identity, instruments, names
+from noetl_chassis import backoff, identity
 from noetl_contracts import codec, ids
 from noetl_contracts.commands import Command, SlotWork
-from noetl_contracts.facts import FrameClosed, FrameOpened, SlotDry
+from noetl_contracts.facts import FrameOpened, SlotDry
 from noetl_contracts.ids import FrameId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook import coercion
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.model import Loop
 from noetl_playbook.scope import Scope
@@ -26,12 +25,12 @@ from noetl_worker.domain.failures import ToolFailure, failure, is_unique_violati
 from noetl_worker.domain.frames import (
     ForeignRows,
     Frame,
-    FramePolicy,
     FrameRecord,
     FrameResult,
     Row,
 )
 from noetl_worker.lanes.block import Block
+from noetl_worker.lanes.closing import closed
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.once import run_once
 from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
@@ -79,7 +78,8 @@ class Slot:
         self._hands = hands
         self._reporter = reporter
         self._draining = draining
-        self._policy = codec.convert(_known(work.frame), FramePolicy)
+        self._policy = frames.policy_of(work.frame)
+        self._rows_max = self._policy.max_rows
         self._frames = 0
 
     async def run(self) -> bool:
@@ -193,6 +193,7 @@ class Slot:
             holder=self._reporter.holder,
         )
         data = codec.canonical(record)
+        self._rows_max = frames.rows_max(self._policy, rows=len(rows), size_bytes=len(data))
         taken = await self._hands.payloads.put_named(self._record_name(frame_id), data)
         if taken is None or taken == data:
             return self._opened(index, frame_id, data)
@@ -281,7 +282,7 @@ class Slot:
             frame_id=frame_id,
             frame_index=index,
             slot=self._work.slot,
-            policy=self._work.frame,
+            policy={**self._work.frame, "max_rows": self._rows_max},
         )
         fields = {"query": await self._rendered(cursor.claim, bound, "claim")}
         if cursor.params is not None:
@@ -346,28 +347,8 @@ class Slot:
     def _report_closed(
         self, frame: Frame, result: FrameResult, envelope: ResultEnvelope | None
     ) -> None:
-        outcome = "failed" if result.rows_failed else "committed"
-        instruments.count(names.FRAMES_ENDED, labels={names.OUTCOME: outcome})
-        instruments.record(names.FRAME_DURATION, result.duration_s)
-        row_count = len(frame.rows) - len(result.remaining)
         self._reporter.report(
-            FrameClosed(
-                command_id=self._command.command_id,
-                attempt=self._command.attempt,
-                worker_id=self._hands.worker_id,
-                stage_id=frame.stage_id,
-                frame_id=frame.frame_id,
-                slot=frame.slot,
-                frame_index=frame.frame_index,
-                row_count=row_count,
-                rows_failed=result.rows_failed,
-                error=result.error,
-                result=envelope,
-                patch=result.patch,
-                metrics=_metrics(frame, result),
-                parent_frame_id=frame.parent_frame_id,
-            ),
-            lingers=True,
+            closed(self._command, self._hands, frame, result, envelope), lingers=True
         )
 
     def _report_dry(self, index: int) -> None:
@@ -380,21 +361,3 @@ class Slot:
                 next_index=index,
             )
         )
-
-
-def _metrics(frame: Frame, result: FrameResult) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "rows_done": result.rows_done,
-        "duration_ms": round(result.duration_s * 1000),
-    }
-    if len(frame.rows) > frame.policy.max_rows and frame.parent_frame_id is None:
-        found["notes"] = ["frame_oversize"]
-    if result.remaining:
-        found["rows_left"] = len(result.remaining)
-    return found
-
-
-def _known(policy: dict[str, Any]) -> dict[str, Any]:
-    """Keep the numbers that a frame runner reads."""
-    known = {key: policy[key] for key in FramePolicy.__struct_fields__ if key in policy}
-    return {**known, "transaction": coercion.boolean(policy.get("transaction")) or False}

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
-from noetl_contracts.commands import Command, StepResult
+from noetl_contracts.commands import Command, ItemWork, ReduceWork, StepResult
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
 from noetl_playbook import carried, kept, scope
@@ -13,6 +13,7 @@ from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import Compiled, TemplateError, located
 from noetl_playbook.handles import PayloadNeeded
 from noetl_playbook.lookup import MISSING
+from noetl_playbook.parts import PartViews
 from noetl_playbook.scope import Clockwork, Parts, Scope
 from noetl_playbook.views import ResultView, Views
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -44,7 +45,8 @@ class Surrounding:
         self.workload = workload
         self.iterator = iterator
         self._loaded: dict[str, Any] = {}
-        self.ctx = kept.view(ctx, carried.found_in(self._loaded))
+        self.find = carried.found_in(self._loaded)
+        self.ctx = kept.view(ctx, self.find)
         self.steps = {name: self._view(name, one) for name, one in command.slice.steps.items()}
         envelopes = {name: self._envelope(name) for name in self.steps}
         execution_id = command.execution_id
@@ -125,7 +127,7 @@ class Surrounding:
             execution_id=self.command.execution_id,
             step=name,
             run="latest",
-            find=carried.found_in(self._loaded),
+            find=self.find,
             error=result.error,
         )
 
@@ -174,18 +176,38 @@ async def rendered(
 
 
 def item_names(
-    surrounding: Surrounding, *, item: Any, index: int, total: int | None
+    surrounding: Surrounding, *, item: Any, work: ItemWork
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fixed names and the iterator names of one item of a loop."""
     iterator = surrounding.iterator or "item"
     fixed = scope.item_names(
         iterator=iterator,
         item=item,
-        index=index,
-        total=total,
+        index=work.index,
+        total=work.total,
         loop_id=surrounding.command.run_id,
+        ended=(work.done, work.failed),
     )
     return fixed, {iterator: item}
+
+
+def part_names(
+    surrounding: Surrounding, work: ReduceWork, views: PartViews
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fixed names and the iterator names of a reduce body."""
+    iterator = surrounding.iterator or "parts"
+    frame = {
+        "id": work.frame_id,
+        "index": work.level,
+        "base_index": work.start,
+        "rows": views,
+        "row_count": len(views),
+        "worker_slot_id": work.unit,
+        "attempt": work.attempt,
+        "policy": work.frame,
+    }
+    fixed = {"iter": {iterator: views}, "fanin": work.fanin, "frame": frame}
+    return fixed, {iterator: views}
 
 
 def frame_names(
@@ -194,20 +216,25 @@ def frame_names(
     """Return the fixed names and the iterator names of a row, or of a whole frame."""
     iterator = surrounding.iterator or "item"
     item: Any = frame.rows if row_index is None else frame.rows[row_index]
-    index = frame.base_index + (row_index or 0)
+    index = frame.index_of(row_index or 0)
     scratch = {
         f"{iterator}_rows": frame.rows,
         "_worker_slot_id": frame.slot,
         "_frame_index": frame.frame_index,
         "_frame_row_index": row_index,
     }
+    if frame.sliced is not None and frame.sliced.shard_key is not None:
+        scratch["_shard_id"] = frame.frame_id
+        scratch["_shard_index"] = frame.slot
+        scratch["_shard_attempt"] = frame.attempt
     fixed = scope.item_names(
         iterator=iterator,
         item=item,
         index=index,
-        total=None,
+        total=None if frame.sliced is None else frame.sliced.total,
         loop_id=surrounding.command.run_id,
-        key=f"{frame.root_frame_id}:{index}",
+        key=_key(surrounding, frame, index, row_index),
+        ended=None if frame.sliced is None else (frame.sliced.done, frame.sliced.failed),
         scratch=scratch,
     )
     fixed["frame"] = {
@@ -221,6 +248,17 @@ def frame_names(
         "policy": frame.policy_names,
     }
     return fixed, {iterator: item, f"{iterator}_rows": frame.rows}
+
+
+def _key(surrounding: Surrounding, frame: Frame, index: int, row_index: int | None) -> str:
+    """Name a row's effects: the same in every attempt, another one for every row."""
+    if frame.sliced is None:
+        return f"{frame.root_frame_id}:{index}"
+    shard_key = frame.sliced.shard_key
+    if shard_key is None:
+        return f"{surrounding.command.run_id}:{index}"
+    is_whole = row_index is None or len(frame.rows) == 1 or frame.policy.process == "frame"
+    return shard_key if is_whole else f"{shard_key}:{row_index}"
 
 
 def claim_names(

@@ -6,14 +6,24 @@ from typing import Any, assert_never
 import msgspec
 import structlog
 
-from noetl_contracts.commands import Command, ItemWork, SlotWork, StepWork
+from noetl_contracts.commands import (
+    Command,
+    FrameWork,
+    ItemWork,
+    ReduceWork,
+    SlotWork,
+    StepWork,
+)
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked, CommandStopped
+from noetl_contracts.slicing import Form
 from noetl_playbook.expressions import TemplateError
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import SelectionTooLarge
 from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, compile_block
+from noetl_worker.lanes.collection import read_items
+from noetl_worker.lanes.framed import Framed
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.parking import Halted, Parked
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
@@ -84,6 +94,11 @@ async def _execute(
             )
         case ItemWork() as work:
             unit = await _item(work, surrounding, hands)
+        case FrameWork() | ReduceWork() as work:
+            framed = Framed(command=command, block=block, surrounding=surrounding, hands=hands)
+            run = framed.slice(work) if isinstance(work, FrameWork) else framed.reduce(work)
+            reporter.report(await run)
+            return True
         case _:
             assert_never(command.work)
     pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
@@ -135,21 +150,27 @@ async def _surrounding(command: Command, block: Block, hands: Hands) -> Surround
     ctx = command.slice.ctx
     if command.slice.ctx_ref is not None:
         ctx = await hands.payloads.load(command.slice.ctx_ref)
-    loop = block.step.loop
+    source = block.step.loop or block.step.reduce
     return Surrounding(
         command,
         workload=workload,
         ctx=ctx,
-        iterator=None if loop is None else loop.iterator,
+        iterator=None if source is None else source.iterator,
         clock=hands.clock,
     )
 
 
 async def _item(work: ItemWork, surrounding: Surrounding, hands: Hands) -> Unit:
     item = work.item
-    if work.collection_ref is not None:
-        item = (await hands.payloads.load(work.collection_ref))[work.index]
-    fixed, iterators = item_names(surrounding, item=item, index=work.index, total=work.total)
+    if work.collection_ref is not None or work.form is Form.RANGE:
+        (item,) = await read_items(
+            work.collection_ref,
+            work.form,
+            start=work.index,
+            end=work.index + 1,
+            payloads=hands.payloads,
+        )
+    fixed, iterators = item_names(surrounding, item=item, work=work)
     return Unit(
         site=surrounding.site(unit=f"item-{work.index}"),
         fixed=fixed,

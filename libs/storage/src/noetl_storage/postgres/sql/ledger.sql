@@ -48,7 +48,7 @@ where execution_id = $1
     and event_type in ('loop.done', 'loop.failed');
 
 -- name: list_item_results :many
--- The outcome of every item of loop epoch $2 of execution $1, in item order.
+-- At most $4 outcomes of the items of loop epoch $2 of execution $1 after item $3, in item order.
 select
     event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
     aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
@@ -59,4 +59,21 @@ where execution_id = $1
     and node_id = $2
     and event_type in ('call.done', 'call.error')
     and context -> 'item_index' <> 'null'
-order by (context ->> 'item_index')::bigint, stream_version;
+    and (context ->> 'item_index')::bigint > $3
+order by (context ->> 'item_index')::bigint, stream_version
+limit $4;
+
+-- name: list_frame_results :many
+-- At most $5 outcomes of the frames of stage $2 of execution $1 after frame $4 of slot $3.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1
+    and stage_id = $2
+    and event_type in ('frame.committed', 'frame.failed')
+    and ((context ->> 'slot')::bigint, (context ->> 'frame_index')::bigint) > ($3, $4)
+order by (context ->> 'slot')::bigint, (context ->> 'frame_index')::bigint
+limit $5;

@@ -1,0 +1,125 @@
+"""How an epoch of a loop ends: what its units add up to, and what the outcome is."""
+
+from typing import Any
+
+from noetl_contracts.events import fanout
+from noetl_contracts.events import loop as events
+from noetl_contracts.events import stage as stage_events
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.status import FrameStatus, RunStatus, StageStatus
+from noetl_planner.domain import children, failure_policy, issuing
+from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Outcome
+from noetl_replay.state import LoopState, RunState, StageState
+
+
+def stats_of(loop: LoopState, stage: StageState | None = None) -> events.LoopStats:
+    """Count a loop's units as templates see them; a stage adds its frames."""
+    about: dict[str, int] = {}
+    if stage is not None:
+        about = {"frames": stage.frames, "frames_failed": stage.frames_failed}
+        if loop.cut is None:
+            about["rows_claimed"] = stage.rows
+    return events.LoopStats(
+        total=loop.total,
+        success=loop.success,
+        failed=loop.failed,
+        cancelled=loop.total - loop.success - loop.failed,
+        retried=loop.retried,
+        **about,
+    )
+
+
+def counters(loop: LoopState) -> dict[str, Any]:
+    """Show a loop's outcome counters as `fanin` (language, 7.7); a fan-out counts its shards."""
+    total, done, failed = failure_policy.units(loop)
+    status = "complete" if done == total else "partial"
+    if failed and not done:
+        status = "failed"
+    return {
+        "status": status,
+        "total": total,
+        "done": done,
+        "succeeded": done,
+        "success": done,
+        "failed": failed,
+        "cancelled": total - done - failed,
+        "retried": loop.retried,
+        "ratio": done / total if total else 1,
+        "loop_id": loop.run_id,
+        "step": loop.step,
+    }
+
+
+def end(draft: Draft, run: RunState, result: ResultEnvelope) -> Outcome:
+    """End a loop with its result: its stage closes, its outcome is judged."""
+    loop = live_loop(run)
+    stage = draft.state.stages.get(loop.stage_id) if loop.stage_id is not None else None
+    stats = stats_of(loop, stage)
+    error = failure_policy.verdict(draft.program.steps[run.step], loop, stats)
+    if stage is not None:
+        close_stage(draft, stage, StageStatus.FAILED if error else StageStatus.COMPLETED)
+    if loop.mode == "fanout" and loop.stage_id is not None:
+        _complete_fanin(draft, loop)
+    about: dict[str, Any] = {
+        "step": run.step,
+        "run_id": run.run_id,
+        "stats": stats,
+        "result": result,
+        "stage_id": loop.stage_id,
+    }
+    if error is None:
+        draft.emit(events.LoopDone(**about))
+        return Outcome(status=RunStatus.COMPLETED)
+    draft.emit(events.LoopFailed(error=error, **about))
+    return Outcome(status=RunStatus.FAILED, error=error)
+
+
+def close_stage(draft: Draft, stage: StageState, status: StageStatus) -> None:
+    """Close a stage; frames that are still open are abandoned."""
+    for live in list(draft.state.frames.values()):
+        if live.stage_id == stage.stage_id and live.status is not FrameStatus.ABANDONED:
+            issuing.abandon(draft, live, "cancelled")
+    draft.emit(
+        stage_events.StageClosed(
+            stage_id=stage.stage_id,
+            run_id=stage.run_id,
+            step=stage.step,
+            status=status,
+            frames=stage.frames,
+            rows=stage.rows,
+            frames_failed=stage.frames_failed,
+        )
+    )
+
+
+def call_off(draft: Draft, run: RunState, reason: str) -> None:
+    """Call off a loop's units in flight although the loop itself goes on to its end."""
+    for live in [one for one in draft.state.commands.values() if one.run_id == run.run_id]:
+        draft.to_stop[live.command_id] = None
+        issuing.call_off(draft, live, reason, item_index=live.item_index)
+        children.cancel_of(draft, live, reason=reason)
+
+
+def live_loop(run: RunState) -> LoopState:
+    """Return the loop of a run that has one."""
+    assert run.loop is not None, "only loop runs come here"
+    return run.loop
+
+
+def _complete_fanin(draft: Draft, loop: LoopState) -> None:
+    found = counters(loop)
+    assert loop.stage_id is not None, "a fan-out has a stage"
+    draft.emit(
+        fanout.LoopFaninCompleted(
+            step=loop.step,
+            run_id=loop.run_id,
+            stage_id=loop.stage_id,
+            status=found["status"],
+            total=found["total"],
+            done=found["done"],
+            failed=found["failed"],
+            cancelled=found["cancelled"],
+            retried=found["retried"],
+        )
+    )

@@ -1,0 +1,374 @@
+"""Loops whose units are frames that the planner mints: chunks of a collection, and shards.
+
+One frame is one command. Rows that a frame did not start in its time become a frame of their own,
+its continuation, which runs next under the same unit.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from noetl_contracts import facts, ids
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import command, fanout, frame
+from noetl_contracts.events import loop as events
+from noetl_contracts.events import stage as stage_events
+from noetl_contracts.ids import FrameId, StageId
+from noetl_contracts.slicing import Cut
+from noetl_contracts.status import FrameStatus, StageKind
+from noetl_planner.domain import (
+    cutting,
+    ending,
+    evaluation,
+    failure_policy,
+    frame_ends,
+    frame_policies,
+    growth,
+    issuing,
+    items,
+    sources,
+)
+from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.evaluation import Outcome
+from noetl_playbook.model import FanoutOpts, Loop
+from noetl_replay.state import CommandState, FrameState, LoopState, RunState
+
+MODES = frozenset({"chunked", "fanout"})
+
+# What running a shard again cannot mend.
+_NOT_RETRIED = frozenset(
+    {
+        *("template", "validation", "config", "unsupported_tool"),
+        *("assertion", "policy", "cancelled"),
+    }
+)
+_WITHOUT_END_S = 366 * 86_400
+_RETRY_WAIT_S = 1.0
+_RETRY_WAIT_MAX_S = 3600.0
+
+
+def start(draft: Draft, run: RunState) -> Outcome | None:
+    """Fix and cut the collection, open the stage and hand out the first frames."""
+    loop = items.loop_of(draft.program.steps[run.step])
+    names = evaluation.scope(draft)
+    source = sources.find(draft, loop, names, step=run.step)
+    policy = frame_policies.rendered(
+        loop.spec.frame, names, step=run.step, within="loop.spec.frame"
+    )
+    in_flight = items.in_flight(draft, loop, names, run.step)
+    if loop.spec.mode not in MODES:
+        policy = _in_one_worker(draft, run, source.total, in_flight)
+    cut, source = cutting.cut(draft, loop, names, source, policy, step=run.step)
+    if loop.spec.mode == "fanout":
+        policy["max_attempts"] = _retries(loop, names, run.step) + 1
+    stage_id = ids.stage_id(run.run_id)
+    is_fanout = loop.spec.mode == "fanout"
+    draft.emit(
+        stage_events.StageOpened(
+            stage_id=stage_id,
+            run_id=run.run_id,
+            step=run.step,
+            kind=StageKind.FANOUT if is_fanout else StageKind.LOOP,
+            slots=in_flight,
+            frame_policy=policy,
+        )
+    )
+    counts_frames = policy.get("process") == "frame"
+    draft.emit(
+        events.LoopStarted(
+            step=run.step,
+            run_id=run.run_id,
+            mode=loop.spec.mode,
+            max_in_flight=in_flight,
+            total=cut.units if counts_frames else source.total,
+            stage_id=stage_id,
+            cut=cut,
+            counts_frames=counts_frames,
+            notes=source.notes,
+            **sources.keep(draft, source, may_inline=False),
+        )
+    )
+    if is_fanout:
+        draft.emit(
+            fanout.LoopFanoutStarted(
+                step=run.step,
+                run_id=run.run_id,
+                stage_id=stage_id,
+                items=cut.items,
+                shards=cut.units,
+                max_in_flight=in_flight,
+            )
+        )
+    return go_on(draft, run)
+
+
+def go_on(draft: Draft, run: RunState) -> Outcome | None:
+    """Hand out what may be handed out; have the results gathered once every unit has ended."""
+    live, cut = parts(run)
+    definition = draft.program.steps[run.step]
+    stopping = failure_policy.stops_early(definition, live)
+    may_issue = not stopping and draft.state.paused_at is None
+    if stopping:
+        ending.call_off(draft, run, failure_policy.FAILED_FAST)
+    elif may_issue:
+        redispatch_due(draft, live)
+    while may_issue and live.next_index < cut.units and live.in_flight < live.max_in_flight:
+        unit = live.next_index
+        start_at, end = cutting.bounds(draft, cut, unit)
+        mint(draft, run, unit, start=start_at, end=end)
+        if live.mode == "fanout":
+            _enqueued(draft, run, unit, end - start_at)
+    if stopping or (live.in_flight == 0 and live.next_index >= cut.units):
+        spec = items.loop_of(definition).spec
+        return items.finish(draft, run, collects=spec.collect == "all" and cut.units > 0)
+    return None
+
+
+def mint(
+    draft: Draft,
+    run: RunState,
+    unit: int,
+    *,
+    start: int,
+    end: int,
+    index: int = 0,
+    parent: FrameId | None = None,
+) -> None:
+    """Issue the command of a new frame over the items from `start` up to `end`."""
+    live, _ = parts(run)
+    assert live.stage_id is not None, "framed loops have a stage"
+    assert live.collection_ref is not None, "frames read their items from a payload"
+    stage = draft.state.stages[live.stage_id]
+    command_id = issuing.issue_frame(
+        draft,
+        run,
+        f"frame-{unit}-{index}",
+        stage_id=live.stage_id,
+        attempts_max=frame_policies.attempts_max(stage),
+    )
+    draft.emit(
+        frame.FrameDispatched(
+            frame_id=ids.frame_id(live.stage_id, slot=unit, frame_index=index),
+            stage_id=live.stage_id,
+            step=run.step,
+            command_id=command_id,
+            slot=unit,
+            frame_index=index,
+            attempt=1,
+            fence=1,
+            row_count=end - start,
+            rows_ref=live.collection_ref,
+            parent_frame_id=parent,
+            start=start,
+        )
+    )
+
+
+def parts(run: RunState) -> tuple[LoopState, Cut]:
+    """Return the loop of a framed run and how it is cut."""
+    live = ending.live_loop(run)
+    assert live.cut is not None, "only framed runs come here"
+    return live, live.cut
+
+
+def close(draft: Draft, run: RunState, live: CommandState, fact: facts.FrameClosed) -> bool:
+    """Accept what became of a frame; False when the report changes nothing."""
+    opened = draft.state.frames.get(fact.frame_id)
+    if opened is None or live.frame_id != fact.frame_id or opened.retry_at is not None:
+        return False
+    issuing.start(draft, live, fact.worker_id)
+    _, refused = growth.carried(draft, fact.patch, step=run.step)
+    if refused is not None:
+        fact = _with_error(fact, refused)
+    if fact.error is not None and _may_retry(draft, run, opened, fact.error):
+        retry_later(draft, opened, fact.error, reason="its body failed")
+        return True
+    frame_ends.terminate(draft, opened, fact)
+    draft.emit(
+        command.CommandCompleted(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            worker_id=fact.worker_id,
+            stage_id=live.stage_id,
+            metrics=fact.metrics,
+        )
+    )
+    if fact.rows_left:
+        end = (opened.start or 0) + fact.row_count + fact.rows_left
+        mint(
+            draft,
+            run,
+            opened.slot,
+            start=end - fact.rows_left,
+            end=end,
+            index=opened.frame_index + 1,
+            parent=opened.frame_id,
+        )
+    _tell_shard(draft, run, opened, fact.error, key=fact.key)
+    return True
+
+
+def fail(draft: Draft, run: RunState, live: CommandState, fact: facts.CommandFailed) -> bool:
+    """Accept that a frame's command could not run it at all."""
+    opened = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
+    if opened is None:
+        return False
+    return close(
+        draft,
+        run,
+        live,
+        facts.FrameClosed(
+            command_id=live.command_id,
+            attempt=live.attempt,
+            worker_id=fact.worker_id,
+            stage_id=opened.stage_id,
+            frame_id=opened.frame_id,
+            slot=opened.slot,
+            frame_index=opened.frame_index,
+            row_count=opened.row_count,
+            rows_failed=opened.row_count,
+            error=fact.error,
+        ),
+    )
+
+
+def lose(draft: Draft, run: RunState, live: CommandState, reason: str, *, is_release: bool) -> bool:
+    """Hand a lost frame out again with its own rows, or fail it when its attempts are used up."""
+    lost = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
+    if lost is None or lost.retry_at is not None:
+        return False
+    stage = draft.state.stages[lost.stage_id]
+    is_shard = run.loop is not None and run.loop.mode == "fanout"
+    if is_shard and not is_release and lost.attempts < frame_policies.attempts_max(stage):
+        retry_later(draft, lost, None, reason=reason)
+        return True
+    issuing.abandon(draft, lost, reason)
+    if is_release or lost.attempts < frame_policies.attempts_max(stage):
+        redispatch(draft, lost, reason)
+        return True
+    error = frame_ends.exhaust(draft, lost, reason)
+    draft.emit(
+        command.CommandFailed(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            error=error,
+            worker_id=live.worker_id,
+            stage_id=live.stage_id,
+        )
+    )
+    _tell_shard(draft, run, lost, error, key=None)
+    return True
+
+
+def retry_later(draft: Draft, lost: FrameState, error: ErrorObject | None, *, reason: str) -> None:
+    """Take a shard back, to be handed out again after a wait that doubles from a second."""
+    wait_s = min(_RETRY_WAIT_S * 2 ** (lost.attempts - 1), _RETRY_WAIT_MAX_S)
+    retry_at = draft.now + timedelta(seconds=wait_s)
+    issuing.abandon(draft, lost, reason, retry_at=retry_at, error=error)
+
+
+def redispatch_due(draft: Draft, live: LoopState) -> None:
+    """Hand out again what has waited long enough."""
+    for frame_id in [one for one, at in live.retry_at.items() if at <= draft.now]:
+        redispatch(draft, draft.state.frames[frame_id], "retry")
+
+
+def redispatch(draft: Draft, lost: FrameState, reason: str) -> None:
+    """Send a frame's command again, for the next attempt of the same rows."""
+    assert lost.status is FrameStatus.ABANDONED, "only an abandoned frame is handed out again"
+    holder = draft.state.commands[lost.command_id]
+    issuing.reissue(draft, holder, reason)
+    draft.emit(
+        frame.FrameDispatched(
+            frame_id=lost.frame_id,
+            stage_id=lost.stage_id,
+            step=lost.step,
+            command_id=lost.command_id,
+            slot=lost.slot,
+            frame_index=lost.frame_index,
+            attempt=lost.attempts + 1,
+            fence=draft.state.commands[lost.command_id].attempt,
+            row_count=lost.row_count,
+            rows_ref=lost.rows_ref,
+            parent_frame_id=lost.parent_frame_id,
+            start=lost.start,
+        )
+    )
+
+
+def _in_one_worker(draft: Draft, run: RunState, total: int, in_flight: int) -> dict[str, Any]:
+    """Make the policy of a loop that is one frame: its items are rows, all of them at once."""
+    definition = draft.program.steps[run.step]
+    policy = {
+        "max_rows": max(1, total),
+        "max_seconds": _WITHOUT_END_S,
+        "row_concurrency": in_flight,
+        "max_attempts": items.loop_of(definition).spec.max_attempts,
+    }
+    bound = failure_policy.failed_max(definition, total)
+    return policy if bound is None else {**policy, "failed_max": bound}
+
+
+def _may_retry(draft: Draft, run: RunState, opened: FrameState, error: ErrorObject) -> bool:
+    if run.loop is None or run.loop.mode != "fanout" or error.kind in _NOT_RETRIED:
+        return False
+    return opened.attempts < frame_policies.attempts_max(draft.state.stages[opened.stage_id])
+
+
+def _retries(loop: Loop, names: Any, step: str) -> int:
+    field = "loop.spec.fanout.max_shard_retries"
+    how = loop.spec.fanout or FanoutOpts()
+    rendered = evaluation.render(how.max_shard_retries, names, step=step, field=field)
+    return evaluation.number(rendered, step=step, field=field, least=0, most=999)
+
+
+def _with_error(fact: facts.FrameClosed, error: ErrorObject) -> facts.FrameClosed:
+    return facts.FrameClosed(
+        command_id=fact.command_id,
+        attempt=fact.attempt,
+        worker_id=fact.worker_id,
+        stage_id=fact.stage_id,
+        frame_id=fact.frame_id,
+        slot=fact.slot,
+        frame_index=fact.frame_index,
+        row_count=fact.row_count + fact.rows_left,
+        rows_failed=fact.row_count + fact.rows_left,
+        error=error,
+    )
+
+
+def _enqueued(draft: Draft, run: RunState, shard: int, count: int) -> None:
+    stage_id = ids.stage_id(run.run_id)
+    draft.emit(
+        fanout.LoopShardEnqueued(
+            step=run.step,
+            run_id=run.run_id,
+            stage_id=stage_id,
+            frame_id=ids.frame_id(stage_id, slot=shard, frame_index=0),
+            shard=shard,
+            items=count,
+        )
+    )
+
+
+def _tell_shard(
+    draft: Draft, run: RunState, ended: FrameState, error: ErrorObject | None, *, key: str | None
+) -> None:
+    if run.loop is None or run.loop.mode != "fanout":
+        return
+    about: dict[str, Any] = {
+        "step": run.step,
+        "run_id": run.run_id,
+        "stage_id": StageId(ended.stage_id),
+        "frame_id": ended.frame_id,
+        "shard": ended.slot,
+        "attempt": ended.attempts,
+        "key": key,
+    }
+    if error is None:
+        draft.emit(fanout.LoopShardDone(**about))
+    else:
+        draft.emit(fanout.LoopShardFailed(error=error, **about))

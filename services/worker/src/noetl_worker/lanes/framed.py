@@ -1,0 +1,148 @@
+"""Frames that the planner minted: a slice of a collection, or a group of parts to reduce."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.commands import Command, FrameWork, ReduceWork
+from noetl_contracts.facts import FrameClosed
+from noetl_contracts.slicing import Layout
+from noetl_playbook import carried
+from noetl_playbook.expressions import compile_value
+from noetl_playbook.parts import Part, PartView, PartViews
+from noetl_worker.domain import frames
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.frames import Frame, Sliced
+from noetl_worker.domain.result import SelectionTooLarge
+from noetl_worker.lanes.block import Block
+from noetl_worker.lanes.closing import closed
+from noetl_worker.lanes.collection import read_items
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.once import run_once
+from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
+from noetl_worker.lanes.scratch import Unit
+from noetl_worker.lanes.unit import Surrounding, frame_names, part_names, rendered
+
+
+class Framed(Struct, frozen=True, kw_only=True):
+    """One command that is one frame, and all that running it needs."""
+
+    command: Command
+    block: Block
+    surrounding: Surrounding
+    hands: Hands
+
+    async def slice(self, work: FrameWork) -> FrameClosed:
+        """Run a frame over its slice; raises `ToolFailure` when it cannot be run at all."""
+        frame = await self._frame(work)
+        result = await run_once(
+            frame,
+            block=self.block,
+            surrounding=self.surrounding,
+            hands=self.hands,
+            may_leave_rows=not work.is_shard,
+        )
+        loop = self.block.step.loop
+        envelope = None
+        if loop is not None and loop.spec.collect == "all":
+            envelope = await self.hands.keeper.keep_list(result.results)
+        return closed(self.command, self.hands, frame, result, envelope)
+
+    async def reduce(self, work: ReduceWork) -> FrameClosed:
+        """Run the body once over a group of parts; raises `ToolFailure`."""
+        listed = await self.hands.payloads.load(work.parts_ref)
+        found = self.surrounding.find
+        views = PartViews(
+            [
+                PartView(
+                    codec.convert(part, Part), open_part=lambda one: carried.part_data(one, found)
+                )
+                for part in listed[work.start : work.end]
+            ]
+        )
+        fixed, iterators = part_names(self.surrounding, work, views)
+        site = self.surrounding.site(unit=work.frame_id, frame_id=work.frame_id)
+        unit = Unit(site=site, fixed=fixed, iterators=iterators, ctx=self.surrounding.ctx)
+        end = await Pipeline(
+            block=self.block, unit=unit, surrounding=self.surrounding, hands=self.hands
+        ).run()
+        return await self._reduced(work, end)
+
+    async def _reduced(self, work: ReduceWork, end: PipelineEnd) -> FrameClosed:
+        count = work.end - work.start
+        output = self.block.step.output or self.block.tasks[-1].output
+        try:
+            envelope = await self.hands.keeper.keep(
+                end.result, status="ok" if end.error is None else "error", output=output
+            )
+        except SelectionTooLarge as problem:
+            raise ToolFailure(failure("payload_too_large", str(problem))) from problem
+        return FrameClosed(
+            command_id=self.command.command_id,
+            attempt=self.command.attempt,
+            worker_id=self.hands.worker_id,
+            stage_id=work.stage_id,
+            frame_id=work.frame_id,
+            slot=work.unit,
+            frame_index=work.level,
+            row_count=count,
+            rows_failed=count if end.error is not None else 0,
+            error=end.error,
+            result=envelope,
+            patch=end.patch,
+        )
+
+    async def _frame(self, work: FrameWork) -> Frame:
+        if work.collection_ref is None:
+            raise ToolFailure(failure("internal", "the command names no collection"))
+        rows = await read_items(
+            work.collection_ref,
+            work.form,
+            start=work.start,
+            end=work.end,
+            payloads=self.hands.payloads,
+        )
+        indices = None
+        if work.layout_ref is not None:
+            layout = await self.hands.payloads.load(work.layout_ref)
+            indices = codec.convert(layout, Layout).order[work.start : work.end]
+        sliced = Sliced(
+            total=work.total,
+            done=work.done,
+            failed=work.failed,
+            indices=indices,
+            shard_key=str(work.unit) if work.is_shard else None,
+        )
+        frame = Frame(
+            frame_id=work.frame_id,
+            root_frame_id=work.root_frame_id,
+            stage_id=work.stage_id,
+            slot=work.unit,
+            frame_index=work.frame_index,
+            base_index=work.start,
+            attempt=work.attempt,
+            rows_ref=work.collection_ref,
+            rows=rows,
+            policy=frames.policy_of(work.frame),
+            policy_names=work.frame,
+            sliced=sliced,
+        )
+        return frames.keyed(frame, await self._key(frame)) if work.is_shard else frame
+
+    async def _key(self, frame: Frame) -> str:
+        """Render what names a shard for its effects; without a template it is its index."""
+        loop = self.block.step.loop
+        template = loop.spec.fanout.key if loop is not None and loop.spec.fanout else None
+        if template is None or not frame.rows:
+            return str(frame.slot)
+        fixed, iterators = frame_names(self.surrounding, frame, row_index=0)
+        names = self.surrounding.scope(fixed, ctx=self.surrounding.ctx, iterators=iterators)
+        key: Any = await rendered(
+            compile_value(template),
+            names,
+            "loop.spec.fanout.key",
+            surrounding=self.surrounding,
+            payloads=self.hands.payloads,
+        )
+        return str(key)

@@ -1,0 +1,150 @@
+# ruff: noqa: E501 - a playbook reads best with one task to a line
+"""Each loop mode and reduce, end to end in one process."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.inprocess import a_system, run, value
+
+from noetl_cli.local.system import System
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[System]:
+    async with a_system(tmp_path) as system:
+        yield system
+
+
+def a_loop(source: str, spec: str, *, tool: str = "{kind: noop, result: '{{ iter.it }}'}") -> str:
+    return f"""
+workflow:
+  - step: each
+    loop: {{in: "{source}", iterator: it, spec: {spec}}}
+    tool: {tool}
+    set: {{ctx.all: "{{{{ each.results }}}}", ctx.stats: "{{{{ each.stats }}}}", ctx.fanin: "{{{{ fanin }}}}"}}
+    next: {{arcs: [{{step: after, when: "{{{{ event.name == 'loop.done' }}}}"}}]}}
+  - step: after
+    tool: {{kind: noop, result: "{{{{ each.fanin.status }}}}"}}
+    set: {{ctx.status: "{{{{ after }}}}", ctx.again: "{{{{ each.fanin.results }}}}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{mode: sequential}",
+        "{mode: parallel, max_in_flight: 3}",
+        "{mode: chunked, chunk_size: 3, max_in_flight: 2}",
+        "{mode: chunked, chunk_size: 3, frame: {row_concurrency: 3}}",
+        "{mode: parallel, frame: {max_rows: 4}}",
+        "{mode: fanout, fanout: {shard_size: 2}}",
+        "{mode: fanout, fanout: {partitions: 3}}",
+        "{mode: fanout, fanout: {partitions: 3, partition_by: a}}",
+    ],
+)
+@pytest.mark.parametrize("source", ["{{ range(8) | list }}", "8"])
+async def test_results_are_complete_and_in_item_order(
+    opened: System, spec: str, source: str
+) -> None:
+    told = await run(opened, a_loop(source if source != "8" else "{{ 8 }}", spec))
+    assert told.state.ctx["all"] == list(range(8)), told.types
+    stats = told.state.ctx["stats"]
+    assert (stats["total"], stats["success"], stats["failed"]) == (8, 8, 0)
+    assert told.state.ctx["status"] == "complete"
+
+
+BOOM = "{kind: noop, spec: {policy: {rules: [{when: '{{ iter.it in workload.bad }}', then: {do: fail, message: boom}}]}}, result: '{{ iter.it }}'}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{mode: sequential}",
+        "{mode: chunked, chunk_size: 3}",
+        "{mode: fanout}",
+    ],
+)
+async def test_a_failed_unit_leaves_its_record_in_its_place(opened: System, spec: str) -> None:
+    playbook = a_loop("{{ range(5) | list }}", spec, tool=BOOM).replace(
+        "'loop.done'", "'loop.failed'"
+    )
+    told = await run(opened, playbook, bad=[1, 3])
+    results = (
+        told.state.ctx["again"]
+        if "fanout" in spec
+        else (await value(opened, told, "each"))["results"]
+    )
+    assert [one["error"]["message"] if isinstance(one, dict) else one for one in results] == [
+        0,
+        "boom",
+        2,
+        "boom",
+        4,
+    ]
+    kept = await value(opened, told, "each")
+    assert (kept["stats"]["success"], kept["stats"]["failed"]) == (3, 2)
+
+
+async def test_a_body_that_takes_whole_frames_gives_one_result_each(opened: System) -> None:
+    spec = "{mode: chunked, chunk_size: 4, frame: {process: frame}}"
+    told = await run(
+        opened,
+        a_loop("{{ range(10) | list }}", spec, tool="{kind: noop, result: '{{ iter.it | sum }}'}"),
+    )
+    assert told.state.ctx["all"] == [6, 22, 17]
+    assert told.state.ctx["stats"]["total"] == 3
+
+
+REDUCED = """
+workflow:
+  - step: each
+    loop: {in: "{{ range(20) | list }}", iterator: it, spec: SPEC}
+    tool: {kind: noop, result: '{{ iter.it }}'}
+    next: {arcs: [{step: total}]}
+  - step: total
+    reduce: {from: each, iterator: parts, spec: REDUCE}
+    tool: {kind: noop, result: "{{ iter.parts | map(attribute='data') | join('+') }}"}
+    set: {ctx.total: "{{ total }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    "reduce", ["{mode: single}", "{mode: tree, fan_in: 3}", "{mode: tree, fan_in: 32}"]
+)
+@pytest.mark.parametrize("spec", ["{mode: fanout}", "{mode: parallel}"])
+async def test_a_reduce_takes_its_parts_in_index_order(
+    opened: System, spec: str, reduce: str
+) -> None:
+    told = await run(opened, REDUCED.replace("SPEC", spec).replace("REDUCE", reduce))
+    assert told.state.ctx["total"] == "+".join(str(number) for number in range(20)), told.types
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+async def test_a_local_loop_is_one_command_and_gives_the_same(opened: System, mode: str) -> None:
+    told = await run(
+        opened, a_loop("{{ range(8) | list }}", f"{{mode: {mode}, policy: {{exec: local}}}}")
+    )
+    assert told.state.ctx["all"] == list(range(8))
+    assert told.state.ctx["stats"]["success"] == 8
+    assert [one.step for one in told.of("command.issued")] == ["each", "after"]
+
+
+async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(opened: System) -> None:
+    spec = "{mode: sequential, policy: {exec: local, failure: {mode: fail_fast}}}"
+    playbook = a_loop("{{ range(5) | list }}", spec, tool=BOOM).replace(
+        "'loop.done'", "'loop.failed'"
+    )
+    told = await run(opened, playbook, bad=[2])
+    kept = await value(opened, told, "each")
+    assert [one if not isinstance(one, dict) else one["status"] for one in kept["results"]] == [
+        0,
+        1,
+        "error",
+        None,
+        None,
+    ]
+    stats = kept["stats"]
+    assert (stats["success"], stats["failed"], stats["cancelled"]) == (2, 1, 2)

@@ -1,0 +1,124 @@
+"""All five services in the test's own process, and one playbook run on them to its end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.polling import eventually
+
+from noetl_cli.local import system
+from noetl_cli.local.system import System
+from noetl_contracts import codec
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import event_type
+from noetl_contracts.ids import ExecutionId
+from noetl_planner.http import playbooks, submission
+from noetl_planner.http.submission import ExecuteBody
+from noetl_playbook.problems import Level
+from noetl_replay import rows
+from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
+from noetl_replay.fold import fold
+from noetl_replay.state import ExecutionState, empty
+
+PATIENCE_S = 120.0
+PAGE_EVENTS = 1000
+ENDS = {"playbook.completed", "playbook.failed", "execution.cancelled"}
+HEAD = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: t, path: tests/t}
+"""
+
+
+class Told:
+    """What became of an execution: its history, and what that folds to."""
+
+    def __init__(self, events: list[Envelope], state: ExecutionState) -> None:
+        self.events = events
+        self.state = state
+
+    @property
+    def types(self) -> list[str]:
+        """Every event type in order."""
+        return [event_type(one.event) for one in self.events]
+
+    def of(self, kind: str) -> list[Any]:
+        """The events of one type."""
+        return [one.event for one in self.events if event_type(one.event) == kind]
+
+
+@asynccontextmanager
+async def a_system(folder: Path, **settings: str) -> AsyncIterator[System]:
+    """Run every service until the test is done."""
+    configs = system.load(settings, folder)
+    async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
+        tasks.create_task(system.run(opened))
+        try:
+            yield opened
+        finally:
+            opened.process.stop.set()
+
+
+async def begin(opened: System, playbook: str, **workload: Any) -> ExecutionId:
+    """Register a playbook, its head left out, and ask for a run of it."""
+    await playbooks.keep(opened.services, HEAD + playbook, level=Level.TOLERANT)
+    body = ExecuteBody(path="tests/t", workload=workload)
+    return (await submission.execute(opened.services, body, None)).execution_id
+
+
+async def history(opened: System, execution_id: ExecutionId) -> list[Envelope]:
+    """Read a whole history, page by page."""
+    events: list[Envelope] = []
+    while page := await opened.adapters.ledger.read(
+        execution_id, after_version=len(events), events_max=PAGE_EVENTS
+    ):
+        events += page
+    return events
+
+
+async def ended(opened: System, execution_id: ExecutionId) -> Told:
+    """Wait for the end, and hold the projection against the replay."""
+
+    async def is_projected() -> list[Envelope] | None:
+        head = await opened.adapters.ledger.find_head(execution_id)
+        if head is None:
+            return None
+        last = await opened.adapters.ledger.read(execution_id, after_version=head.version - 1)
+        positions = await opened.adapters.projections.list_positions([execution_id])
+        is_over = event_type(last[-1].event) in ENDS
+        is_shown = positions.get(execution_id) == head.version
+        return await history(opened, execution_id) if is_over and is_shown else None
+
+    events = await eventually(is_projected, timeout_s=PATIENCE_S)
+    assert events is not None
+    first = events[0]
+    begun = empty(first.execution_id, first.tenant_id, first.organization_id)
+    state, replayed = replay_surfaces(begun, events)
+    live: dict[str, Any] = {
+        surface: await opened.adapters.projections.list_rows(surface, first.execution_id)
+        for surface in rows.SURFACES
+    }
+    assert compare(live_surfaces(live), replayed) == []
+    return Told(events, state)
+
+
+async def run(opened: System, playbook: str, **workload: Any) -> Told:
+    """Run a playbook to its end."""
+    return await ended(opened, await begin(opened, playbook, **workload))
+
+
+def folded(events: list[Envelope]) -> ExecutionState:
+    """Fold a history from its beginning."""
+    first = events[0]
+    return fold(empty(first.execution_id, first.tenant_id, first.organization_id), events)
+
+
+async def value(opened: System, told: Told, step: str) -> Any:
+    """The kept form of a step's result, loaded if it is kept by reference."""
+    result = told.state.steps[step].result
+    assert result is not None
+    if result.reference is None:
+        return result.context["data"]
+    return codec.decode(await opened.adapters.payloads.read(result.reference))

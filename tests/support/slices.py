@@ -1,0 +1,140 @@
+"""What workers report of frames that the planner minted, and what the planner's shell gathers."""
+
+from typing import Any
+
+from tests.support.planning import WORKER, Desk
+
+from noetl_contracts import codec, facts
+from noetl_contracts.commands import Command, FrameWork, ReduceWork
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.frame import FrameCommitted, FrameFailed
+from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_planner.domain import ending
+from noetl_playbook import carried, parts
+from noetl_playbook.parts import Part
+from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+
+
+def work_of(command: Command) -> FrameWork:
+    assert isinstance(command.work, FrameWork)
+    return command.work
+
+
+def an_error(kind: str = "transform", message: str = "boom") -> ErrorObject:
+    return ErrorObject(kind=kind, code=kind.upper(), message=message)
+
+
+def frame_done(command: Command, **changes: Any) -> facts.FrameClosed:
+    """Report that a frame ran, every row of it unless told otherwise."""
+    work = command.work
+    assert isinstance(work, FrameWork | ReduceWork)
+    index = work.frame_index if isinstance(work, FrameWork) else work.level
+    kept = PipelineResult(tasks={"t": TaskResult(kind="noop", raw=1)}, last="t")
+    values: dict[str, Any] = {
+        "command_id": command.command_id,
+        "attempt": command.attempt,
+        "worker_id": WORKER,
+        "stage_id": work.stage_id,
+        "frame_id": work.frame_id,
+        "slot": work.unit,
+        "frame_index": index,
+        "row_count": work.end - work.start,
+        "result": ResultEnvelope(status="ok", context=carried.inline(kept)),
+    }
+    return facts.FrameClosed(**{**values, **changes})
+
+
+def frame_failed(command: Command, *, rows: int | None = None, kind: str = "transform") -> Any:
+    """Report that rows of a frame failed, all of them unless told otherwise."""
+    work = command.work
+    assert isinstance(work, FrameWork | ReduceWork)
+    count = work.end - work.start if rows is None else rows
+    return frame_done(command, rows_failed=count, error=an_error(kind), result=None)
+
+
+def lost(command: Command, *, is_release: bool = False) -> facts.CommandLost:
+    return facts.CommandLost(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        reason="redelivered",
+        is_release=is_release,
+    )
+
+
+def item_failed(command: Command, message: str = "boom") -> facts.CommandFailed:
+    return facts.CommandFailed(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=WORKER,
+        error=an_error(message=message),
+    )
+
+
+def gathered(desk: Desk, results: list[Any] | None = None) -> facts.ItemsCollected:
+    """Gather a loop's outcome as the shell does, its parts kept beside the counters."""
+    assert desk.last is not None
+    (run_id,) = desk.last.to_collect
+    run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
+    assert run.loop is not None
+    stage = desk.state.stages.get(run.loop.stage_id or "")  # type: ignore[call-overload]  # an id or nothing
+    fanin = {**ending.counters(run.loop), **parts.kept(_parts(desk, run_id))}
+    stats = codec.builtins(ending.stats_of(run.loop, stage))
+    kept = LoopResult(results=results or [], stats=stats, fanin=fanin)
+    return facts.ItemsCollected(
+        run_id=run_id, result=ResultEnvelope(status="ok", context=carried.inline(kept))
+    )
+
+
+def level_gathered(desk: Desk) -> facts.PartsCollected:
+    """Gather the outputs of a level of a reduce as the shell does."""
+    assert desk.last is not None
+    (run_id,) = desk.last.to_collect
+    run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
+    assert run.loop is not None
+    found = [
+        codec.builtins(Part(index=event.slot, key=str(event.slot), result=event.result))
+        for event in desk.events("frame.committed")
+        if event.stage_id == run.loop.stage_id and event.frame_index == run.loop.level
+    ]
+    data = codec.encode(sorted(found, key=lambda part: int(part["index"])))
+    desk.loaded[codec.digest(data)] = codec.decode(data)
+    reference = parts_ref(data, rows=len(found))
+    return facts.PartsCollected(
+        run_id=run_id, level=run.loop.level, parts_ref=reference, parts=len(found)
+    )
+
+
+def parts_ref(data: bytes, *, rows: int) -> PayloadRef:
+    digest = codec.digest(data)
+    return PayloadRef(
+        uri=f"noetl://tenant/default/org/default/payloads/sha256/{digest}",
+        sha256=digest,
+        media_type="application/json",
+        payload_bytes=len(data),
+        row_count=rows,
+    )
+
+
+def _parts(desk: Desk, run_id: str) -> list[Part]:
+    found: list[Part] = []
+    for envelope in desk.history:
+        event = envelope.event
+        if isinstance(event, FrameCommitted | FrameFailed):
+            stage = desk.state.stages.get(event.stage_id)
+            if stage is not None and stage.run_id == run_id:
+                found.append(_part(event.slot, event))
+        elif isinstance(event, CallDone | CallError) and event.run_id == run_id:
+            found.append(_part(event.item_index or 0, event))
+    return sorted(found, key=lambda part: part.index)
+
+
+def _part(index: int, event: Any) -> Part:
+    error = getattr(event, "error", None)
+    return Part(
+        index=index,
+        key=str(index),
+        status="ok" if error is None else "error",
+        result=event.result,
+        error=None if error is None else codec.builtins(error),
+    )

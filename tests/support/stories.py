@@ -1,0 +1,78 @@
+"""Histories as the planner itself decides them, for the parts that are long to write by hand."""
+
+from collections.abc import Iterator
+
+from tests.support.builders import History
+from tests.support.planning import Desk
+from tests.support.slices import frame_done, frame_failed, gathered, level_gathered, lost
+
+from noetl_contracts import facts
+from noetl_contracts.ids import ExecutionId
+
+SHARDS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: each
+    loop:
+      in: "{{ 7 }}"
+      iterator: it
+      spec: {mode: fanout, max_in_flight: 9, fanout: {max_shard_retries: 1, allow_partial: true}}
+    tool: {kind: noop}
+    next: {arcs: [{step: total}]}
+  - step: total
+    reduce: {from: each, iterator: parts, spec: {mode: tree, fan_in: 4, accept_partial: true}}
+    tool: {kind: noop}
+"""
+CHUNKS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: each
+    loop: {in: "{{ none }}", iterator: it, spec: {mode: chunked}}
+    tool: {kind: noop}
+    next: {arcs: [{step: again}]}
+  - step: again
+    loop: {in: "{{ 9 }}", iterator: it, spec: {mode: chunked, chunk_size: 5, max_in_flight: 2}}
+    tool: {kind: noop}
+"""
+
+
+def shards() -> Desk:
+    """A fan-out with a shard that fails once and one that fails for good; then a tree."""
+    desk = Desk(SHARDS)
+    desk.start()
+    once, twice, *rest = desk.sent()
+    desk.tell(frame_failed(once), frame_failed(twice), *(frame_done(one) for one in rest))
+    desk.wait(1)
+    desk.tell(facts.TimerDue())
+    once, twice = desk.sent()
+    desk.tell(frame_done(once, patch={"seen": 1}), frame_failed(twice))
+    desk.tell(gathered(desk))
+    desk.tell(*(frame_done(one) for one in desk.sent()))
+    desk.tell(level_gathered(desk))
+    desk.tell(*(frame_done(one) for one in desk.sent()))
+    return desk
+
+
+def chunks() -> Desk:
+    """Chunks: one lost and replayed, one cut short and continued; and a loop over nothing."""
+    desk = Desk(CHUNKS)
+    desk.start()
+    one, two = desk.sent()
+    desk.tell(lost(one), frame_done(two, row_count=1, rows_left=3, notes=["frame_oversize"]))
+    desk.tell(*(frame_done(each) for each in desk.sent()))
+    desk.tell(gathered(desk))
+    return desk
+
+
+def decided() -> Iterator[tuple[str, History]]:
+    """Every story with its name."""
+    for name, tell in (("shards-and-tree", shards), ("chunks", chunks)):
+        desk = tell()
+        assert desk.state.is_terminal(), desk.types()
+        history = History(ExecutionId(desk.state.execution_id))
+        history.envelopes = desk.history
+        yield name, history

@@ -1,0 +1,271 @@
+# ruff: noqa: E501 - a playbook reads best with one task to a line
+"""What a loop iterates over, which names its items see, and how it ends (language, 7.1 and 7.2)."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+from tests.support.planning import Desk, done
+from tests.support.slices import gathered, item_failed
+
+from noetl_contracts import facts
+from noetl_contracts.commands import FrameWork, ItemWork
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Form
+from noetl_playbook import carried
+from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+
+HEAD = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workload: {given: null}
+workflow:
+"""
+
+
+def a_loop(source: str, spec: str = "{mode: parallel, max_in_flight: 100}") -> Desk:
+    return Desk(
+        HEAD
+        + f"""
+  - step: load
+    tool: {{kind: noop}}
+    next: {{arcs: [{{step: each}}]}}
+  - step: each
+    loop: {{in: "{source}", iterator: it, spec: {spec}}}
+    tool: {{kind: noop}}
+    set: {{ctx.fanin: "{{{{ fanin }}}}", ctx.stats: "{{{{ each.stats }}}}", ctx.all: "{{{{ each.results }}}}"}}
+"""
+    )
+
+
+def started(source: str, spec: str = "{mode: parallel, max_in_flight: 100}", **given: Any) -> Desk:
+    desk = a_loop(source, spec)
+    desk.start(**given)
+    (load,) = desk.sent()
+    desk.tell(done(load, given.get("given")))
+    return desk
+
+
+def work_of(desk: Desk) -> list[ItemWork]:
+    return [one.work for one in desk.sent() if isinstance(one.work, ItemWork)]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([1, "a", None], [1, "a", None]),
+        ({"rows": [{"n": 1}, {"n": 2}], "columns": ["n"]}, [{"n": 1}, {"n": 2}]),
+        ({"results": [7, 8], "stats": {"total": 2}}, [7, 8]),
+        ({"results": [7, 8]}, [{"key": "results", "value": [7, 8]}]),
+        ({"a": 1, "b": 2}, [{"key": "a", "value": 1}, {"key": "b", "value": 2}]),
+        ("[1, 2]", [1, 2]),
+    ],
+)
+def test_what_a_collection_means(given: Any, expected: list[Any]) -> None:
+    desk = started("{{ workload.given }}", given=given)
+    assert [work.item for work in work_of(desk)] == expected
+
+
+def test_a_whole_number_counts_from_zero_and_nothing_is_stored() -> None:
+    desk = started("{{ workload.given }}", given=3)
+    assert [(work.form, work.index, work.collection_ref) for work in work_of(desk)] == [
+        (Form.RANGE, index, None) for index in range(3)
+    ]
+
+
+def test_null_is_empty_with_a_note_that_counts_as_a_warning() -> None:
+    desk = started("{{ workload.given }}", given=None)
+    assert desk.events("loop.started")[0].notes == ["loop_source_null"]
+    assert desk.state.warnings == 1
+    assert desk.types()[-1] == "playbook.completed"
+
+
+@pytest.mark.parametrize(
+    ("source", "given"),
+    [
+        ("{{ workload.nothing }}", 1),
+        ("{{ workload.given }}", 1.5),
+        ("{{ workload.given }}", True),
+        ("{{ workload.given }}", "text"),
+        ("{{ workload.given }}", '{"a": 1}'),
+    ],
+)
+def test_anything_else_is_a_loop_source_error(source: str, given: Any) -> None:
+    error = started(source, given=given).events("playbook.failed")[0].error
+    assert error.kind == "loop_source"
+    assert "'each'" in error.message
+    assert "loop.in" in error.message
+
+
+def test_a_fault_inside_the_expression_stays_a_template_error() -> None:
+    error = started("{{ workload.given + 1 }}", given="a").events("playbook.failed")[0].error
+    assert error.kind == "template"
+
+
+REFERENCE = PayloadRef(
+    uri="noetl://tenant/default/org/default/payloads/sha256/" + "1" * 64,
+    sha256="1" * 64,
+    media_type="application/json",
+    payload_bytes=9_000_000,
+    row_count=2_000_000,
+)
+
+
+def stored(kept: PipelineResult | LoopResult) -> ResultEnvelope:
+    return ResultEnvelope(status="ok", reference=REFERENCE, context=carried.referenced(kept, {}))
+
+
+@pytest.mark.parametrize("source", ["{{ load }}", "{{ load.rows }}", "{{ load.data }}"])
+def test_rows_in_a_payload_are_kept_by_reference_and_never_loaded(source: str) -> None:
+    desk = a_loop(source)
+    desk.start()
+    (load,) = desk.sent()
+    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    fact = done(load)
+    desk.tell(
+        facts.CommandCompleted(
+            command_id=fact.command_id, attempt=1, worker_id=fact.worker_id, result=stored(kept)
+        )
+    )
+    first = work_of(desk)[0]
+    assert (first.total, first.form, first.collection_ref) == (
+        2_000_000,
+        Form.PIPELINE,
+        REFERENCE,
+    )
+    assert desk.loaded == {}
+
+
+@pytest.mark.parametrize("count", [100_001, 10_000_001])
+def test_more_items_than_the_limit_are_refused_and_the_way_out_is_named(count: int) -> None:
+    error = started("{{ workload.given }}", given=count).events("playbook.failed")[0].error
+    assert error.kind == "limit"
+    assert "loop over its result" in error.message
+
+
+def test_the_bound_is_a_template() -> None:
+    desk = started(
+        "{{ workload.given }}",
+        "{mode: parallel, max_in_flight: '{{ workload.given - 3 }}'}",
+        given=5,
+    )
+    assert len(desk.sent()) == 2
+
+
+def test_sequential_items_see_what_earlier_ones_wrote() -> None:
+    desk = started("{{ workload.given }}", "{mode: sequential}", given=2)
+    (one,) = desk.sent()
+    desk.tell(done(one, 1, seen="first"))
+    (two,) = desk.sent()
+    assert two.slice.ctx["seen"] == "first"
+    assert isinstance(two.work, ItemWork)
+    assert (two.work.done, two.work.failed) == (1, 0)
+
+
+def test_parallel_items_start_from_the_state_at_dispatch_and_the_last_write_wins() -> None:
+    desk = started("{{ workload.given }}", given=2)
+    one, two = desk.sent()
+    assert two.slice.ctx == one.slice.ctx == {}
+    desk.tell(done(two, 1, seen="two", other=2), done(one, 1, seen="one"))
+    assert desk.state.ctx == {"seen": "one", "other": 2}
+
+
+def test_fail_fast_calls_off_items_in_flight_and_refuses_their_late_reports() -> None:
+    spec = "{mode: parallel, max_in_flight: 3, policy: {failure: {mode: fail_fast}}}"
+    desk = started("{{ workload.given }}", spec, given=5)
+    one, two, three = desk.sent()
+    desk.tell(done(one, "A"))
+    (four,) = desk.sent()
+    events = desk.tell(item_failed(two))
+    assert events.count("command.cancelled") == 2
+    assert desk.last is not None
+    assert set(desk.last.to_stop) == {three.command_id, four.command_id}
+    collected = gathered(desk, ["A", None, None, None, None])
+    assert desk.tell(done(three, "C")) == []
+    desk.tell(collected)
+    stats = desk.events("loop.failed")[0].stats
+    assert (stats.total, stats.success, stats.failed, stats.cancelled) == (5, 1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "ended"),
+    [
+        ("{mode: drain}", "loop.failed"),
+        ("{mode: drain, max_failed: 1}", "loop.done"),
+        ("{mode: drain, max_failed: '34%'}", "loop.done"),
+        ("{mode: drain, max_failed: '33%'}", "loop.failed"),
+        ("{mode: drain, max_failed: 9, min_success: 3}", "loop.failed"),
+        ("{mode: best_effort}", "loop.done"),
+    ],
+)
+def test_the_failure_policy_decides_the_outcome(policy: str, ended: str) -> None:
+    spec = f"{{mode: parallel, max_in_flight: 9, policy: {{failure: {policy}}}}}"
+    desk = started("{{ workload.given }}", spec, given=3)
+    bad, *rest = desk.sent()
+    desk.tell(item_failed(bad), *(done(one) for one in rest))
+    desk.tell(gathered(desk, [None, None, None]))
+    assert ended in desk.types()
+    assert desk.events(ended)[0].stats.failed == 1
+
+
+def test_the_fan_in_of_items_names_the_failed_ones() -> None:
+    spec = "{mode: parallel, max_in_flight: 9, policy: {failure: {mode: best_effort}}}"
+    desk = started("{{ workload.given }}", spec, given=3)
+    one, two, three = desk.sent()
+    desk.tell(done(one), item_failed(two), done(three))
+    desk.tell(gathered(desk, [None, None, None]))
+    fanin = desk.state.ctx["fanin"]
+    assert (fanin["status"], fanin["total"], fanin["done"], fanin["failed"]) == ("partial", 3, 2, 1)
+    assert fanin["step"] == "each"
+    assert fanin["loop_id"]
+    (bad,) = fanin["failed_items"]
+    assert (bad["index"], bad["error"]["message"]) == (1, "boom")
+
+
+def test_ten_thousand_items_cost_the_same_at_the_start_and_at_the_end() -> None:
+    from noetl_replay import snapshot  # noqa: PLC0415 - only this case needs it
+
+    desk = started(
+        "{{ workload.given }}",
+        "{mode: parallel, max_in_flight: 100}",
+        given=[{"n": number} for number in range(10_000)],
+    )
+    sizes, bytes_sent = [], []
+    while desk.sent():
+        bytes_sent.append(max(len(str(one.work)) for one in desk.sent()))
+        desk.tell(*(done(one, 1) for one in desk.sent()))
+        sizes.append(len(snapshot.take(desk.state).state))
+    assert len(sizes) == 100
+    assert max(sizes[1:-1]) - min(sizes[1:-1]) < 2_000
+    assert max(bytes_sent) - min(bytes_sent) < 100
+    assert desk.state.runs
+    loop = next(iter(desk.state.runs.values())).loop
+    assert loop is not None
+    assert loop.success == 10_000
+
+
+def test_rows_in_a_payload_are_hashed_only_where_the_planner_can_read_them() -> None:
+    spec = "{mode: fanout, fanout: {partitions: 2, partition_by: n}}"
+    desk = a_loop("{{ load }}", spec)
+    desk.start()
+    (load,) = desk.sent()
+    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    large = structs.replace(REFERENCE, payload_bytes=17 * 1024 * 1024)
+    fact = structs.replace(done(load), result=structs.replace(stored(kept), reference=large))
+    desk.tell(fact)
+    assert desk.events("playbook.failed")[0].error.kind == "payload_too_large"
+
+
+@pytest.mark.parametrize("fanout", ["{shard_size: 400000}", "{partitions: 5}"])
+def test_rows_in_a_payload_are_cut_without_being_read(fanout: str) -> None:
+    desk = a_loop("{{ load }}", f"{{mode: fanout, fanout: {fanout}}}")
+    desk.start()
+    (load,) = desk.sent()
+    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    desk.tell(structs.replace(done(load), result=stored(kept)))
+    slices = [
+        (one.work.start, one.work.end) for one in desk.sent() if isinstance(one.work, FrameWork)
+    ]
+    assert slices == [(start, start + 400_000) for start in range(0, 2_000_000, 400_000)]
+    assert desk.loaded == {}
