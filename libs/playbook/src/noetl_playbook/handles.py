@@ -10,7 +10,11 @@ from noetl_playbook.results import Stored
 Load = Callable[[Stored], Any]
 
 
-class PayloadNeeded(Exception):  # noqa: N818 (a request to the caller, not an error)
+class Needed(Exception):  # noqa: N818 (a request to the caller, not an error)
+    """A render touched what only the caller can get; get it and render again."""
+
+
+class PayloadNeeded(Needed):
     """A render touched a payload that is not loaded; load it and render again."""
 
     def __init__(self, stored: Stored) -> None:

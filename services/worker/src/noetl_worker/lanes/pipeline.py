@@ -10,7 +10,7 @@ from noetl_chassis import instruments, names
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
-from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.handles import Needed
 from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
@@ -99,11 +99,16 @@ class Pipeline:
             action = task.rules[choice.index].action
             if action.do == "retry":
                 await self._loading(lambda: self._scratch.write(action.set, task))  # noqa: B023 - called at once
-                await self._pause(self._retry_wait_s(action, attempt, tried.error))
+                await self._pause(
+                    await self._loading(lambda: self._retry_wait_s(action, attempt, tried.error))  # noqa: B023 - called at once
+                )
                 continue
             await self._finish(task, tried, action)
             if action.do == "fail":
-                raise ToolFailure(tried.error or self._refusal(action, task, attempt))
+                error = tried.error
+                if error is None:
+                    error = await self._loading(lambda: self._refusal(action, task, attempt))  # noqa: B023 - called at once
+                raise ToolFailure(error)
             return action
 
     async def _try(self, task: CompiledTask, attempt: int, visit: int) -> Tried:
@@ -140,6 +145,9 @@ class Pipeline:
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         outcome = await self._hands.tools.run(call)
+        if task.shows_secrets:
+            # Its result is a rendered field, not data that a short secret could be a part of.
+            return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)
         if task.returns and outcome.error is None:
             data = outcome.data if isinstance(outcome.data, dict) else {}
             missing = [name for name in task.returns if name not in data]
@@ -248,7 +256,7 @@ class Pipeline:
     async def _loading(self, render: Callable[[], T]) -> T:
         try:
             return render()
-        except PayloadNeeded:
+        except Needed:
             return await self._surrounding.loading(render, self._hands.payloads)
 
 

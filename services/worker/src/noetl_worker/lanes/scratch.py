@@ -50,6 +50,7 @@ class Scratch:
         self.results: dict[str, TaskResult] = {}
         self.last: str | None = None
         self._site = unit.site
+        self._keychain = surrounding.keychain
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView] = {}
         self._collections: dict[str, Collection] = {}
@@ -160,12 +161,16 @@ class Scratch:
     def _value(self, target: Target, task: CompiledTask) -> Any:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
         try:
-            return render(self.scope)
+            value = render(self.scope)
         except TemplateError as error:
             field = f"set.{target.key}"
             raise ToolFailure(
                 template_failure(error, step=self._site.step, task=task.name, field=field)
             ) from error
+        if target.room != "ctx":
+            return value
+        # What is written to state leaves the worker: it must not carry a secret in the clear.
+        return self._keychain.kept_safe(value, is_secret=target.is_secret)
 
     def _write_ctx(self, path: tuple[str, ...], value: Any, whole: dict[str, Any]) -> None:
         """Write to this unit's own copy of `ctx`, and to the patch that it hands in.

@@ -60,6 +60,7 @@ async def _execute(
 ) -> bool:
     block = compile_block(await _definition(command, hands), command.defaults)
     surrounding = await _surrounding(command, block, hands)
+    await surrounding.keychain.require()
     match command.work:
         case SlotWork() as work:
             slot = Slot(
@@ -111,6 +112,7 @@ async def _surrounding(command: Command, block: Block, hands: Hands) -> Surround
         ctx=ctx,
         iterator=None if loop is None else loop.iterator,
         clock=hands.clock,
+        keyring=hands.tools.keyring,
     )
 
 

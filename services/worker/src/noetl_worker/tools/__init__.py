@@ -5,6 +5,7 @@ from typing import Literal, assert_never, get_args
 from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
+from noetl_worker.keys.keychain import Keyring
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.http import HttpTool
@@ -18,13 +19,14 @@ KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """The opened tools of a worker."""
+    """The opened tools of a worker, and the keyring by which templates reach secrets."""
 
     http: HttpTool
     postgres: PostgresTool
     python: PythonTool
     shell: ShellTool
     nats: NatsTool
+    keyring: Keyring
 
     async def run(self, call: Call) -> Outcome:
         """Run one attempt with the tool of its kind."""
