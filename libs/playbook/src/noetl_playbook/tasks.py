@@ -12,7 +12,6 @@ from noetl_playbook.reading import Reading, ReadTask, shown
 from noetl_playbook.rewriting import shapes
 from noetl_playbook.rewriting.placed import is_derived
 from noetl_playbook.rewriting.task import canonical_task, refuse_structural
-from noetl_playbook.secrecy import check_inline
 
 TASKS_MAX = 200
 
@@ -229,7 +228,6 @@ def _read_auth(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
     if auth is not None and not isinstance(auth, str | dict):
         reading.wrong((*path, "auth"), "a credential name or a mapping", auth)
         return None
-    check_inline(reading, auth, (*path, "auth"))
     reading.template(auth, (*path, "auth"))
     check_literals(reading, auth, (*path, "auth"))
     return auth
