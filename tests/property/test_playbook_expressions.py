@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl_playbook import closures, expressions, fallback, forms, syntax
+from noetl_playbook import closures, fallback, faults, forms, syntax
 from noetl_playbook.closures import NotTranslatedError
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError, compile_value
@@ -79,7 +79,7 @@ def outcome(run: Any) -> tuple[str, Any]:
     """Run an expression; every fault is one outcome, whatever its words."""
     try:
         return "value", repr(forms.plain(run(SCOPE)))
-    except (TemplateError, *expressions._FAULTS):
+    except (TemplateError, *faults.FAULTS):
         return "fault", None
 
 
@@ -103,7 +103,7 @@ def test_text_templates_agree_with_jinja(parts: list[str]) -> None:
     by_jinja = fallback.text(syntax.parse(source), "text")
     try:
         expected: Any = by_jinja(SCOPE)
-    except (TemplateError, *expressions._FAULTS):
+    except (TemplateError, *faults.FAULTS):
         expected = None
     try:
         found = compiled.render(SCOPE)

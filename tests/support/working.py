@@ -77,6 +77,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     defaults: dict[str, Any] | None = None,
     limits: dict[str, int] | None = None,
     slice_: Slice | None = None,
+    keychain: list[dict[str, Any]] | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
     definition = step_of(step) if isinstance(step, str) else step
@@ -99,6 +100,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
         or Slice(workload=workload or {}, ctx=ctx or {}, steps=steps or {}, came_from=came_from),
         defaults=defaults or {},
         limits=limits or {},
+        keychain=keychain or [],
     )
 
 

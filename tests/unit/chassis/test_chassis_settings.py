@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -10,6 +11,7 @@ class Knobs(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     secret_key: str = ""
     hosts: tuple[str, ...] = ()
     lease_s: float = 30.0
+    template_env: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 GOOD = {"NOETL_X_NATS_URL": "nats://u:pw@h:4222", "NOETL_X_POSTGRES_DSN": "postgres://u:pw@h/d"}
@@ -68,3 +70,12 @@ def test_plain_structs_can_be_settings_too() -> None:
         count: int = 1
 
     assert settings.load(Plain, prefix="P_", environ={"P_COUNT": "4"}).count == 4
+
+
+@pytest.mark.parametrize("name", ["NOETL_TEMPLATE_ENV", "NOETL_X_TEMPLATE_ENV"])
+def test_a_mapping_names_variables_and_receives_those_that_are_set(name: str) -> None:
+    environ = {**GOOD, name: "REGION, GONE", "REGION": "eu", "OTHER": "1"}
+    knobs = settings.load(Knobs, prefix="NOETL_X_", environ=environ)
+    assert knobs.template_env == {"REGION": "eu"}
+    (line,) = [one for one in settings.render(knobs, prefix="NOETL_X_") if "TEMPLATE" in one]
+    assert line == "NOETL_X_TEMPLATE_ENV=REGION  (default empty)"

@@ -1,3 +1,10 @@
+import json
+from base64 import b64encode, urlsafe_b64encode
+from html import escape
+from urllib.parse import quote, quote_plus
+
+import pytest
+
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.masking import Mask
 
@@ -24,3 +31,65 @@ def test_errors_are_masked_in_message_and_details() -> None:
     masked = mask.error(error)
     assert masked.message == "no ***"
     assert masked.details == {"traceback": "***"}
+
+
+AWKWARD = "p\"s's wörd/+&<%>\\x-0123456789"
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        AWKWARD,
+        json.dumps(AWKWARD),
+        json.dumps(AWKWARD, ensure_ascii=False),
+        json.dumps(json.dumps(AWKWARD, ensure_ascii=False), ensure_ascii=False),
+        quote(AWKWARD),
+        quote(AWKWARD, safe=""),
+        quote_plus(AWKWARD),
+        escape(AWKWARD),
+        repr(AWKWARD),
+        AWKWARD.replace("'", "''"),
+        b64encode(AWKWARD.encode()).decode(),
+        urlsafe_b64encode(AWKWARD.encode()).decode(),
+        b64encode(f"a:{AWKWARD}".encode()).decode(),
+        b64encode(f"ab:{AWKWARD}:c".encode()).decode(),
+        b64encode(f"abc:{AWKWARD}:cd".encode()).decode(),
+    ],
+)
+def test_every_usual_spelling_of_a_secret_is_known(spelled: str) -> None:
+    mask = Mask()
+    mask.learn(AWKWARD)
+    masked = mask.text(f"<<{spelled}>>")
+    assert "0123456789" not in masked
+    assert not any(b64encode(b"0123456789")[i : i + 8].decode() in masked for i in range(4))
+    assert masked.startswith("<<")
+    assert masked.endswith(">>")
+
+
+def test_a_secret_inside_another_does_not_show_the_rest() -> None:
+    mask = Mask()
+    mask.learn(["hunter22", "hunter22-and-much-longer"])
+    assert mask.text("x hunter22-and-much-longer y") == "x *** y"
+
+
+def test_each_line_of_a_key_is_masked() -> None:
+    mask = Mask()
+    mask.learn({"private_key": "-----BEGIN-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END-----\n"})
+    assert mask.text("near 'MIIEvQIBADANBgkqhkiG9w0'") == "near '***'"
+
+
+def test_values_are_masked_at_any_depth_and_what_is_no_text_stays() -> None:
+    mask = Mask()
+    mask.learn("hunter22")
+    found = mask.value({"hunter22": [1, None, {"a": "x hunter22"}], "b": True})
+    assert found == {"***": [1, None, {"a": "x ***"}], "b": True}
+
+
+def test_the_secrets_that_were_used_last_are_known_longest() -> None:
+    mask = Mask()
+    mask.learn("the-first-secret")
+    for number in range(1023):
+        mask.learn(f"secret-number-{number}")
+    mask.learn("the-first-secret")
+    mask.learn("one-more-secret")
+    assert mask.text("the-first-secret secret-number-0") == "*** secret-number-0"

@@ -268,5 +268,4 @@ def _is_well() -> str | None:
 
 def _environ(prefix: str, environ: dict[str, str], fixed: dict[str, str]) -> dict[str, str]:
     """Let the environment change everything but the addresses."""
-    own = {name: value for name, value in environ.items() if name.startswith(prefix)}
-    return {**own, **{prefix + name: value for name, value in fixed.items()}}
+    return {**environ, **{prefix + name: value for name, value in fixed.items()}}

@@ -2,7 +2,7 @@
 
 import binascii
 import os
-from base64 import b64decode, b64encode
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+TEXT_PREFIX = "sealed:v1:"
 _KEY_ID_CHARACTERS = 8
 
 
@@ -73,6 +74,33 @@ class Sealer:
                 f"credential {sealed.name!r} was sealed with key {sealed.key_id!r} and does not "
                 f"open with key {self.key_id!r}: put it again, or set the key that sealed it"
             ) from failure
+
+    def seal_text(self, text: str, *, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+        """Seal one text to its tenant; the sealed form may stand in any value."""
+        nonce = os.urandom(NONCE_BYTES)
+        place = _text_place(tenant_id, organization_id)
+        sealed = nonce + self._cipher.encrypt(nonce, text.encode(), place)
+        written = urlsafe_b64encode(sealed).decode().rstrip("=")
+        return f"{TEXT_PREFIX}{self.key_id}:{written}"
+
+    def open_text(
+        self, sealed: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> str:
+        """Return what `seal_text` was given; raises `SealBroken`."""
+        key_id, _, written = sealed.removeprefix(TEXT_PREFIX).partition(":")
+        try:
+            raw = urlsafe_b64decode(written + "=" * (-len(written) % 4))
+            place = _text_place(tenant_id, organization_id)
+            return self._cipher.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], place).decode()
+        except (InvalidTag, binascii.Error, ValueError) as failure:
+            raise SealBroken(
+                f"a sealed value was made with key {key_id!r} or for another tenant, and does not "
+                f"open with key {self.key_id!r}: make it again, or set the key that sealed it"
+            ) from failure
+
+
+def _text_place(tenant_id: TenantId, organization_id: OrganizationId) -> bytes:
+    return f"text/{tenant_id}/{organization_id}".encode()
 
 
 def _decoded(key: str) -> bytes:

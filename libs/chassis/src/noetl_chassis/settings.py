@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 S = TypeVar("S", bound=Struct)
 
 MASK = "***"
+# The deployment's name for what planner and worker both show to templates.
+TEMPLATE_ENV = "NOETL_TEMPLATE_ENV"
 _SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
@@ -42,7 +44,8 @@ class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
     """Read `<prefix><FIELD>` variables into `kind`; refuse unknown and ill-typed ones.
 
-    An empty variable counts as absent; a field that holds a tuple is separated by commas.
+    An empty variable counts as absent; a field that holds a tuple is separated by commas. A field
+    that holds a mapping names variables, separated by commas, and receives those that are set.
     """
     found = {
         name.removeprefix(prefix).lower(): value
@@ -51,7 +54,9 @@ def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
     }
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     _refuse_unknown(found, list(fields), prefix)
-    plain = {name: _split(value, fields[name].type) for name, value in found.items()}
+    if TEMPLATE_ENV in environ and "template_env" in fields:
+        found.setdefault("template_env", environ[TEMPLATE_ENV])
+    plain = {name: _split(value, fields[name].type, environ) for name, value in found.items()}
     try:
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as failure:
@@ -63,14 +68,15 @@ def render(settings: Struct, *, prefix: str) -> list[str]:
     lines = []
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
-        note = "" if value == field.default else f"  (default {_default(field)})"
+        note = "" if value == _value(field) else f"  (default {_default(field)})"
         lines.append(f"{prefix}{field.name.upper()}={masked(field.name, value)}{note}")
     return lines
 
 
 def masked(name: str, value: Any) -> str:
     """Spell a value for people: secrets by name are hidden, passwords in addresses too."""
-    shown = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    # Of a mapping the names alone: its values are other programs' business.
+    shown = ",".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
     if _SECRET_NAME.search(name) and value:
         return MASK
     return mask_addresses(shown)
@@ -81,10 +87,16 @@ def mask_addresses(text: str) -> str:
     return _DSN_PASSWORD.sub(MASK, _USERINFO.sub(MASK, text))
 
 
+def _value(field: Any) -> Any:
+    is_made = field.default_factory is not msgspec.NODEFAULT
+    return field.default_factory() if is_made else field.default
+
+
 def _default(field: Any) -> str:
-    if field.default is msgspec.NODEFAULT:
+    default = _value(field)
+    if default is msgspec.NODEFAULT:
         return "none: must be set"
-    return masked(field.name, field.default) or "empty"
+    return masked(field.name, default) or "empty"
 
 
 def _refuse_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> None:
@@ -96,9 +108,12 @@ def _refuse_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> 
         raise SettingsError(f"{prefix}{name.upper()} is not a setting: {advice}")
 
 
-def _split(value: str, kind: Any) -> Any:
-    """Split a variable whose field is a tuple or list."""
+def _split(value: str, kind: Any, environ: Mapping[str, str]) -> Any:
+    """Split a variable whose field is a tuple or list, or look up the variables that it names."""
     info = msgspec.inspect.type_info(kind)
+    if isinstance(info, msgspec.inspect.DictType):
+        names = [part.strip() for part in value.split(",")]
+        return {name: environ[name] for name in names if name in environ}
     if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value

@@ -1,5 +1,6 @@
 """OpenTelemetry and structured logs: the only importer of the SDK."""
 
+import contextlib
 import importlib
 import logging
 import re
@@ -21,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client import CollectorRegistry, generate_latest
 
-from noetl_chassis import instruments, names, settings
+from noetl_chassis import instruments, names, redaction, settings
 from noetl_contracts.errors import Permanent
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -111,11 +112,15 @@ def configure_logs(*, service: str, instance: str, log_format: str, log_level: s
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                render,
+                mask_line,
+            ],
         )
     )
     root = logging.getLogger()
@@ -123,6 +128,17 @@ def configure_logs(*, service: str, instance: str, log_format: str, log_level: s
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+class _Handler(logging.StreamHandler[Any]):
+    """Writes to a stream; a line that cannot be written is not shown in its raw form instead."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's own name)
+        """Say that a line is lost, and nothing of what stood in it."""
+        kind = sys.exc_info()[0]
+        with contextlib.suppress(OSError, ValueError):
+            reason = "unknown" if kind is None else kind.__name__
+            sys.stderr.write(f"a log line of {record.name} is lost: {reason}\n")
 
 
 def add_trace_ids(
@@ -143,6 +159,11 @@ def mask_secrets(
     for key, value in event.items():
         event[key] = _masked(key, value)
     return event
+
+
+def mask_line(_logger: Any, _method: str, line: Any) -> Any:
+    """Hide in a finished line whatever this process knows to be secret."""
+    return redaction.line(line) if isinstance(line, str) else line
 
 
 def _masked(key: str, value: Any) -> Any:

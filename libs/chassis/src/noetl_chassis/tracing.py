@@ -19,9 +19,18 @@ def span(
     """Time a block; `parent` is the trace that it came with, else the current span."""
     context = _propagator.extract({_PARENT: parent}) if parent else None
     with trace.get_tracer(SCOPE).start_as_current_span(
-        name, context=context, attributes=dict(attributes)
-    ):
-        yield
+        name,
+        context=context,
+        attributes=dict(attributes),
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield
+        except BaseException as problem:
+            # Its text may quote what a tool was given; the log has it, masked.
+            current.set_status(trace.StatusCode.ERROR, type(problem).__name__)
+            raise
 
 
 def traceparent() -> str | None:

@@ -130,7 +130,8 @@ class Command(Struct, frozen=True, kw_only=True):
 
     `definition` is the canonical step as `noetl_playbook.model.Step`; `attempt` is the fence that
     every fact about the command repeats; `lease_s` is how long the worker may hold it unheard;
-    `limits` are the playbook's own bounds on a pipeline, by the names of the language.
+    `limits` are the playbook's own bounds on a pipeline, by the names of the language;
+    `keychain` holds the definitions of the playbook's entries, templates and all, never a value.
     With `resume` the pipeline goes on where an earlier attempt parked it.
     """
 
@@ -152,6 +153,7 @@ class Command(Struct, frozen=True, kw_only=True):
     slice: Slice = msgspec.field(default_factory=Slice)
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
     limits: dict[str, int] = msgspec.field(default_factory=dict)
+    keychain: list[dict[str, Any]] = msgspec.field(default_factory=list)
     catalog_id: str | None = None
     parent_execution_id: ExecutionId | None = None
     resume: Resume | None = None

@@ -2,44 +2,34 @@
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jinja2
-import msgspec
 from jinja2 import nodes
 
-from noetl_playbook import closures, coercion, fallback, forms, syntax
+from noetl_playbook import closures, coercion, cost, fallback, forms, rendering, syntax
 from noetl_playbook.canonical import Expression
 from noetl_playbook.closures import NotTranslatedError, Run, Scope
+from noetl_playbook.faults import FAULTS
 from noetl_playbook.lookup import Lookup
+from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.sandbox import Flavour
 from noetl_playbook.syntax import SyntaxProblemError, Tree
 from noetl_playbook.undefined import Undefined, UndefinedUsedError
 
-TEXT_CHARACTERS_MAX = 64 * 1024 * 1024
 CACHED_TEMPLATES_MAX = 8_192
 
 _SHOWN_CHARACTERS_MAX = 200
 _TRUE_TEXTS = frozenset({"true", "1", "yes", "on"})
 _FALSE_TEXTS = frozenset({"false", "0", "no", "off", "none", "null", ""})
-_FAULTS = (
-    jinja2.TemplateError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
-    RecursionError,
-    MemoryError,
-    re.error,
-    msgspec.MsgspecError,
-)
 
 
 class TemplateError(Exception):
-    """A template could not be compiled or rendered; it never yields its own text."""
+    """A template could not be compiled or rendered; it never yields its own text.
+
+    `kind` is that of the error which the playbook sees: `template`, or `limit`.
+    """
 
     def __init__(
         self,
@@ -48,8 +38,10 @@ class TemplateError(Exception):
         expression: str,
         hint: str | None = None,
         path: tuple[str | int, ...] = (),
+        kind: str = "template",
     ) -> None:
         super().__init__(message)
+        self.kind = kind
         self.message = message
         self.expression = expression
         self.hint = hint
@@ -62,7 +54,11 @@ class TemplateError(Exception):
     def below(self, key: str | int) -> "TemplateError":
         """Place this error one level further out, under `key`."""
         return TemplateError(
-            self.message, expression=self.expression, hint=self.hint, path=(key, *self.path)
+            self.message,
+            expression=self.expression,
+            hint=self.hint,
+            path=(key, *self.path),
+            kind=self.kind,
         )
 
 
@@ -178,14 +174,21 @@ def _cached_text(source: str, flavour: Flavour) -> Compiled:
         names = syntax.names(tree)
         paths = syntax.paths(tree, names)
         if tree.value is None:
-            return Compiled(source, _text(tree, flavour), names=names, paths=paths)
+            return Compiled(source, _watched(tree, _text(tree, flavour)), names=names, paths=paths)
         return Compiled(
             source,
-            _whole_value(tree, tree.value, keep_views=False),
-            evaluate=_whole_value(tree, tree.value, keep_views=True),
+            _watched(tree, _whole_value(tree, tree.value, keep_views=False)),
+            evaluate=_watched(tree, _whole_value(tree, tree.value, keep_views=True)),
             names=names,
             paths=paths,
         )
+
+
+def _watched(tree: Tree, run: Run) -> Run:
+    """Let the process's guard watch over a template whose shape can be expensive."""
+    if cost.is_cheap(tree.root):
+        return run
+    return rendering.watched(run, lambda error: _fault(error, shortened(tree.source)))
 
 
 @contextlib.contextmanager
@@ -212,6 +215,7 @@ def _fault(error: BaseException, expression: str) -> TemplateError:
         " ".join(message.split()),
         expression=expression,
         hint=hint if isinstance(hint, str) else None,
+        kind=error.kind if isinstance(error, LimitExceededError) else "template",
     )
 
 
@@ -240,7 +244,7 @@ def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
             if keep_views and isinstance(found, Lookup):
                 return found
             return forms.plain(found)
-        except _FAULTS as error:
+        except FAULTS as error:
             raise _fault(error, expression) from error
 
     return run
@@ -259,8 +263,8 @@ def _text(tree: Tree, flavour: Flavour) -> Run:
         try:
             for part in parts:
                 texts.append(part if isinstance(part, str) else form(part(scope)))  # noqa: PERF401 (its length places an error)
-            return _bounded("".join(texts))
-        except _FAULTS as error:
+            return rendering.bounded("".join(texts))
+        except FAULTS as error:
             position = sum(not isinstance(part, str) for part in parts[: len(texts)])
             known = snippets[position] if position < len(snippets) else tree.source
             raise _fault(error, shortened(known)) from error
@@ -289,22 +293,16 @@ def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
 
     def run(scope: Scope) -> str:
         try:
-            return _bounded(render(scope))
+            return render(scope)
         except UndefinedUsedError as error:
             # Jinja's code forgets the way to a value; the template's own paths tell it.
             known = [path for path in paths if path.endswith(f".{error.path}")]
             message = f"'{known[0]}' is undefined" if len(known) == 1 else str(error)
             raise TemplateError(message, expression=expression, hint=error.hint) from error
-        except _FAULTS as error:
+        except FAULTS as error:
             raise _fault(error, expression) from error
 
     return run
-
-
-def _bounded(text: str) -> str:
-    if len(text) > TEXT_CHARACTERS_MAX:
-        raise ValueError(f"the rendered text is longer than {TEXT_CHARACTERS_MAX} characters")
-    return text
 
 
 class Condition:
@@ -349,6 +347,7 @@ def _cached_condition(source: str) -> Condition:
         tree = syntax.parse(template)
         names = syntax.names(tree)
         judge = _judge_text(tree) if tree.value is None else _judge_value(tree, tree.value)
+        judge = _watched(tree, judge)
         return Condition(source, judge, names=names, paths=syntax.paths(tree, names))
 
 
@@ -362,7 +361,7 @@ def _judge_value(tree: Tree, value: nodes.Expr) -> Callable[[Scope], tuple[bool,
             if isinstance(found, Undefined):
                 return False, found.path
             return bool(found), None
-        except _FAULTS as error:
+        except FAULTS as error:
             raise _fault(error, expression) from error
 
     return judge

@@ -7,9 +7,17 @@ from typing import Any
 from jinja2 import Template, nodes
 from jinja2.visitor import NodeTransformer
 
-from noetl_playbook import sandbox, syntax
+from noetl_playbook import rendering, sandbox, syntax
 from noetl_playbook.closures import Run, Scope
-from noetl_playbook.sandbox import METHOD_MARK, SETTLE_FILTER, Flavour
+from noetl_playbook.rendering import Budget
+from noetl_playbook.sandbox import (
+    BOUND_FILTER,
+    BUDGET,
+    COUNT_FILTER,
+    METHOD_MARK,
+    SETTLE_FILTER,
+    Flavour,
+)
 from noetl_playbook.syntax import Tree
 
 _RESULT = "noetl_value"
@@ -36,6 +44,16 @@ class _Rewriter(NodeTransformer):
         for named in node.kwargs:
             named.value = self.visit(named.value)
         return node
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        self.generic_visit(node)
+        node.iter = nodes.Filter(node.iter, COUNT_FILTER, [], [], None, None, lineno=node.lineno)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        self.generic_visit(node)
+        # Inside a loop a text could double itself.
+        return nodes.Filter(node, BOUND_FILTER, [], [], None, None, lineno=node.lineno)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
         self.generic_visit(node)
@@ -89,13 +107,13 @@ def text(tree: Tree, flavour: Flavour) -> Callable[[Scope], str]:
 
     def run(scope: Scope) -> str:
         context = template.new_context(_slice(scope, names))
-        return "".join(template.root_render_func(context))
+        return rendering.joined(template.root_render_func(context))
 
     return run
 
 
 def _slice(scope: Scope, names: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {BUDGET: Budget()}
     for name in names:
         try:
             found[name] = scope[name]

@@ -11,12 +11,17 @@ from typing import Any
 
 import jinja2
 import msgspec
+from jinja2 import Environment
 from jinja2.exceptions import SecurityError
-from jinja2.filters import FILTERS
-from jinja2.utils import pass_context
+from jinja2.filters import FILTERS, make_attrgetter
+from jinja2.nodes import EvalContext
+from jinja2.utils import pass_context, pass_environment, pass_eval_context
 
-from noetl_playbook import coercion, forms, sql_text
-from noetl_playbook.lookup import MISSING, check_width, member
+from noetl_playbook import coercion, forms, growth, sql_text
+from noetl_playbook.growth import check_width
+from noetl_playbook.lookup import MISSING, member
+from noetl_playbook.names import SEAL
+from noetl_playbook.rendering import check_length
 from noetl_playbook.undefined import Undefined
 
 _FROM_JINJA = frozenset(
@@ -29,7 +34,9 @@ _FROM_JINJA = frozenset(
     }
 )
 _PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2})+")
-_WIDE = re.compile(r"\d{7,}|\*")
+_INDENT_MAX = 100
+_PRECISION_MAX = 300
+_DIGITS_MAX = 4_000
 
 
 def default(value: Any, fallback: Any = "", boolean: Any = False) -> Any:  # noqa: FBT002 (Jinja's signature)
@@ -45,6 +52,8 @@ def to_int(value: Any, default: Any = 0, base: int = 10) -> Any:
         return default
     if isinstance(value, str):
         text = value.strip()
+        if len(text) > _DIGITS_MAX:
+            raise ValueError(f"a number of {len(text)} characters is too long")
         if base != 10:  # noqa: PLR2004 (decimal)
             return int(text, base)
         return int(text) if text.lstrip("+-").isdigit() else int(_number(text))
@@ -70,7 +79,8 @@ def tojson(value: Any, indent: int | None = None) -> str:
     text = forms.json_text(value)
     if indent is None:
         return text
-    check_width(indent)
+    if indent > _INDENT_MAX:
+        raise SecurityError(f"an indentation of {indent} is too large")
     return msgspec.json.format(text, indent=indent)
 
 
@@ -112,7 +122,16 @@ def sha256_hex(value: Any) -> str:
 
 def regex_replace(value: Any, pattern: str, replacement: str) -> str:
     """Replace every match."""
-    return re.sub(pattern, replacement, str(value))
+    length = 0
+
+    def expanded(found: re.Match[str]) -> str:
+        nonlocal length
+        text = found.expand(replacement)
+        length += len(text)
+        check_length(length)
+        return text
+
+    return re.sub(pattern, expanded, str(value))
 
 
 def regex_search(value: Any, pattern: str) -> str | None:
@@ -209,9 +228,15 @@ def random(context: Any, value: Any) -> Any:
     return items[int(str(draw()).replace("-", ""), 16) % len(items)]
 
 
-def encrypt_secret(_value: Any) -> str:
-    """Refuse: sealing needs the worker's key."""
-    raise SecurityError("encrypt_secret is not available here")
+@pass_context
+def encrypt_secret(context: Any, value: Any) -> Any:
+    """Seal text with the function that the scope holds for it: workers have one."""
+    seal = context.resolve(SEAL)
+    if isinstance(seal, jinja2.Undefined):
+        raise SecurityError("encrypt_secret is not available here")
+    if not isinstance(value, str):
+        raise TypeError("encrypt_secret seals text")
+    return seal(value)
 
 
 def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,10 +266,52 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _formatted(value: str, *args: Any, **named: Any) -> str:
-    """Format with `%`, refusing huge paddings."""
-    if _WIDE.search(str(value)):
-        raise SecurityError("the format is too wide")
-    return str(value) % (named or args)
+    """Format with `%`."""
+    return growth.percent(str(value), named or args)
+
+
+def _replaced(value: Any, old: Any, new: Any, count: Any = None) -> str:
+    return growth.replaced(str(value), old, new, count)
+
+
+@pass_eval_context
+def _joined(context: EvalContext, value: Any, d: str = "", attribute: Any = None) -> str:
+    items = list(value)
+    if attribute is not None:
+        items = list(map(make_attrgetter(context.environment, attribute), items))
+    texts = [each if isinstance(each, str) else str(each) for each in items]
+    return growth.joined(str(d), texts)
+
+
+def _indented(value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> str:  # noqa: FBT002 (Jinja's signature)
+    growth.check_indentation(str(value), width)
+    return FILTERS["indent"](str(value), width, first, blank)  # type: ignore[no-any-return]  # a text
+
+
+def _rounded(value: Any, precision: Any = 0, method: Any = "common") -> Any:
+    if abs(precision) > _PRECISION_MAX:
+        raise SecurityError(f"a precision of {precision} is too large")
+    return FILTERS["round"](value, precision, method)
+
+
+@pass_environment
+def _summed(environment: Environment, value: Any, attribute: Any = None, start: Any = 0) -> Any:
+    if not isinstance(start, int | float):
+        raise SecurityError("sum adds numbers: use flatten or join")
+    return FILTERS["sum"](environment, value, attribute, start)
+
+
+def _own() -> dict[str, Callable[..., Any]]:
+    """List the filters of Jinja that are made anew, each with the same meaning."""
+    return {
+        "format": _formatted,
+        "indent": _indented,
+        "join": _joined,
+        "replace": _replaced,
+        "round": _rounded,
+        "sum": _summed,
+        **{name: _guarded(FILTERS[name]) for name in ("batch", "center", "slice", "truncate")},
+    }
 
 
 def table() -> dict[str, Callable[..., Any]]:
@@ -260,9 +327,5 @@ def table() -> dict[str, Callable[..., Any]]:
         "tojson": tojson, "urldecode": urldecode,
     }  # fmt: skip
     from_jinja = {name: FILTERS[name] for name in _FROM_JINJA}
-    guarded = {name: _guarded(FILTERS[name]) for name in ("center", "indent")}
-    strict = {
-        name: _strict(function)
-        for name, function in {**from_jinja, **guarded, "format": _formatted, **own}.items()
-    }
+    strict = {name: _strict(function) for name, function in {**from_jinja, **_own(), **own}.items()}
     return {**strict, "default": default, "d": default}

@@ -11,7 +11,11 @@ from noetl_playbook.sources import rows_of
 Load = Callable[[Stored], Any]
 
 
-class PayloadNeeded(Exception):  # noqa: N818 (a request to the caller, not an error)
+class Needed(Exception):  # noqa: N818 (a request to the caller, not an error)
+    """A render touched what only the caller can get; get it and render again."""
+
+
+class PayloadNeeded(Needed):
     """A render touched a payload that is not loaded; load it and render again."""
 
     def __init__(self, stored: Stored) -> None:

@@ -1,7 +1,7 @@
 """What `a.b`, `a[b]` and `a.b()` mean; nothing of Python shows through."""
 
 import enum
-import re
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from typing import Any, Final, Protocol
@@ -11,6 +11,8 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
 
+from noetl_playbook import growth, rendering
+
 
 class Missing(enum.Enum):
     """The absence of a member, as opposed to a member that is null."""
@@ -19,7 +21,6 @@ class Missing(enum.Enum):
 
 
 MISSING: Final = Missing.TOKEN
-WIDTH_MAX = 1_000_000
 
 _STR_METHODS = frozenset(
     {
@@ -28,6 +29,7 @@ _STR_METHODS = frozenset(
         *("rjust", "join", "count", "find", "isdigit", "isalpha", "format"),
     }
 )
+_GROWING = frozenset({"replace", "join", "format"})
 _PADDED = frozenset({"zfill", "ljust", "rjust"})
 _MAPPING_METHODS = frozenset({"keys", "values", "items", "get"})
 _LIST_METHODS = frozenset({"index", "count"})
@@ -38,7 +40,6 @@ _LOOP_NAMES = frozenset(
         *("previtem", "nextitem", "depth", "depth0"),
     }
 )
-_WIDE = re.compile(r"\d{7,}")
 
 
 class Lookup:
@@ -133,10 +134,22 @@ def method(owner: Any, name: str, *, formatting: Formatting) -> SafeCall:
     if isinstance(owner, Lookup):
         return SafeCall(_view_method(owner, name))
     bound = getattr(owner, name)
-    if name == "format":
-        bound = formatting.wrap_str_format(bound)
-        return SafeCall(_narrow_format(owner, bound))
+    if isinstance(owner, str) and name in _GROWING:
+        return SafeCall(_bounded_method(owner, name, bound, formatting))
     return SafeCall(_narrow(bound) if name in _PADDED else bound)
+
+
+def _bounded_method(
+    owner: str, name: str, bound: Callable[..., Any], formatting: Formatting
+) -> Callable[..., Any]:
+    match name:
+        case "replace":
+            return lambda old, new, count=-1: growth.replaced(owner, old, new, count)
+        case "join":
+            return lambda items: growth.joined(owner, items)
+        case _:
+            safe = formatting.wrap_str_format(bound)
+            return functools.partial(growth.formatted, owner, safe)
 
 
 def _methods_of(owner: Any) -> frozenset[str]:
@@ -168,37 +181,24 @@ def _view_method(owner: Lookup, name: str) -> Callable[..., Any]:
 
 def _narrow(bound: Callable[..., Any]) -> Callable[..., Any]:
     def narrow(width: int, *args: Any) -> Any:
-        check_width(width)
+        growth.check_width(width)
         return bound(width, *args)
 
     return narrow
 
 
-def _narrow_format(text: str, bound: Any) -> Callable[..., Any]:
-    if _WIDE.search(text):
-        raise SecurityError("the format is too wide")
-
-    def narrow(*args: Any, **named: Any) -> Any:
-        # A nested field could carry the width.
-        for each in (*args, *named.values()):
-            if isinstance(each, int) and "{:{" in text:
-                check_width(each)
-        return bound(*args, **named)
-
-    return narrow
-
-
-def check_width(width: Any) -> None:
-    """Refuse paddings that only waste memory."""
-    if isinstance(width, int) and width > WIDTH_MAX:
-        raise SecurityError(f"a width of {width} is too large")
+def added(left: Any, right: Any) -> Any:
+    """Add, refusing texts and lists that double themselves in a loop."""
+    if isinstance(left, str | list) and isinstance(right, str | list):
+        rendering.check_length(len(left) + len(right))
+    return left + right
 
 
 def multiplied(left: Any, right: Any) -> Any:
     """Multiply, refusing repetitions that only waste memory."""
     for text, times in ((left, right), (right, left)):
         is_repetition = isinstance(text, str | list | tuple) and isinstance(times, int)
-        if is_repetition and len(text) * times > WIDTH_MAX:
+        if is_repetition and len(text) * times > growth.WIDTH_MAX:
             raise SecurityError("the repetition is too long")
     _check_bits(left, right)
     return left * right
@@ -223,9 +223,7 @@ def powered(left: Any, right: Any) -> Any:
 
 def modulo(left: Any, right: Any) -> Any:
     """Take the remainder, or format text without huge paddings."""
-    if isinstance(left, str) and (_WIDE.search(left) or "*" in left):
-        raise SecurityError("the format is too wide")
-    return left % right
+    return growth.percent(left, right) if isinstance(left, str) else left % right
 
 
 def contains(container: Any, item: Any) -> bool:

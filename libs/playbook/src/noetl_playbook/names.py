@@ -27,6 +27,8 @@ LAST_NAMES = frozenset(
 GLOBAL_NAMES = frozenset(
     {"now", "today", "uuid4", "range", "dict", "timedelta", "namespace", "token"}
 )
+# What a scope holds the function behind `encrypt_secret` under; no source can spell it.
+SEAL = "\x00seal"
 
 
 def is_identifier(text: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, pass_context
 
-from noetl_playbook import filters, forms, lookup
+from noetl_playbook import filters, forms, lookup, rendering
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall
 from noetl_playbook.undefined import Undefined
 
@@ -19,6 +19,9 @@ Flavour = Literal["text", "python"]
 # Marks a name in call position, where alone methods exist; no source can spell it.
 METHOD_MARK = "\x00method:"
 SETTLE_FILTER = "\x00settle"
+COUNT_FILTER = "\x00count"
+BOUND_FILTER = "\x00bound"
+BUDGET = "\x00budget"
 _NEVER = "\x00never"
 
 GLOBALS: dict[str, SafeCall] = {
@@ -34,10 +37,16 @@ def settle(value: Any) -> Any:
     return value.settled() if isinstance(value, Lookup) else value
 
 
+@pass_context
+def counted(context: Any, items: Any) -> Any:
+    """Take every step of a loop out of the render's budget."""
+    return context.resolve(BUDGET).counted(iter(items))
+
+
 class PlaybookEnvironment(ImmutableSandboxedEnvironment):
     """Jinja with the language's own idea of attributes, methods and calls."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self, *, flavour: Flavour) -> None:
         super().__init__(
@@ -53,7 +62,12 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
             cache_size=0,
         )
         self.globals = dict(GLOBALS)
-        self.filters = {**filters.table(), SETTLE_FILTER: settle}
+        self.filters = {
+            **filters.table(),
+            SETTLE_FILTER: settle,
+            COUNT_FILTER: counted,
+            BOUND_FILTER: rendering.bounded,
+        }
         self.tests = {**self.tests, "in": lambda item, container: lookup.contains(container, item)}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -90,6 +104,7 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
 
 
 BINARY_GUARDED: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lookup.added,
     "*": lookup.multiplied,
     "**": lookup.powered,
     "%": lookup.modulo,

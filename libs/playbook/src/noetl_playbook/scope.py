@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall, member
+from noetl_playbook.rendering import WORKER, RenderLimits
 
 _NOTHING: Mapping[str, Any] = {}
 _HANDED = frozenset({"input", "parent_execution_id", "payload"})
@@ -29,7 +30,10 @@ class Clockwork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where bare names come from after the fixed ones, in this order; all may change in place."""
+    """Where bare names come from after the fixed ones, in this order; all may change in place.
+
+    `limits` bound every render of the place.
+    """
 
     variables: Mapping[str, Any] = _NOTHING
     tasks: Mapping[str, Any] = _NOTHING
@@ -37,6 +41,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     steps: Mapping[str, Any] = _NOTHING
     ctx: Mapping[str, Any] = _NOTHING
     workload: Mapping[str, Any] = _NOTHING
+    limits: RenderLimits = WORKER
 
 
 class Scope(dict[str, Any]):

@@ -84,7 +84,9 @@ def _known(reading: Reading, playbook: Playbook) -> Known:
         steps[index] = step
         written |= visibility.written(step, "ctx")
     return Known(
-        fixed=names.FIXED_NAMES | names.LAST_NAMES | names.GLOBAL_NAMES | GLOBALS.keys(),
+        fixed=frozenset(
+            {*names.FIXED_NAMES, *names.LAST_NAMES, *names.GLOBAL_NAMES, *GLOBALS, names.SEAL}
+        ),
         workload=frozenset(playbook.workload),
         ctx=frozenset({*written, *playbook.vars}),
         step_names=frozenset(step.step for step in playbook.workflow),

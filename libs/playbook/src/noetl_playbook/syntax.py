@@ -8,6 +8,7 @@ from jinja2 import nodes
 from jinja2.meta import TrackingCodeGenerator
 
 from noetl_playbook import sandbox, spelling
+from noetl_playbook.names import SEAL
 
 SOURCE_CHARACTERS_MAX = 1024 * 1024
 # What follows walks the tree by recursion, several calls to a level.
@@ -26,6 +27,8 @@ _FORBIDDEN = (
     nodes.ExtensionAttribute,
     nodes.ImportedName,
     nodes.EnvironmentAttribute,
+    # What `autoescape` makes.
+    nodes.EvalContextModifier,
 )
 
 Key = str | int
@@ -157,6 +160,9 @@ def names(tree: Tree) -> frozenset[str]:
         found = _undeclared(tree.root)
     if any(node.name == "random" for node in tree.root.find_all(nodes.Filter)):
         found.add("uuid4")
+    # Also by name, as in map('encrypt_secret').
+    if "encrypt_secret" in tree.source:
+        found.add(SEAL)
     return frozenset(found)
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from noetl_chassis import deadline
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
@@ -26,6 +27,7 @@ from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
+from noetl_playbook import rendering
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -78,6 +80,7 @@ def limits(config: Settings) -> Limits:
         step_attempts_max=config.step_attempts_max,
         ctx_bytes_max=config.ctx_bytes_max,
         tools=config.tools,
+        template_env=config.template_env,
     )
 
 
@@ -169,11 +172,12 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
             stop=stop,
         )
 
-    await running.run(
-        owner=owner,
-        publishing=together.publishing,
-        doors=open_doors,
-        renewal_s=config.shard_renewal_s,
-        pulse=pulse,
-        stop=process.stop,
-    )
+    with deadline.watching() as guard, rendering.guarded_by(guard):
+        await running.run(
+            owner=owner,
+            publishing=together.publishing,
+            doors=open_doors,
+            renewal_s=config.shard_renewal_s,
+            pulse=pulse,
+            stop=process.stop,
+        )

@@ -3,6 +3,7 @@
 import os
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from noetl_chassis import settings
@@ -48,6 +49,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0
     step_attempts_max: Annotated[int, Meta(ge=1)] = 3
+    # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
+    template_env: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def load() -> Settings:

@@ -2,7 +2,7 @@
 
 import asyncio
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from noetl_contracts import codec
 from noetl_contracts.credentials import SealedCredential, object_prefix
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_worker.domain import auth as forms
+from noetl_worker.domain.auth import INLINE, Inline
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
@@ -19,6 +21,7 @@ from noetl_worker.domain.sites import Site
 Key = tuple[str, str, str]
 
 REMEMBERED_S = 30.0
+ABSENT_S = 1.0
 _REMEMBERED_MAX = 1024
 
 
@@ -32,9 +35,9 @@ class Credential(Struct, frozen=True, kw_only=True):
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
-    """A credential and when it was looked up."""
+    """A credential and when it was looked up; None when there was none of that name."""
 
-    credential: Credential
+    credential: Credential | None
     looked_at: float
 
 
@@ -63,21 +66,57 @@ class Vault:
         self._remembered: dict[Key, Remembered] = {}
         self._looking: dict[Key, asyncio.Lock] = {}
 
-    async def resolve(self, auth: Any, site: Site) -> Credential:
-        """Return the credential that `auth` means; raises `ToolFailure`."""
-        if isinstance(auth, dict):
-            if "type" in auth:
-                self._mask.learn({key: auth[key] for key in auth if key != "type"})
-                return Credential(name="(inline)", kind=str(auth["type"]), version=0, fields=auth)
-            name = auth.get("credential") or auth.get("key")
-            if name is None and len(auth) == 1:
-                return await self.resolve(next(iter(auth.values())), site)
-            auth = name
-        if not isinstance(auth, str) or not auth:
-            raise ToolFailure(failure("config", f"auth must name a credential, not {auth!r}"))
-        return await self._named(auth, site)
+    @property
+    def mask(self) -> Mask:
+        """Return the mask that knows every secret opened here."""
+        return self._mask
 
-    async def _named(self, name: str, site: Site) -> Credential:
+    async def resolve(self, auth: Any, site: Site) -> Credential:
+        """Return the credential that `auth` means; raises `ToolFailure`.
+
+        A name is a stored credential's, else an entry's of the command's keychain.
+        """
+        meant = forms.read(auth)
+        if isinstance(meant, Inline):
+            self.learn(meant.fields)
+            return Credential(name=INLINE, kind=meant.kind, version=0, fields=meant.fields)
+        found = await self._find(meant.name, site)
+        if found is None and site.keychain is not None:
+            found = await site.keychain.credential(meant.name)
+        if found is None:
+            raise _unregistered(meant.name)
+        return found
+
+    async def stored(self, name: str, site: Site) -> Credential:
+        """Return a stored credential; raises `ToolFailure` when there is none."""
+        found = await self._find(name, site)
+        if found is None:
+            raise _unregistered(name)
+        return found
+
+    def learn(self, value: Any) -> None:
+        """Remember what is secret in a credential's fields, or in any other value."""
+        if not isinstance(value, dict):
+            self._mask.learn(value)
+            return
+        self._mask.learn({key: value[key] for key in value if key not in _OPEN_FIELDS})
+        dsn = value.get("dsn")
+        if isinstance(dsn, str):
+            password = urlsplit(dsn).password or ""
+            self._mask.learn([password, unquote(password)])
+
+    def open_text(self, sealed: str, site: Site) -> str:
+        """Open a sealed text and remember what it was; raises `ToolFailure`."""
+        try:
+            text = self._sealer.open_text(
+                sealed, tenant_id=site.tenant_id, organization_id=site.organization_id
+            )
+        except SealBroken as problem:
+            raise ToolFailure(failure("config", str(problem))) from problem
+        self._mask.learn(text)
+        return text
+
+    async def _find(self, name: str, site: Site) -> Credential | None:
         key = (site.tenant_id, site.organization_id, name)
         found = self._remembered.get(key)
         if found is not None and self._is_fresh(found):
@@ -91,7 +130,9 @@ class Vault:
         return found.credential
 
     def _is_fresh(self, found: Remembered) -> bool:
-        return self._clock.monotonic() - found.looked_at < REMEMBERED_S
+        # Whoever has just registered what was missing should not have to wait.
+        lasts_s = ABSENT_S if found.credential is None else REMEMBERED_S
+        return self._clock.monotonic() - found.looked_at < lasts_s
 
     def _remember(self, key: Key, found: Remembered) -> None:
         while len(self._remembered) >= _REMEMBERED_MAX:
@@ -114,7 +155,7 @@ class Vault:
             raise ToolFailure(failure("config", text)) from problem
         return Remembered(credential=credential, looked_at=self._clock.monotonic())
 
-    async def _open_latest(self, name: str, site: Site) -> Credential:
+    async def _open_latest(self, name: str, site: Site) -> Credential | None:
         tenant_id, organization_id = site.tenant_id, site.organization_id
         names = await self._objects.list_names(
             object_prefix(name), tenant_id=tenant_id, organization_id=organization_id
@@ -125,13 +166,7 @@ class Vault:
                 max(names), tenant_id=tenant_id, organization_id=organization_id
             )
         if data is None:
-            raise ToolFailure(
-                failure(
-                    "config",
-                    f"credential '{name}' is not registered: "
-                    f"register it with `noetl credential put {name}`",
-                )
-            )
+            return None
         return self._open(codec.decode_as(data, SealedCredential), site)
 
     def _open(self, sealed: SealedCredential, site: Site) -> Credential:
@@ -141,10 +176,18 @@ class Vault:
             )
         except SealBroken as problem:
             raise ToolFailure(failure("config", str(problem))) from problem
-        self._mask.learn({key: fields[key] for key in fields if key not in _OPEN_FIELDS})
-        if isinstance(fields.get("dsn"), str):
-            self._mask.learn(urlsplit(fields["dsn"]).password)
+        self.learn(fields)
         return Credential(name=sealed.name, kind=sealed.kind, version=sealed.version, fields=fields)
+
+
+def _unregistered(name: str) -> ToolFailure:
+    return ToolFailure(
+        failure(
+            "config",
+            f"credential '{name}' is not registered: "
+            f"register it with `noetl credential put {name}`",
+        )
+    )
 
 
 # Values of these fields are addresses and names, which errors must be able to say.
@@ -152,5 +195,6 @@ _OPEN_FIELDS = frozenset(
     {
         *("type", "host", "port", "user", "username", "database", "sslmode", "header", "scope"),
         *("db_host", "db_port", "db_user", "db_name", "token_url", "client_id", "url"),
+        *("name", "region", "endpoint", "bucket"),
     }
 )

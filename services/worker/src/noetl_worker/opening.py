@@ -3,12 +3,16 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from noetl_chassis import deadline, redaction
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
+from noetl_playbook import rendering
 from noetl_storage.ports import Payloads
 from noetl_worker import assembly
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
+from noetl_worker.keys.entries import Sources
+from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.settings import Settings
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
@@ -35,6 +39,9 @@ async def open_tools(
     vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
+        stack.enter_context(redaction.masking(mask.text))
+        guard = stack.enter_context(deadline.watching())
+        stack.enter_context(rendering.guarded_by(guard))
         folder = stack.enter_context(open_work_folder(config.work_directory))
         http = await enter(
             open_http(
@@ -80,5 +87,12 @@ async def open_tools(
                 limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
             ),
             nats=await enter(open_nats(vault=vault)),
+            keyring=Keyring(
+                sources=Sources(vault=vault, tokens=http.tokens, environ=config.secret_env),
+                sealer=sealer,
+                kept=Kept(),
+                clock=clock,
+                template_env=config.template_env,
+            ),
         )
         yield tools, mask

@@ -3,6 +3,7 @@
 import os
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from noetl_chassis import settings
@@ -65,6 +66,10 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     duckdb_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 512 * 1024**2
     duckdb_threads: Annotated[int, Meta(ge=1, le=256)] = 2
     duckdb_databases_max: Annotated[int, Meta(ge=1, le=256)] = 4
+    # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
+    template_env: dict[str, str] = msgspec.field(default_factory=dict)
+    # Names of variables that keychain entries with `provider: env` may read.
+    secret_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
 

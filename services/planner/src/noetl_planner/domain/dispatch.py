@@ -52,6 +52,7 @@ def message(draft: Draft, live: CommandState) -> Command:
         slice=_slice(draft, run),
         defaults=codec.builtins(draft.program.playbook.executor.spec.policy.defaults),
         limits=limits.for_worker(draft.program.playbook.executor.spec.policy.limits),
+        keychain=draft.program.keychain(live.step, is_first=run.activation == 1),
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
         resume=live.resume,

@@ -48,6 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     ctx_bytes_max: int = CTX_BYTES_MAX
     # Tool kinds that this deployment runs; empty: all that this release has.
     tools: tuple[str, ...] = ()
+    # What templates read as `env`, which the deployment chose to show.
+    template_env: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Draft:

@@ -12,7 +12,7 @@ from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.draft import Draft
-from noetl_playbook import carried, kept
+from noetl_playbook import carried, kept, keychain, rendering
 from noetl_playbook.canonical import Expression
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import (
@@ -22,6 +22,7 @@ from noetl_playbook.expressions import (
     located,
 )
 from noetl_playbook.parts import Fanin
+from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.results import LoopResult
 from noetl_playbook.scope import Clockwork, Parts, Scope, last_name
 from noetl_playbook.views import Views
@@ -96,13 +97,19 @@ class StepViews(Mapping[str, Any]):
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._shown: dict[str, Any] = {}
+        self._bytes_by_digest: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._shown:
             if name not in self:
                 raise KeyError(name)
-            self._shown[name] = view(self._draft, self._draft.state.steps[name])
+            self._shown[name] = view(self._draft, self._draft.state.steps[name], admit=self._admit)
         return self._shown[name]
+
+    def _admit(self, reference: PayloadRef) -> None:
+        """Count what the templates of one place load; raises `LimitExceededError`."""
+        self._bytes_by_digest[reference.sha256] = reference.payload_bytes
+        _check_bytes(sum(self._bytes_by_digest.values()))
 
     def __contains__(self, name: object) -> bool:
         step = self._draft.state.steps.get(name) if isinstance(name, str) else None
@@ -115,14 +122,31 @@ class StepViews(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def view(draft: Draft, step: StepState) -> Any:
-    """Show a step's latest result."""
+def _check_bytes(found: int) -> None:
+    if found > rendering.PLANNER.payload_bytes:
+        text = rendering.payload_too_large(found, rendering.PLANNER)
+        raise LimitExceededError(text, kind="payload_too_large")
+
+
+def _admit(reference: PayloadRef) -> None:
+    """Admit a payload that a template may load by itself; raises `LimitExceededError`."""
+    _check_bytes(reference.payload_bytes)
+
+
+def view(draft: Draft, step: StepState, *, admit: Callable[[PayloadRef], None] = _admit) -> Any:
+    """Show a step's latest result; `admit` may refuse a payload before it is loaded."""
+    find = carried.found_in(draft.loaded)
+
+    def admitted(reference: PayloadRef) -> Any:
+        admit(reference)
+        return find(reference)
+
     return carried.view(
         step.result,
         execution_id=draft.state.execution_id,
         step=step.step,
         run=step.run_id or "",
-        find=carried.found_in(draft.loaded),
+        find=admitted,
         error=codec.builtins(step.error) if step.error is not None else None,
     )
 
@@ -149,7 +173,7 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
         **base_names(draft),
         **bound,
     }
-    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=inputs))
+    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=inputs, limits=rendering.PLANNER))
 
 
 def base_names(draft: Draft) -> dict[str, Any]:
@@ -159,7 +183,8 @@ def base_names(draft: Draft) -> dict[str, Any]:
         "execution_id": execution_id,
         "catalog_id": draft.program.catalog_id,
         "job": {"uuid": execution_id, "execution_id": execution_id},
-        "env": {},
+        "env": draft.limits.template_env,
+        **keychain.withheld(),
         last_name("parent_execution_id"): draft.state.parent_execution_id,
         last_name("payload"): workload(draft),
         **Clockwork(now=lambda: draft.now, new_uuid=lambda: _uuid(draft)).names(),
@@ -234,4 +259,4 @@ def loop_result(
 
 
 def _refused(error: TemplateError, step: str, field: str) -> Refusal:
-    return Refusal.of("template", step, located(error, step=step, field=field))
+    return Refusal.of(error.kind, step, located(error, step=step, field=field))

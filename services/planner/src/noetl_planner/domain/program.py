@@ -5,6 +5,7 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
+from noetl_planner.domain.keychain import Keys
 from noetl_playbook.expressions import TemplateError, compile_value
 from noetl_playbook.model import Arc, Playbook
 from noetl_playbook.plan import Graph, entry_step, final_step, is_implicit, steps_by_name
@@ -34,6 +35,7 @@ class Program:
             name: codec.builtins(step) for name, step in self.steps.items()
         }
         self._names = {name: _names_of(self._definitions[name]) for name in self.steps}
+        self._keys = Keys(playbook, self._definitions, self._names)
         self._bytes = {name: len(codec.encode(self._definitions[name])) for name in self.steps}
 
     def arcs(self, name: str) -> tuple[Arc, ...]:
@@ -60,6 +62,10 @@ class Program:
     def names(self, name: str) -> frozenset[str]:
         """Return the top-level names that a step's templates and code may read."""
         return self._names[name]
+
+    def keychain(self, name: str, *, is_first: bool) -> list[dict[str, Any]]:
+        """Return the keychain entries, unrendered, that a step's command has to carry."""
+        return self._keys.wanted(name, is_first=is_first)
 
 
 def _names_of(definition: dict[str, Any]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from noetl_planner.domain import bounds, evaluation, flow, growth, requirements,
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook.expressions import TemplateError, compile_value, located
+from noetl_playbook.rendering import PLANNER
 from noetl_playbook.scope import Parts, Scope, last_name
 
 WORKLOAD = "(workload)"
@@ -100,7 +101,7 @@ def render_workload(
         except TemplateError as error:
             message = located(error, step=WORKLOAD, field=key)
             return dict(request), ErrorObject(
-                kind="template", code="TEMPLATE", step=WORKLOAD, message=message
+                kind=error.kind, code=error.kind.upper(), step=WORKLOAD, message=message
             )
         except KeyError:
             message = f"step {WORKLOAD!r}, field {key!r}: the default refers to itself"
@@ -130,7 +131,7 @@ def start_scope(draft: Draft, *, request: Mapping[str, Any], workload: Mapping[s
         last_name("payload"): request,
         last_name("input"): request,
     }
-    return Scope(fixed, Parts(ctx=request, workload=workload))
+    return Scope(fixed, Parts(ctx=request, workload=workload, limits=PLANNER))
 
 
 class _Defaults(Mapping[str, Any]):
@@ -175,5 +176,8 @@ def _render_vars(
         return dict(compile_value(draft.program.playbook.vars).render(names)), None
     except TemplateError as error:
         return {}, ErrorObject(
-            kind="template", code="TEMPLATE", step=VARS, message=located(error, step=VARS)
+            kind=error.kind,
+            code=error.kind.upper(),
+            step=VARS,
+            message=located(error, step=VARS),
         )

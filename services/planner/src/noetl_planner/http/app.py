@@ -9,6 +9,7 @@ from litestar.openapi import OpenAPIConfig
 
 from noetl_contracts.errors import Retryable
 from noetl_planner.http import (
+    concealing,
     credentials,
     executions,
     health,
@@ -63,6 +64,7 @@ def create_app(services: ApiServices) -> Litestar:
         openapi_config=OpenAPIConfig(
             title="NoETL", version=version("noetl-planner"), use_handler_docstrings=True
         ),
+        after_request=concealing.conceal,
         before_request=origins.refuse_strangers,
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,

@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
+from noetl_chassis import redaction
 from noetl_chassis.loop import rest
 from noetl_contracts import codec, subjects
 from noetl_contracts.envelope import Envelope
@@ -137,7 +138,9 @@ async def follow(
 
 def _message(envelope: Envelope) -> ServerSentEventMessage:
     view = views.event_view(envelope)
-    return ServerSentEventMessage(data=codec.text(view), event=view.event_type, id=view.version)
+    return ServerSentEventMessage(
+        data=redaction.unsealed(codec.text(view)), event=view.event_type, id=view.version
+    )
 
 
 def _heartbeat() -> ServerSentEventMessage:

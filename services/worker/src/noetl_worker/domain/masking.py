@@ -1,8 +1,10 @@
 """Known secret values, replaced by `***` wherever they would leave the worker."""
 
+import html
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from msgspec import structs
 
@@ -12,60 +14,156 @@ from noetl_contracts.errors import ErrorObject
 MASK = "***"
 _LENGTH_MIN_TEXT = 6
 _LENGTH_MIN_DATA = 16
-_SECRETS_MAX = 4096
+_SECRETS_MAX = 1024
+# Of base64 that begins or ends inside a group, what is left must still be telling.
+_CORE_LENGTH_MIN = 6
+_ASCII_END = 128
+_MASK_BYTES = MASK.encode()
 
 
 class Mask:
-    """Remembers the secrets that this process has opened, in every form in which they appear."""
+    """Remembers the secrets that this process has opened, in every form in which they appear.
+
+    The forms are looked for one by one: for the few secrets of a worker that is faster than any
+    one pattern, and a text without secrets is not copied.
+    """
 
     def __init__(self) -> None:
-        self._texts: dict[str, None] = {}
-        self._bytes: dict[bytes, None] = {}
+        self._forms_by_secret: dict[str, tuple[str, ...]] = {}
+        self._texts: tuple[str, ...] = ()
+        self._bytes: tuple[bytes, ...] = ()
 
     def learn(self, value: Any) -> None:
-        """Remember every text inside a credential's fields."""
-        if isinstance(value, dict):
-            for item in value.values():
-                self.learn(item)
-        elif isinstance(value, list):
-            for item in value:
-                self.learn(item)
-        elif isinstance(value, str) and len(value) >= _LENGTH_MIN_TEXT:
-            self._remember(value)
+        """Remember every text inside a credential's fields; what is learned again stays longer."""
+        known = len(self._forms_by_secret)
+        for secret in _texts_in(value):
+            if len(secret) >= _LENGTH_MIN_TEXT:
+                found = self._forms_by_secret.pop(secret, None)
+                known -= found is not None
+                self._forms_by_secret[secret] = found or _forms(secret)
+        if len(self._forms_by_secret) > known:
+            self._compile()
 
-    def _remember(self, secret: str) -> None:
-        forms = {
-            secret,
-            quote(secret, safe=""),
-            b64encode(secret.encode()).decode(),
-            codec.text(secret)[1:-1],
-        }
-        for form in forms:
-            self._texts[form] = None
-            if len(secret) >= _LENGTH_MIN_DATA:
-                self._bytes[form.encode()] = None
-        while len(self._texts) > _SECRETS_MAX:
-            self._texts.pop(next(iter(self._texts)))
+    def _compile(self) -> None:
+        while len(self._forms_by_secret) > _SECRETS_MAX:
+            del self._forms_by_secret[next(iter(self._forms_by_secret))]
+        forms = self._forms_by_secret
+        # Longest first: a secret may be part of another.
+        texts = {form for each in forms.values() for form in each}
+        data = {form for secret, each in forms.items() if _is_long(secret) for form in each}
+        self._texts = tuple(sorted(texts, key=len, reverse=True))
+        self._bytes = tuple(form.encode() for form in sorted(data, key=len, reverse=True))
+
+    def holds(self, text: str) -> bool:
+        """Tell whether a text contains a secret of 6 characters and more."""
+        return any(form in text for form in self._texts)
 
     def text(self, text: str) -> str:
         """Mask a message: secrets of 6 characters and more."""
-        for secret in self._texts:
-            if secret in text:
-                text = text.replace(secret, MASK)
+        for form in self._texts:
+            if form in text:
+                text = text.replace(form, MASK)
         return text
 
     def data(self, data: bytes) -> bytes:
         """Mask encoded JSON: secrets of 16 characters and more, so short ones damage no data."""
-        for secret in self._bytes:
-            if secret in data:
-                data = data.replace(secret, MASK.encode())
+        for form in self._bytes:
+            if form in data:
+                data = data.replace(form, _MASK_BYTES)
         return data
 
+    def value(self, value: Any) -> Any:
+        """Mask every text in a value of JSON types, also the short secrets."""
+        return mapped(value, self.text) if self._texts else value
+
     def error(self, error: ErrorObject) -> ErrorObject:
-        """Mask an error's message and details."""
+        """Mask an error's texts and details."""
         if not self._texts:
             return error
-        details = error.details
-        if details is not None:
-            details = codec.decode(self.text(codec.text(details)))
-        return structs.replace(error, message=self.text(error.message), details=details)
+        about = {
+            name: self.text(text)
+            for name in ("message", "code", "exception_type", "source")
+            if isinstance(text := getattr(error, name), str)
+        }
+        return structs.replace(error, **about, details=self.value(error.details))
+
+
+def mapped(
+    value: Any, change: Callable[[str], str], *, change_key: Callable[[str], str] | None = None
+) -> Any:
+    """Change every text in a value of JSON types; keys too, in their own way if there is one."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        of_key = change_key or change
+        return {
+            of_key(str(key)): mapped(item, change, change_key=of_key) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [mapped(item, change, change_key=change_key) for item in value]
+    return value
+
+
+def _is_long(secret: str) -> bool:
+    return len(secret) >= _LENGTH_MIN_DATA
+
+
+def _texts_in(value: Any) -> list[str]:
+    if isinstance(value, str):
+        lines = value.splitlines()
+        # Of a key on many lines, each line is telling.
+        return [value, *(line for line in lines if _is_long(line))] if len(lines) > 1 else [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [text for item in value for text in _texts_in(item)] if isinstance(value, list) else []
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """Spell a secret in every way in which programs repeat what they were given."""
+    in_json = codec.text(secret)[1:-1]
+    forms = {
+        secret,
+        secret.strip(),
+        in_json,
+        # JSON inside JSON, as in a logged request.
+        codec.text(in_json)[1:-1],
+        _ascii(in_json),
+        repr(secret)[1:-1],
+        secret.replace("'", "''"),
+        html.escape(secret),
+        quote_plus(secret),
+    }
+    for safe in ("", "/"):
+        quoted = quote(secret, safe=safe)
+        forms |= {quoted, _lower_escapes(quoted)}
+    for form in _base64_forms(secret.encode()):
+        forms |= {form, form.replace("+", "-").replace("/", "_")}
+    return tuple(form for form in forms if len(form) >= _CORE_LENGTH_MIN)
+
+
+def _ascii(in_json: str) -> str:
+    """Escape what is not ASCII, as most writers of JSON do."""
+    if in_json.isascii():
+        return in_json
+    units = (in_json[i].encode("utf-16-be") for i in range(len(in_json)))
+    return "".join(
+        unit.decode("utf-16-be")
+        if unit[:-1] == b"\0" and unit[-1] < _ASCII_END
+        else "".join(f"\\u{unit[i : i + 2].hex()}" for i in range(0, len(unit), 2))
+        for unit in units
+    )
+
+
+def _lower_escapes(quoted: str) -> str:
+    parts = quoted.split("%")
+    return "%".join([parts[0], *(part[:2].lower() + part[2:] for part in parts[1:])])
+
+
+def _base64_forms(secret: bytes) -> list[str]:
+    """Encode a secret by itself, and as a part of something longer, as `user:secret` is."""
+    forms = [b64encode(secret).decode()]
+    for lead, unclear in ((0, 0), (1, 2), (2, 3)):
+        encoded = b64encode(bytes(lead) + secret).decode()
+        whole = len(encoded.rstrip("="))
+        forms.append(encoded[unclear : whole - (1 if whole < len(encoded) else 0)])
+    return forms

@@ -1,8 +1,18 @@
 """Where a unit of work stands."""
 
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
 from msgspec import Struct
 
 from noetl_contracts.ids import ExecutionId, FrameId, OrganizationId, TenantId
+
+
+class Keychain(Protocol):
+    """The part of a keychain that stands in for stored credentials."""
+
+    def credential(self, name: str) -> Awaitable[Any]:
+        """Give an entry as a credential, None when there is no such entry."""
 
 
 class Site(Struct, frozen=True, kw_only=True):
@@ -15,3 +25,5 @@ class Site(Struct, frozen=True, kw_only=True):
     unit: str
     row_index: int | None = None
     frame_id: FrameId | None = None
+    # The command's keychain, by which a credential's name may be an entry's.
+    keychain: Keychain | None = None

@@ -28,6 +28,8 @@ def prepare(
     names = scratch.scope
     names["_task"] = task.name
     names["_attempt"] = attempt
+    # What a noop is given is what it shows.
+    opened = _as_it_is if task.kind == "noop" else surrounding.keychain.opened
     field = "input"
     try:
         given = task.input.render(names)
@@ -39,10 +41,10 @@ def prepare(
             fields[field] = (
                 by_references(compiled.source, names, surrounding.steps)
                 if by_reference
-                else compiled.render(names)
+                else opened(compiled.render(names))
             )
         field = "auth"
-        auth = task.auth.render(names)
+        auth = opened(task.auth.render(names))
         field = "timeout"
         timeout = task.constant_timeout
         if timeout is None:
@@ -62,7 +64,7 @@ def prepare(
         attempt=attempt,
         visit=visit,
         fields=fields,
-        input=given,
+        input=opened(given),
         auth=auth,
         timeout=timeout,
         iterator=_plain(unit.iterators) if is_python else {},
@@ -70,6 +72,10 @@ def prepare(
         transaction=unit.transaction,
         may_share=task.is_result_unread and unit.site.frame_id is not None,
     )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _named(task: CompiledTask, scratch: Scratch, surrounding: Surrounding) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_playbook import coercion
+from noetl_playbook import coercion, keychain
 from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
 from noetl_playbook.repeats import Ended, ended_by_bound
@@ -27,16 +27,19 @@ _RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome"
 _FIELD_KEYS = ("fields", "input", "auth", "timeout")
 _OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
 
+_SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
+
 Room = Literal["ctx", "iter", "variable"]
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where a `set` entry writes."""
+    """Where a `set` entry writes; `is_secret` when its value is made of secrets."""
 
     room: Room
     key: str
     path: tuple[str, ...]
     value: Compiled
+    is_secret: bool = False
 
 
 class CompiledAction(Struct, frozen=True, kw_only=True):
@@ -89,6 +92,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     output: Output | None
     code_mentions: frozenset[str]
     is_result_unread: bool
+    shows_secrets: bool
     bounds: tuple[Ended, ...] = ()
     submit: "CompiledTask | None" = None
     cancel: "CompiledTask | None" = None
@@ -152,6 +156,7 @@ def _task(
         bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
         submit=_nested(task, "submit", step),
         cancel=_nested(task, "cancel", step),
+        shows_secrets=task.kind == "noop" and bool(_names_of(fields) & _SECRET_NAMES),
     )
 
 
@@ -165,6 +170,10 @@ def _code_mentions(task: Task) -> frozenset[str]:
     if "script" in task.fields or "code_b64" in task.fields:
         return _STATE_NAMES_ALL
     return frozenset(_STATE_NAMES.findall(str(task.fields.get("code", ""))))
+
+
+def _names_of(fields: dict[str, Compiled]) -> frozenset[str]:
+    return frozenset[str]().union(*(one.names for one in fields.values()))
 
 
 def _is_result_unread(task: Task, step: Step) -> bool:
@@ -245,4 +254,11 @@ def _target(key: str, value: Any, bare: Room) -> Target:
         room, path = "ctx", rest
     elif rest and head == "iter":
         room, path = "iter", rest
-    return Target(room=room, key=key, path=tuple(path.split(".")), value=compile_value(value))
+    compiled = compile_value(value)
+    return Target(
+        room=room,
+        key=key,
+        path=tuple(path.split(".")),
+        value=compiled,
+        is_secret=bool(compiled.names & _SECRET_NAMES),
+    )

@@ -108,9 +108,13 @@ class _Once:
             async with asyncio.TaskGroup() as group:
                 breath = group.create_task(effects.breathe())
                 result = await self.plainly(effects)
-                await effects.commit(_outcome(result, frame))
+                await effects.commit(self._masked(_outcome(result, frame)))
                 breath.cancel()
             return result
+
+    def _masked(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = codec.decode(self._hands.mask.data(codec.encode(outcome)))
+        return found
 
     async def _auth(self) -> Any:
         """Render the credential that the frame's postgres tasks share."""

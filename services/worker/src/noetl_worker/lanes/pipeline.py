@@ -12,7 +12,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import STOPPED, TIMED_OUT
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
-from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.handles import Needed
 from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
@@ -118,11 +118,16 @@ class Pipeline:
             action = task.rules[choice.index].action
             if action.do == "retry":
                 await self._loading(lambda: self._scratch.write(action.set, task))  # noqa: B023 - called at once
-                await self._pause(self._retry_wait_s(action, attempt, tried.error))
+                await self._pause(
+                    await self._loading(lambda: self._retry_wait_s(action, attempt, tried.error))  # noqa: B023 - called at once
+                )
                 continue
             await self._finish(task, tried, action)
             if action.do == "fail":
-                raise ToolFailure(tried.error or self._refusal(action, task, attempt))
+                error = tried.error
+                if error is None:
+                    error = await self._loading(lambda: self._refusal(action, task, attempt))  # noqa: B023 - called at once
+                raise ToolFailure(error)
             return action
 
     async def _try(self, task: CompiledTask, attempt: int) -> Tried:
@@ -175,7 +180,11 @@ class Pipeline:
                 await self._park(task, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        return _checked(task, await self._hands.tools.run(call))
+        outcome = await self._hands.tools.run(call)
+        if task.shows_secrets:
+            # Its result is a rendered field, not data that a short secret could be a part of.
+            return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)
+        return _checked(task, outcome)
 
     async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
         return await self._loading(
@@ -353,7 +362,7 @@ class Pipeline:
     async def _loading(self, render: Callable[[], T]) -> T:
         try:
             return render()
-        except PayloadNeeded:
+        except Needed:
             return await self._surrounding.loading(render, self._hands.payloads)
 
 

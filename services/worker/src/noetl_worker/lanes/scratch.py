@@ -58,6 +58,7 @@ class Scratch:
         self._previous: TaskResult | None = None
         self.notes: dict[str, None] = {}
         self._site = unit.site
+        self._keychain = surrounding.keychain
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView] = {}
         self._collections: dict[str, Collection] = {}
@@ -92,18 +93,21 @@ class Scratch:
         return SavedScratch(
             ctx=forms.plain(self.ctx),
             patch=forms.plain(self.patch),
-            iter=forms.plain(dict(self.scope["iter"])),
+            iter=self._sealed(dict(self.scope["iter"])),
             results=self.results,
             last=self.last,
             previous=self._previous,
             variables={
-                name: forms.plain(value)
+                name: self._sealed(value)
                 for name, value in self._variables.items()
                 if name not in views
             },
             views=views,
             collections={name: one.value for name, one in self._collections.items()},
         )
+
+    def _sealed(self, value: Any) -> Any:
+        return self._keychain.kept_safe(forms.plain(value), is_secret=False)
 
     def restore(self, saved: SavedScratch) -> None:
         """Go on with what another worker had found out."""
@@ -222,12 +226,16 @@ class Scratch:
     def _value(self, target: Target, task: CompiledTask) -> Any:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
         try:
-            return render(self.scope)
+            value = render(self.scope)
         except TemplateError as error:
             field = f"set.{target.key}"
             raise ToolFailure(
                 template_failure(error, step=self._site.step, task=task.name, field=field)
             ) from error
+        if target.room != "ctx":
+            return value
+        # What is written to state leaves the worker: it must not carry a secret in the clear.
+        return self._keychain.kept_safe(value, is_secret=target.is_secret)
 
     def _write_ctx(self, path: tuple[str, ...], value: Any, whole: dict[str, Any]) -> None:
         """Write to this unit's own copy of `ctx`, and to the patch that it hands in.

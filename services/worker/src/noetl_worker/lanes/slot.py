@@ -182,7 +182,7 @@ class Slot:
         base_index: int = 0,
         parent_frame_id: FrameId | None = None,
     ) -> Opened:
-        """Write the frame's record; one that is there already decides which rows run."""
+        """Write the frame's record, masked; one that is there already decides which rows run."""
         record = FrameRecord(
             rows=rows,
             fence=self._command.attempt,
@@ -192,7 +192,7 @@ class Slot:
             command_id=self._command.command_id,
             holder=self._reporter.holder,
         )
-        data = codec.canonical(record)
+        data = self._hands.mask.data(codec.canonical(record))
         self._rows_max = frames.rows_max(self._policy, rows=len(rows), size_bytes=len(data))
         taken = await self._hands.payloads.put_named(self._record_name(frame_id), data)
         if taken is None or taken == data:

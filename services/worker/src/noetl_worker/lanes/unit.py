@@ -8,10 +8,11 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.commands import Command, ItemWork, ReduceWork, StepResult
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
-from noetl_playbook import carried, kept, scope
+from noetl_playbook import carried, kept, rendering, scope
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import Compiled, TemplateError, located
 from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.keychain import KeyNeeded
 from noetl_playbook.lookup import MISSING
 from noetl_playbook.parts import PartViews
 from noetl_playbook.scope import Clockwork, Parts, Scope
@@ -19,12 +20,12 @@ from noetl_playbook.views import ResultView, Views
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.keychain import About, Keychain, Keyring
 from noetl_worker.stores import TenantPayloads
 
 T = TypeVar("T")
 
 _NOTHING: Mapping[str, Any] = {}
-LOADED_BYTES_MAX = 256 * 1024 * 1024
 # Each load makes one more name readable, so a render ends after as many as it names.
 _LOADS_MAX = 1_000
 
@@ -40,6 +41,7 @@ class Surrounding:
         ctx: dict[str, Any],
         iterator: str | None,
         clock: Clock,
+        keyring: Keyring,
     ) -> None:
         self.command = command
         self.workload = workload
@@ -50,13 +52,15 @@ class Surrounding:
         self.steps = {name: self._view(name, one) for name, one in command.slice.steps.items()}
         envelopes = {name: self._envelope(name) for name in self.steps}
         execution_id = command.execution_id
+        self.keychain = _keychain(command, keyring)
         self._fixed: dict[str, Any] = {
             "workload": workload,
             "steps": Views(envelopes),
             "execution_id": execution_id,
             "catalog_id": command.catalog_id,
             "job": {"uuid": execution_id, "execution_id": execution_id},
-            "env": {},
+            "env": keyring.template_env,
+            **self.keychain.names(),
             "iter": {},
             scope.last_name("parent_execution_id"): command.parent_execution_id,
             scope.last_name("payload"): workload,
@@ -65,6 +69,7 @@ class Surrounding:
         came_from = command.slice.came_from
         if came_from in envelopes:
             self._fixed["output"] = envelopes[came_from]
+        self.keychain.bind(self._fixed, workload)
 
     def scope(
         self,
@@ -86,6 +91,7 @@ class Surrounding:
                 steps=self.steps if steps is None else steps,
                 ctx=ctx,
                 workload=self.workload,
+                limits=rendering.WORKER,
             ),
         )
         names["ctx"] = ctx
@@ -105,10 +111,11 @@ class Surrounding:
             unit=unit,
             row_index=row_index,
             frame_id=frame_id,
+            keychain=self.keychain,
         )
 
     async def loading(self, render: Callable[[], T], payloads: TenantPayloads) -> T:
-        """Render, loading each payload that turns out to be needed."""
+        """Render, getting each payload and secret that turns out to be needed."""
         loaded_bytes = 0
         for _ in range(_LOADS_MAX):
             try:
@@ -116,9 +123,12 @@ class Surrounding:
             except PayloadNeeded as needed:
                 reference = needed.stored.reference
                 loaded_bytes += reference.payload_bytes
-                if loaded_bytes > LOADED_BYTES_MAX:
-                    raise ToolFailure(_too_much(needed.stored.locator, loaded_bytes)) from needed
+                if loaded_bytes > rendering.WORKER.payload_bytes:
+                    text = rendering.payload_too_large(loaded_bytes, rendering.WORKER)
+                    raise ToolFailure(failure("payload_too_large", text)) from needed
                 self._loaded[reference.sha256] = await payloads.load(reference)
+            except KeyNeeded as needed:
+                await self.keychain.supply(needed)
         raise ToolFailure(failure("limit", f"a template names more than {_LOADS_MAX} payloads"))
 
     def _view(self, name: str, result: StepResult) -> Any:
@@ -138,12 +148,20 @@ class Surrounding:
         return Output(MISSING if result.result is None else view, kind=kind, error=result.error)
 
 
-def _too_much(locator: str, loaded_bytes: int) -> ErrorObject:
-    return failure(
-        "payload_too_large",
-        f"a template loads {loaded_bytes} bytes with {locator}, the limit is {LOADED_BYTES_MAX}: "
-        "keep what it needs with output.select, or pass '_ref' to artifact, duckdb or transfer",
+def _keychain(command: Command, keyring: Keyring) -> Keychain:
+    about = About(
+        site=Site(
+            execution_id=command.execution_id,
+            tenant_id=command.tenant_id,
+            organization_id=command.organization_id,
+            step=command.step,
+            unit="keychain",
+        ),
+        parent_execution_id=command.parent_execution_id,
+        catalog_id=command.catalog_id,
+        is_first=command.activation == 1,
     )
+    return Keychain(command.keychain, keyring=keyring, about=about)
 
 
 def _new_uuid() -> str:
@@ -156,7 +174,7 @@ def template_failure(
 ) -> ErrorObject:
     """Say where a template failed."""
     text = located(error, step=step, task=task, field=field)
-    return failure("template", text, step=step, task=task)
+    return failure(error.kind, text, step=step, task=task)
 
 
 async def rendered(
@@ -169,10 +187,11 @@ async def rendered(
 ) -> Any:
     """Render one field outside a pipeline; raises `ToolFailure`."""
     try:
-        return await surrounding.loading(lambda: compiled.render(names), payloads)
+        value = await surrounding.loading(lambda: compiled.render(names), payloads)
     except TemplateError as error:
         step = surrounding.command.step
         raise ToolFailure(template_failure(error, step=step, field=field)) from error
+    return surrounding.keychain.opened(value)
 
 
 def item_names(

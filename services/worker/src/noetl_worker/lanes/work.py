@@ -72,6 +72,7 @@ async def _execute(
 ) -> bool:
     block = compile_block(await _definition(command, hands), command.defaults)
     surrounding = await _surrounding(command, block, hands)
+    await surrounding.keychain.require()
     match command.work:
         case SlotWork() as work:
             slot = Slot(
@@ -157,6 +158,7 @@ async def _surrounding(command: Command, block: Block, hands: Hands) -> Surround
         ctx=ctx,
         iterator=None if source is None else source.iterator,
         clock=hands.clock,
+        keyring=hands.tools.keyring,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Literal, assert_never, get_args
 from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
+from noetl_worker.keys.keychain import Keyring
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
@@ -32,7 +33,7 @@ KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """The opened tools of a worker."""
+    """The opened tools of a worker, and the keyring by which templates reach secrets."""
 
     http: HttpTool
     postgres: PostgresTool
@@ -42,6 +43,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
+    keyring: Keyring
 
     async def run(self, call: Call) -> Outcome:  # noqa: C901 - one arm per kind
         """Run one attempt with the tool of its kind."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -14,11 +15,13 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_storage.ports import Payloads
-from noetl_worker.credentials import Vault
+from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import egress, identity
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
+from noetl_worker.domain.sites import Site
+from noetl_worker.keys.tokens import Fetched, Tokens
 from noetl_worker.tools import http_parts, http_request
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call import Call, Outcome, Timeout
 from noetl_worker.tools.egress import CheckedResolver, check_literal
 from noetl_worker.tools.http_answer import (
     Answer,
@@ -63,6 +66,7 @@ class HttpTool:
         self._payloads = payloads
         self._clock = clock
         self._held_until: dict[str, float] = {}
+        self.tokens = Tokens(fetch=self.fetch, vault=vault, clock=clock)
 
     async def run(self, call: Call) -> Outcome:
         """Send one request and read its answer."""
@@ -90,7 +94,34 @@ class HttpTool:
         request = http_request.build(call.fields, parts=parts, idempotency_key=key)
         if call.auth is None:
             return request
-        return http_request.sign(request, await self._vault.resolve(call.auth, site))
+        credential = await self._vault.resolve(call.auth, site)
+        if credential.kind == "oauth2":
+            credential = await self.tokens.bearer(credential, site)
+        return http_request.sign(request, credential)
+
+    async def fetch(
+        self, fields: dict[str, Any], *, credential: Credential | None, site: Site, timeout_s: float
+    ) -> Fetched:
+        """Send a request of the worker's own, such as for a token; raises `ToolFailure`."""
+        call = Call(
+            site=site,
+            task="",
+            kind="http",
+            attempt=1,
+            visit=1,
+            fields=fields,
+            input={},
+            auth=None,
+            timeout=Timeout(total=timeout_s),
+        )
+        try:
+            request = await self._prepare(call)
+            if credential is not None:
+                request = http_request.sign(request, credential)
+            answer = await self._exchange(request, call)
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as problem:
+            raise ToolFailure(_of_exception(problem, call)) from problem
+        return Fetched(status=answer.status, url=answer.url, body=answer.body)
 
     async def _exchange(self, request: Request, call: Call) -> Answer:
         """Send, following redirects one checked hop at a time."""

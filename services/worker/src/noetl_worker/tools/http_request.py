@@ -81,7 +81,7 @@ def sign(request: Request, credential: Credential) -> Request:
                 failure(
                     "config",
                     f"credential '{credential.name}' is of type '{credential.kind}', "
-                    "which an http task cannot use: use bearer, basic or api_key",
+                    "which an http task cannot use: use bearer, basic, api_key or oauth2",
                 )
             )
     return structs.replace(request, headers={**request.headers, name: value})

@@ -1,0 +1,98 @@
+"""Ends a computation of the main thread that takes too much time or memory.
+
+A timer of the processor time that this process spends interrupts Python code and the matching of
+regular expressions alike; armed for what may be expensive, it costs two system calls.
+"""
+
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+_TICK_S = 0.05
+_GROWTH_BYTES_MAX = 1024 * 1024 * 1024
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = resource.getpagesize()
+
+
+class Deadline:
+    """Watches over one computation at a time; elsewhere than in the main thread over none."""
+
+    def __init__(self, *, growth_bytes_max: int = _GROWTH_BYTES_MAX) -> None:
+        self._growth_bytes_max = growth_bytes_max
+        self._main = threading.main_thread().ident
+        self._is_armed = False
+        self._is_looking = False
+        self._seconds = 0.0
+        self._error: Callable[[str], Exception] = TimeoutError
+        self._began_at: float | None = None
+        self._bytes_before = 0
+
+    def arm(self, seconds: float, error: Callable[[str], Exception]) -> bool:
+        """Begin to watch; False inside a computation that is watched, or in another thread."""
+        if self._is_armed or threading.get_ident() != self._main:
+            return False
+        self._seconds = seconds
+        self._error = error
+        self._began_at = None
+        self._is_armed = True
+        signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+        return True
+
+    def disarm(self) -> None:
+        """End watching."""
+        self._is_armed = False
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def tick(self, _number: int, _frame: FrameType | None) -> None:
+        """Look at the clock and at the memory; raises the error that `arm` was given."""
+        if not self._is_armed or self._is_looking:
+            return
+        # The next tick may come while this one looks.
+        self._is_looking = True
+        try:
+            self._look()
+        finally:
+            self._is_looking = False
+
+    def _look(self) -> None:
+        now = time.thread_time()
+        if self._began_at is None:
+            # What was spent before the first tick is a tick; nothing is measured when arming.
+            self._began_at = now - _TICK_S
+            self._bytes_before = _resident_bytes()
+            return
+        if now - self._began_at >= self._seconds:
+            raise self._error(f"the template takes longer than {self._seconds:g} s")
+        if _resident_bytes() - self._bytes_before > self._growth_bytes_max:
+            raise self._error(
+                f"the template takes more than {self._growth_bytes_max} bytes of memory"
+            )
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+@contextmanager
+def watching() -> Iterator[Deadline]:
+    """Own the process's timer while the block runs; in another thread there is nothing to own."""
+    deadline = Deadline()
+    if threading.current_thread() is not threading.main_thread():
+        yield deadline
+        return
+    former = signal.signal(signal.SIGVTALRM, deadline.tick)
+    try:
+        yield deadline
+    finally:
+        deadline.disarm()
+        signal.signal(signal.SIGVTALRM, former)

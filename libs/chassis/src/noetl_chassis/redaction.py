@@ -1,0 +1,39 @@
+"""What a process knows to be secret, kept out of everything that it logs."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from noetl_chassis.sealing import TEXT_PREFIX
+from noetl_chassis.settings import MASK
+
+_SEALED = re.compile(re.escape(TEXT_PREFIX) + r"[0-9a-f]{8}:[A-Za-z0-9_-]+")
+_SEALED_BYTES = re.compile(_SEALED.pattern.encode())
+_maskers: list[Callable[[str], str]] = []
+
+
+@contextmanager
+def masking(mask: Callable[[str], str]) -> Iterator[None]:
+    """Let a masker see every log line, as it is written, while the block runs."""
+    _maskers.append(mask)
+    try:
+        yield
+    finally:
+        _maskers.remove(mask)
+
+
+def line(text: str) -> str:
+    """Mask a finished log line."""
+    for mask in _maskers:
+        text = mask(text)
+    return unsealed(text)
+
+
+def unsealed(text: str) -> str:
+    """Show `***` for sealed values: what people cannot open they need not see."""
+    return _SEALED.sub(MASK, text) if TEXT_PREFIX in text else text
+
+
+def unsealed_bytes(data: bytes) -> bytes:
+    """Show `***` for sealed values in encoded JSON."""
+    return _SEALED_BYTES.sub(MASK.encode(), data) if TEXT_PREFIX.encode() in data else data

@@ -1,0 +1,1 @@
+"""Secrets beyond stored credentials: fetched tokens and the playbook's keychain."""

@@ -1,0 +1,137 @@
+"""Bearer tokens by client credentials, fetched when they are needed and kept until they expire."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec
+from noetl_worker.credentials import Credential, Vault
+from noetl_worker.domain.failures import ToolFailure, failure, of_status
+from noetl_worker.domain.sites import Site
+
+FETCH_S = 30.0
+_TOKENS_MAX = 1024
+_LIFE_S = 300.0
+# Whoever asked must be able to use what was granted.
+_LIFE_MIN_S = 1.0
+# A token is renewed before its end, for a request takes time too.
+_MARGIN_SHARE = 0.1
+_MARGIN_MAX_S = 30.0
+_STATUS_ERROR = 400
+_PUBLIC = frozenset({"token_type", "expires_in", "expires_at", "scope", "audience", "id"})
+
+
+class Fetched(Struct, frozen=True, kw_only=True):
+    """An answer to a request of the worker's own."""
+
+    status: int
+    url: str
+    body: bytes
+
+
+class Fetch(Protocol):
+    """Sends a request through the rules that hold for every task's."""
+
+    async def __call__(
+        self, fields: dict[str, Any], *, credential: Credential | None, site: Site, timeout_s: float
+    ) -> Fetched:
+        """Return the answer; raises `ToolFailure` when there is none."""
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What a server granted, and until when on the monotonic clock."""
+
+    fields: dict[str, Any]
+    expires_at: float
+
+
+class Tokens:
+    """The tokens of this worker's oauth2 credentials."""
+
+    def __init__(self, *, fetch: Fetch, vault: Vault, clock: Clock) -> None:
+        self._fetch = fetch
+        self._vault = vault
+        self._clock = clock
+        self._kept: dict[str, Kept] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def bearer(self, credential: Credential, site: Site) -> Credential:
+        """Turn an oauth2 credential into a bearer one; raises `ToolFailure`."""
+        key = _key(credential, site)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            kept = self._kept.get(key)
+            if kept is None or self._clock.monotonic() >= kept.expires_at:
+                kept = await self._granted(credential, site)
+                self._keep(key, kept)
+        return Credential(
+            name=credential.name,
+            kind="bearer",
+            version=credential.version,
+            fields={"token": kept.fields["token"]},
+        )
+
+    def _keep(self, key: str, kept: Kept) -> None:
+        while len(self._kept) >= _TOKENS_MAX:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            self._locks.pop(oldest, None)
+        self._kept[key] = kept
+
+    async def _granted(self, credential: Credential, site: Site) -> Kept:
+        url = credential.fields.get("token_url")
+        if not isinstance(url, str) or not url:
+            text = f"credential '{credential.name}' is of type oauth2 and lacks token_url"
+            raise ToolFailure(failure("config", text))
+        request = {"url": url, "method": "POST", "form": client_form(credential.fields)}
+        return await self.grant(request, credential=None, site=site, what=credential.name)
+
+    async def grant(
+        self, request: dict[str, Any], *, credential: Credential | None, site: Site, what: str
+    ) -> Kept:
+        """Ask a token endpoint; the grant's `token` is its access token."""
+        found = await self.fetched(request, credential=credential, site=site, what=what)
+        if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
+            text = f"'{what}': {request['url']} answered without an access_token"
+            raise ToolFailure(failure("schema", text, source="http"))
+        self._vault.learn(found)
+        life_s = found.get("expires_in")
+        life_s = float(life_s) if isinstance(life_s, int | float | str) else _LIFE_S
+        margin_s = min(_MARGIN_MAX_S, life_s * _MARGIN_SHARE)
+        return Kept(
+            fields={**found, "token": found["access_token"]},
+            expires_at=self._clock.monotonic() + max(life_s - margin_s, _LIFE_MIN_S),
+        )
+
+    async def fetched(
+        self, request: dict[str, Any], *, credential: Credential | None, site: Site, what: str
+    ) -> Any:
+        """Return the decoded body of an answer; its text never stands in an error."""
+        answer = await self._fetch(request, credential=credential, site=site, timeout_s=FETCH_S)
+        if answer.status >= _STATUS_ERROR:
+            text = f"'{what}': {answer.url} answered {answer.status}"
+            raise ToolFailure(of_status(answer.status, text, retry_after=None))
+        try:
+            return codec.decode(answer.body)
+        except ValueError as problem:
+            text = f"'{what}': {answer.url} answered with something that is not JSON"
+            raise ToolFailure(failure("parse", text, source="http")) from problem
+
+
+def client_form(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the form of a client credentials grant."""
+    form = {"grant_type": "client_credentials"}
+    wanted = ("client_id", "client_secret", "scope", "audience")
+    return form | {name: fields[name] for name in wanted if fields.get(name) is not None}
+
+
+def is_public(name: str) -> bool:
+    """Tell whether a field of a grant is no secret."""
+    return name in _PUBLIC
+
+
+def _key(credential: Credential, site: Site) -> str:
+    place = [site.tenant_id, site.organization_id, credential.name, credential.version]
+    return codec.digest(codec.canonical([*place, credential.fields]))
