@@ -4,6 +4,7 @@ A timer of the processor time that this process spends interrupts Python code an
 regular expressions alike; armed for what may be expensive, it costs two system calls.
 """
 
+import gc
 import resource
 import signal
 import sys
@@ -49,9 +50,9 @@ class Deadline:
         self._is_armed = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
-    def tick(self, _number: int, _frame: FrameType | None) -> None:
+    def tick(self, _number: int, frame: FrameType | None) -> None:
         """Look at the clock and at the memory; raises the error that `arm` was given."""
-        if not self._is_armed or self._is_looking:
+        if not self._is_armed or self._is_looking or _is_collecting(frame):
             return
         # The next tick may come while this one looks.
         self._is_looking = True
@@ -73,6 +74,12 @@ class Deadline:
             raise self._error(
                 f"the template takes more than {self._growth_bytes_max} bytes of memory"
             )
+
+
+def _is_collecting(frame: FrameType | None) -> bool:
+    """Tell whether a callback of the garbage collector runs: what it raises goes nowhere."""
+    code = None if frame is None else frame.f_code
+    return any(getattr(each, "__code__", None) is code for each in gc.callbacks)
 
 
 def _resident_bytes() -> int:
