@@ -3,6 +3,7 @@ from tests.support.planning import Desk, done, program
 
 from noetl_planner.domain import limits, requirements
 from noetl_planner.domain.draft import Limits
+from noetl_playbook.limits import LIMITS_MAX
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -131,3 +132,8 @@ def test_names_of_events_must_be_names() -> None:
     step = "{step: a, spec: {policy: {emit: {events: ['no name!']}}}, tool: {kind: noop}}"
     with pytest.raises(AssertionError, match="no name!"):
         program(f"{HEAD}workflow:\n  - {step}\n")
+
+
+def test_every_limit_that_lint_knows_is_one_that_somebody_keeps() -> None:
+    kept = {*limits.FIELD_BY_NAME, *limits.WORKER_NAMES}
+    assert kept == set(LIMITS_MAX)

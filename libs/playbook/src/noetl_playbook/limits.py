@@ -11,6 +11,7 @@ from noetl_playbook.reading import Reading
 
 ITEMS_MAX = 100_000
 SHARDS_MAX = 10_000
+CTX_BYTES_MAX = 4 * 1024 * 1024
 WORKLOAD_BYTES_MAX = 4 * 1024 * 1024
 # What `executor.spec.policy.limits` may lower, with the highest value of each.
 LIMITS_MAX = {
@@ -20,9 +21,9 @@ LIMITS_MAX = {
     "attempts": 1_000,
     "delay": 3_600,
     "max_delay": 3_600,
-    "items": ITEMS_MAX,
-    "shards": SHARDS_MAX,
-    "child_depth": 16,
+    "max_items": ITEMS_MAX,
+    "max_shards": SHARDS_MAX,
+    "max_ctx_bytes": CTX_BYTES_MAX,
 }
 
 

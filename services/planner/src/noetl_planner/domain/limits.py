@@ -8,6 +8,7 @@ from noetl_planner.domain.draft import Limits
 
 MAX_STEPS = "max_steps"
 MAX_ITEMS = "max_items"
+MAX_SHARDS = "max_shards"
 MAX_IN_FLIGHT = "max_in_flight"
 MAX_CTX_BYTES = "max_ctx_bytes"
 
@@ -15,11 +16,12 @@ MAX_CTX_BYTES = "max_ctx_bytes"
 FIELD_BY_NAME = {
     MAX_STEPS: "activations_max",
     MAX_ITEMS: "items_max",
+    MAX_SHARDS: "shards_max",
     MAX_IN_FLIGHT: "in_flight_max",
     MAX_CTX_BYTES: "ctx_bytes_max",
 }
 # The others are the worker's: they travel with its commands.
-WORKER_NAMES = ("max_jumps", "attempts", "delay")
+WORKER_NAMES = ("max_jumps", "attempts", "delay", "max_delay")
 
 
 def lowered(limits: Limits, wanted: Mapping[str, int]) -> Limits:
