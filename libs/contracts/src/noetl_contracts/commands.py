@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec
+from noetl_contracts.chunks import Chunk
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import (
     CommandId,
@@ -57,7 +58,16 @@ class OpenFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="step"):
-    """Run the step's pipeline once."""
+    """Run the step's pipeline once; of its stream, `chunks` have arrived from earlier attempts."""
+
+    chunks: int = 0
+
+
+class ChunkWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="chunk"):
+    """Run the pipeline for one chunk of another step's stream; `index` counts the activations."""
+
+    index: int
+    chunk: Chunk
 
 
 class ItemWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="item"):
@@ -122,7 +132,7 @@ class ReduceWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="reduc
     frame: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Work = StepWork | ItemWork | SlotWork | FrameWork | ReduceWork
+Work = StepWork | ItemWork | SlotWork | FrameWork | ReduceWork | ChunkWork
 
 
 class Command(Struct, frozen=True, kw_only=True):

@@ -160,6 +160,18 @@ class CommandStopped(Struct, frozen=True, kw_only=True, tag_field="fact", tag="c
     worker_id: WorkerId
 
 
+class ChunkEmitted(Struct, frozen=True, kw_only=True, tag_field="fact", tag="chunk_emitted"):
+    """A task that streams has stored its next chunk; `index` counts from 0 within the run."""
+
+    command_id: CommandId
+    attempt: int
+    worker_id: WorkerId
+    index: int
+    row_count: int
+    ref: PayloadRef
+    has_more: bool
+
+
 class CommandParked(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_parked"):
     """A worker kept a pipeline that waits for something else, and let its command go."""
 
@@ -279,6 +291,7 @@ Fact = (
     | CommandFailed
     | CommandLost
     | CommandStopped
+    | ChunkEmitted
     | CommandParked
     | ChildEnded
     | MessageArrived

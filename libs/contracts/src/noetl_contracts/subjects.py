@@ -12,6 +12,7 @@ COMMANDS = "noetl.commands"
 DEAD_LETTERS = "noetl.dlq"
 POKES = "noetl.poke"
 HALTED = f"{POKES}.halted"
+TAKEN = f"{POKES}.taken"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -82,6 +83,16 @@ def stop(command_id: str) -> str:
 def pause(command_id: str) -> str:
     """Address the hint that a slot is to end after the frame that it is at."""
     return poke(f"pause-{command_id}")
+
+
+def taken(command_id: str) -> str:
+    """Return what the hints begin with that tell a stream's worker how far the planner is."""
+    return f"{TAKEN}.{_token(command_id)}"
+
+
+def taken_so_far(command_id: str, how_far: str) -> str:
+    """Address such a hint: `noetl.poke.taken.<command>.<how far>`."""
+    return f"{taken(command_id)}.{_token(how_far)}"
 
 
 def halted(execution_id: str) -> str:

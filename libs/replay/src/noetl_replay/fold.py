@@ -19,10 +19,18 @@ from noetl_contracts.events import (
     reduce,
     stage,
     step,
+    stream,
 )
 from noetl_contracts.ids import CommandId
 from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
-from noetl_replay import fold_control, fold_frames, fold_loops, fold_parking, fold_units
+from noetl_replay import (
+    fold_control,
+    fold_frames,
+    fold_loops,
+    fold_parking,
+    fold_streams,
+    fold_units,
+)
 from noetl_replay.state import (
     CommandState,
     ExecutionState,
@@ -82,6 +90,8 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             fold_control.apply(state, at, event)
         case step.StepEnter() | step.StepExit() | step.CallDone() | step.CallError():
             _apply_step(state, at, event)
+        case stream.CallPartial():
+            fold_streams.receive(state, event)
         case loop.LoopStarted() | loop.LoopDone() | loop.LoopFailed():
             fold_loops.apply(state, at, event)
         case reduce.ReduceLevelOpened():
@@ -200,12 +210,14 @@ def _apply_step(
                 expires_at=event.expires_at,
                 entered_at=at.event_time,
             )
+            fold_streams.attach(state, event)
             remembered = step_of(state, event.step)
             remembered.activations += 1
             remembered.status, remembered.run_id = RunStatus.RUNNING, event.run_id
         case step.StepExit():
             state.runs.pop(event.run_id, None)
-            step_of(state, event.step).status = event.status
+            ended = step_of(state, event.step)
+            ended.status, ended.error = event.status, event.failure or ended.error
             state.ctx = {**state.ctx, **event.patch}
             state.warnings += len(event.notes)
             state.tokens.update(dict.fromkeys(event.targets, event.step))
@@ -216,6 +228,7 @@ def _apply_step(
         case step.CallDone() | step.CallError():
             state.ctx = {**state.ctx, **event.patch}
             state.warnings += len(event.notes) if isinstance(event, step.CallDone) else 0
+            fold_streams.end_call(state, event)
             if event.item_index is None:
                 _remember_outcome(state, event)
             else:
@@ -268,6 +281,7 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             _settle(state, at, event.command_id, CommandStatus.FAILED)
         case command.CommandCancelled():
             fold_loops.cancel_item(state, event)
+            fold_streams.call_off(state, event)
             _settle(state, at, event.command_id, CommandStatus.CANCELLED)
         case command.CommandRejected():
             remember_rejection(state, f"{event.command_id}/{event.attempt}/{event.fact}")

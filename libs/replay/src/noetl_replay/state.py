@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from noetl_contracts.chunks import Chunk
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events.execution import Source
 from noetl_contracts.events.loop import LoopStats
@@ -191,6 +192,37 @@ class LoopState(Struct, kw_only=True):
     last_event_id: EventId | None = None
 
 
+class OpenChunk(Struct, kw_only=True):
+    """A chunk that has activations which are not terminal."""
+
+    open: int
+    has_failed: bool = False
+
+
+class StreamState(Struct, kw_only=True):
+    """What a run has streamed so far: counters, and the chunks that are not done with.
+
+    `targets` are the runs that handle the chunks, by their steps.
+    """
+
+    command_id: CommandId
+    received: int = 0
+    done: int = 0
+    failed: int = 0
+    open: dict[int, OpenChunk] = msgspec.field(default_factory=dict)
+    targets: dict[str, RunId] = msgspec.field(default_factory=dict)
+    has_ended: bool = False
+    error: ErrorObject | None = None
+    first_error: ErrorObject | None = None
+
+
+class FeedState(Struct, kw_only=True):
+    """Where a run's chunks come from; `open` are those that wait or run, by activation."""
+
+    producer: RunId
+    open: dict[int, Chunk] = msgspec.field(default_factory=dict)
+
+
 class RunState(Struct, kw_only=True):
     """A live activation of a step."""
 
@@ -201,6 +233,8 @@ class RunState(Struct, kw_only=True):
     came_from: str | None = None
     expires_at: datetime | None = None
     loop: LoopState | None = None
+    stream: StreamState | None = None
+    feed: FeedState | None = None
     failure: ErrorObject | None = None
 
 

@@ -299,6 +299,9 @@ class ShardPlanner:
             await self._shared.hints.poke(subjects.halted(one.state.execution_id))
         for command_id in one.decision.to_pause:
             await self._shared.hints.poke(subjects.pause(command_id))
+        for command_id, taken in one.decision.taken.items():
+            hint = subjects.taken_so_far(command_id, taken.token())
+            await self._shared.hints.poke(hint)
         if one.decision.envelopes:
             await self._shared.hints.poke(subjects.followed(one.state.execution_id))
         _measure(one)

@@ -8,6 +8,7 @@ import structlog
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import subjects
+from noetl_contracts.chunks import Taken, parse_taken
 from noetl_contracts.errors import Retryable
 from noetl_messaging.ports import Delivery, Hints
 from noetl_worker.domain import heartbeat
@@ -34,6 +35,46 @@ class Stopped(Interruption):
 
 class Released(Interruption):
     """This worker is leaving and gives the command back."""
+
+
+class Progress:
+    """How far the planner is with a command's stream, as its hints tell."""
+
+    def __init__(self) -> None:
+        self.taken = Taken(received=0, accepted=0)
+        self.wanted = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def listen(self, hints: Hints, command_id: str) -> None:
+        """Hear of it once it is wanted; what is lost is asked for again by whoever waits."""
+        await self.wanted.wait()
+        while True:
+            try:
+                async for token in hints.overhear(subjects.taken(command_id)):
+                    self.hear(token)
+            except Retryable as problem:
+                log.info("not listening to a stream's progress", reason=str(problem))
+            await asyncio.sleep(_RETRY_S)
+
+    def hear(self, token: str) -> None:
+        """Note what a hint says; hints may overtake each other."""
+        told = parse_taken(token)
+        if told is None:
+            return
+        received = max(told.received, self.taken.received)
+        accepted = max(told.accepted, self.taken.accepted)
+        self.taken = Taken(received=received, accepted=accepted)
+        self._changed.set()
+
+    async def change(self, wait_s: float) -> bool:
+        """Wait for news, no longer than so many seconds; tell whether there were any."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
 
 
 class Hold:

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import structs
 
+from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.payloads import (
     EVENT_INLINE_BYTES_MAX,
@@ -16,6 +17,7 @@ from noetl_contracts.payloads import (
 from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
 from noetl_playbook.results import LoopResult, PipelineResult
+from noetl_playbook.views import CARRIERS
 from noetl_storage import encoding
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.result import fields_beside, with_selection
@@ -26,6 +28,7 @@ from noetl_worker.domain.storing import (
     preview_of,
     storing_of,
 )
+from noetl_worker.spooling import Spool
 from noetl_worker.stores import TenantPayloads
 
 
@@ -71,6 +74,46 @@ class Keeper:
                 **carried.referenced(result, fields_beside(result)),
                 **_described(result, how),
                 **noted,
+            },
+        )
+
+    async def keep_spooled(
+        self,
+        result: PipelineResult,
+        spool: Spool,
+        *,
+        columns: list[str],
+        row_count: int,
+        output: Output | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> ResultEnvelope:
+        """Keep the result of a task whose rows are in a spool: always by reference, as JSON.
+
+        Raises `SelectionTooLarge`.
+        """
+        result = with_selection(result, output)
+        how = storing_of(output, backend=self._backend)
+        front = result.tasks[str(result.last)]
+        place = identity.token()
+        whole = structs.replace(front, raw={**front.raw, "rows": place})
+        kept_form = structs.replace(result, tasks={**result.tasks, str(result.last): whole})
+        data = self._mask.data(codec.encode(kept_form))
+        head, _, tail = data.partition(codec.encode(place))
+        is_table = front.kind not in CARRIERS
+        reference = await self._payloads.store_pieces(
+            lambda: spool.pieces(head + b"[", b"]" + tail),
+            media_type=JSON_MEDIA_TYPE,
+            row_count=row_count if is_table else None,
+        )
+        noted = [*notes, *how.notes, *([FORMAT_FALLBACK] if how.format is not None else [])]
+        return ResultEnvelope(
+            status="ok",
+            reference=reference,
+            context={
+                **carried.referenced(result, fields_beside(result)),
+                "store": how.backend,
+                "columns": columns,
+                **({"notes": noted} if noted else {}),
             },
         )
 

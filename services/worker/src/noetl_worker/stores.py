@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -126,6 +126,22 @@ class TenantPayloads:
                 row_count=row_count,
             )
         )
+
+    async def store_pieces(
+        self, pieces: Callable[[], AsyncIterator[bytes]], *, media_type: str, row_count: int | None
+    ) -> PayloadRef:
+        """Store content that is not in memory; `pieces` may be asked for it several times."""
+        reference = await _patiently(
+            lambda: self._payloads.put(
+                pieces(),
+                tenant_id=self._place.tenant_id,
+                organization_id=self._place.organization_id,
+                media_type=media_type,
+                row_count=row_count,
+            )
+        )
+        _count_bytes(reference.payload_bytes, tier="store", operation="write")
+        return reference
 
     async def read(self, ref: PayloadRef) -> bytes:
         """Return stored bytes whose digest was checked."""

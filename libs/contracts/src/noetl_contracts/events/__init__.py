@@ -18,6 +18,7 @@ from noetl_contracts.events import (
     reduce,
     stage,
     step,
+    stream,
 )
 
 Event = (
@@ -35,6 +36,7 @@ Event = (
     | step.StepExit
     | step.CallDone
     | step.CallError
+    | stream.CallPartial
     | command.CommandIssued
     | command.CommandReissued
     | command.CommandStarted

@@ -15,13 +15,17 @@ from noetl_contracts.status import RunStatus
 class StepEnter(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="step.enter"
 ):
-    """A token set was taken and the step's activation began; it may last until `expires_at`."""
+    """A token set was taken and the step's activation began; it may last until `expires_at`.
+
+    `stream_of` is the run whose chunks this activation handles, for as long as that streams.
+    """
 
     step: str
     run_id: RunId
     activation: int
     came_from: str | None = None
     expires_at: datetime | None = None
+    stream_of: RunId | None = None
 
 
 class StepExit(
@@ -29,7 +33,8 @@ class StepExit(
 ):
     """The activation is over: tokens go to `targets`, `patch` is what `set` wrote to `ctx`.
 
-    `error` is the failure that no arc handled; it makes the execution fail.
+    `error` is the failure that no arc handled; it makes the execution fail. `failure` is what the
+    step itself failed with although its call had succeeded.
     """
 
     step: str
@@ -40,6 +45,7 @@ class StepExit(
     is_handled: bool = True
     error: ErrorObject | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    failure: ErrorObject | None = None
 
 
 class CallDone(

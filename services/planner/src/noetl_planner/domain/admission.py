@@ -5,19 +5,26 @@ from noetl_contracts.status import RunStatus
 from noetl_planner.domain import evaluation
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
+from noetl_playbook.scope import Scope
 from noetl_replay.state import RunState
 
 
 def admit(draft: Draft, run: RunState) -> Outcome | None:
     """Return None to let the activation run, else how it ends without having run."""
-    policy = draft.program.steps[run.step].spec.policy.admit
+    if draft.program.steps[run.step].spec.policy.admit is None:
+        return None
+    return judge(draft, run.step, evaluation.scope(draft, output=_activator(draft, run)))
+
+
+def judge(draft: Draft, step: str, names: Scope) -> Outcome | None:
+    """Hold what is known against a step's rules; None lets it run."""
+    policy = draft.program.steps[step].spec.policy.admit
     if policy is None:
         return None
-    names = evaluation.scope(draft, output=_activator(draft, run))
     allowed = not policy.rules[-1].then.allow
     for rule in policy.rules:
         if rule.when is None or evaluation.holds(
-            rule.when, names, step=run.step, field="spec.policy.admit"
+            rule.when, names, step=step, field="spec.policy.admit"
         ):
             allowed = rule.then.allow
             break
@@ -27,7 +34,7 @@ def admit(draft: Draft, run: RunState) -> Outcome | None:
         return Outcome(status=RunStatus.SKIPPED)
     return Outcome(
         status=RunStatus.FAILED,
-        error=ErrorObject(kind="policy", code="POLICY", step=run.step, message="not admitted"),
+        error=ErrorObject(kind="policy", code="POLICY", step=step, message="not admitted"),
     )
 
 

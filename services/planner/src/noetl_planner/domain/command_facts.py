@@ -9,6 +9,7 @@ from noetl_contracts.ids import WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
 from noetl_planner.domain import (
     cancelling,
+    chunk_sets,
     cursors,
     fences,
     flow,
@@ -19,10 +20,11 @@ from noetl_planner.domain import (
     items,
     looping,
     reducing,
+    streaming,
     unit_facts,
 )
 from noetl_planner.domain.draft import Draft
-from noetl_planner.domain.evaluation import Outcome
+from noetl_planner.domain.evaluation import Outcome, Refusal
 from noetl_replay.state import CommandState, FrameState
 
 # A slot that makes no progress at all is lost this often before its loop gives it up.
@@ -71,6 +73,7 @@ def note(
 
 def _answer(draft: Draft, live: CommandState) -> None:
     """Tell a worker again what it may have missed: hints get lost, and commands come late."""
+    streaming.answer(draft, draft.state.runs[live.run_id])
     if draft.state.cancelling_at is not None:
         draft.to_stop[live.command_id] = None
     elif draft.state.paused_at is not None and live.slot is not None:
@@ -113,7 +116,12 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
         return
-    patch, refused = growth.carried(draft, fact.patch, step=live.step)
+    try:
+        written = chunk_sets.written(draft, live, fact)
+    except Refusal as refusal:
+        fail(draft, live, refusal.error, worker_id=fact.worker_id)
+        return
+    patch, refused = growth.carried(draft, written, step=live.step)
     if refused is not None:
         fail(draft, live, refused, worker_id=fact.worker_id)
         return
@@ -183,6 +191,9 @@ def _progress(draft: Draft, live: CommandState, ended: Outcome) -> None:
     if run is None or draft.state.cancelling_at is not None:
         cancelling.settle(draft)
         return
+    if streaming.is_part(run):
+        _end_stream(draft, streaming.go_on(draft, run))
+        return
     outcome: Outcome | None = ended
     if live.slot is not None:
         outcome = cursors.look_again(draft, run)
@@ -193,10 +204,32 @@ def _progress(draft: Draft, live: CommandState, ended: Outcome) -> None:
         flow.advance(draft)
 
 
+def receive_chunk(draft: Draft, fact: facts.ChunkEmitted) -> None:
+    """Accept the next chunk of a stream; one that came before, or too early, changes nothing."""
+    live = fences.live_command(
+        draft, fact.command_id, fact.attempt, fact="chunk_emitted", worker_id=fact.worker_id
+    )
+    if live is None or live.status is CommandStatus.PARKED:
+        return
+    if draft.state.cancelling_at is not None:
+        draft.to_stop[live.command_id] = None
+        return
+    _end_stream(draft, streaming.receive(draft, live, fact))
+
+
+def _end_stream(draft: Draft, ended: streaming.Ended | None) -> None:
+    if ended is not None:
+        flow.end_run(draft, ended.run, ended.outcome.status, error=ended.outcome.error)
+    flow.advance(draft)
+
+
 def collect(draft: Draft, fact: facts.ItemsCollected) -> None:
     """Accept the gathered results of a loop; an epoch that is over stays over."""
     run = next((one for one in draft.state.runs.values() if one.run_id == fact.run_id), None)
     if run is None or run.loop is None or run.loop.is_finished:
+        return
+    if run.feed is not None:
+        _end_stream(draft, streaming.collected(draft, run, fact))
         return
     outcome = looping.collected(draft, run, fact)
     flow.end_run(draft, run, outcome.status, error=outcome.error)

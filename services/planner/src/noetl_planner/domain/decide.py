@@ -57,6 +57,7 @@ def decide(
         to_stop=list(draft.to_stop),
         to_pause=list(draft.to_pause),
         to_collect=list(draft.to_collect),
+        taken=draft.taken,
         wake_at=timers.wake_at(draft),
     )
 
@@ -82,6 +83,8 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 
             command_facts.end(draft, fact)
         case facts.CommandLost():
             command_facts.lose(draft, fact)
+        case facts.ChunkEmitted():
+            command_facts.receive_chunk(draft, fact)
         case facts.CommandParked():
             parking.park(draft, fact)
             cancelling.settle(draft)

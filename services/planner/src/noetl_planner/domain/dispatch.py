@@ -5,6 +5,7 @@ from typing import Any
 from noetl_contracts import codec
 from noetl_contracts.commands import (
     COMMAND_BYTES_MAX,
+    ChunkWork,
     Command,
     ItemWork,
     OpenFrame,
@@ -67,6 +68,8 @@ def _policy(state: ExecutionState, run: RunState) -> dict[str, Any]:
 
 
 def _work(draft: Draft, run: RunState, live: CommandState, policy: dict[str, Any]) -> Work:
+    if run.feed is not None and live.item_index is not None:
+        return ChunkWork(index=live.item_index, chunk=run.feed.open[live.item_index])
     if live.item_index is not None and run.loop is not None:
         inline = run.loop.collection
         return ItemWork(
@@ -89,7 +92,7 @@ def _work(draft: Draft, run: RunState, live: CommandState, policy: dict[str, Any
             open_frame=_open_frame(draft.state, slot.open_frame_id),
             frame=policy,
         )
-    return StepWork()
+    return StepWork(chunks=run.stream.received if run.stream is not None else 0)
 
 
 def _open_frame(state: ExecutionState, frame_id: Any) -> OpenFrame | None:

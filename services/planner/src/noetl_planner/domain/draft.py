@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec, locators
+from noetl_contracts.chunks import Taken
 from noetl_contracts.commands import Command
 from noetl_contracts.envelope import SCHEMA_VERSION, Envelope, aggregate_of, schema_name, seal
 from noetl_contracts.events import Event
@@ -83,6 +84,7 @@ class Draft:
         self.to_stop: dict[CommandId, None] = {}
         self.to_pause: dict[CommandId, None] = {}
         self.to_collect: dict[str, None] = {}
+        self.taken: dict[CommandId, Taken] = {}
         self.told: list[FactBatch] = []
         self._stamp = stamp
         self._causation_id = causation_id
@@ -172,8 +174,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     `payloads` are stored before the append; `commands` are sent with it, and what is `told` to
     other executions; for `to_collect` the shell gathers item results afterwards; `to_stop` and
-    `to_pause` are worth a hint to their workers; `wake_at` is when the execution wants to be
-    looked at again.
+    `to_pause` are worth a hint to their workers, and so is how far the planner has `taken` their
+    streams; `wake_at` is when the execution wants to be looked at again.
     """
 
     envelopes: list[Envelope]
@@ -183,4 +185,5 @@ class Decision(Struct, frozen=True, kw_only=True):
     to_stop: list[CommandId] = msgspec.field(default_factory=list)
     to_pause: list[CommandId] = msgspec.field(default_factory=list)
     to_collect: list[str] = msgspec.field(default_factory=list)
+    taken: dict[CommandId, Taken] = msgspec.field(default_factory=dict)
     wake_at: datetime | None = None

@@ -15,6 +15,7 @@ from noetl_planner.domain import (
     issuing,
     looping,
     routing,
+    streaming,
 )
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome, Refusal
@@ -130,6 +131,7 @@ def end_run(
             is_handled=route.is_handled,
             error=None if route.is_handled else (error or route.error),
             notes=route.notes,
+            failure=error if streaming.streams(draft, run.step) else None,
         )
     )
 

@@ -13,6 +13,7 @@ from noetl_contracts.events import (
     reduce,
     stage,
     step,
+    stream,
 )
 
 
@@ -35,6 +36,8 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return f"run/{event.run_id}/exit"
         case step.CallDone() | step.CallError():
             return f"command/{event.command_id}/call"
+        case stream.CallPartial():
+            return f"run/{event.run_id}/chunk/{event.chunk.index}"
         case loop.LoopStarted():
             return f"run/{event.run_id}/loop/started"
         case loop.LoopDone() | loop.LoopFailed():

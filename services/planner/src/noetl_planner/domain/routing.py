@@ -8,7 +8,7 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import ending, evaluation, growth, patches
+from noetl_planner.domain import ending, evaluation, growth, patches, streaming
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import aliases
@@ -69,7 +69,8 @@ def _without_match(draft: Draft, run: RunState, patch: dict[str, Any]) -> Route:
             message=f"step {run.step!r} ended well and no arc of it matches",
         )
         return Route(patch=patch, is_handled=False, error=error)
-    notes = ["no_route"] if mode == "complete" and program.arcs(run.step) else []
+    others = any(arc.on != aliases.PARTIAL for arc in program.arcs(run.step))
+    notes = ["no_route"] if mode == "complete" and others else []
     return Route(patch=patch, notes=notes)
 
 
@@ -119,6 +120,8 @@ def _bound(
     }
     output = evaluation.output(draft, draft.state.steps[run.step], error)
     bound: dict[str, Any] = {"event": event, "output": output}
+    if streaming.streams(draft, run.step):
+        event["chunks"] = streaming.counts(run)
     if run.loop is not None and draft.program.steps[run.step].loop is not None:
         counters = evaluation.fanin_counters(draft, run.step)
         if counters is None or counters.get("loop_id") != run.run_id:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from noetl_contracts import facts
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import bounds, cancelling, children, flow, looping, parking
+from noetl_planner.domain import bounds, cancelling, children, flow, looping, parking, streaming
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import RunState
 
@@ -39,6 +39,11 @@ def ring(draft: Draft, *, reason: str) -> None:
 
 def _ring_run(draft: Draft, run: RunState) -> None:
     late = bounds.run_error(draft, run)
+    if streaming.is_part(run):
+        ended = streaming.go_on(draft, run) if late is None else streaming.abort(draft, run, late)
+        if ended is not None:
+            flow.end_run(draft, ended.run, ended.outcome.status, error=ended.outcome.error)
+        return
     if late is not None:
         flow.cancel_run(draft, run, reason="step timed out")
         flow.end_run(draft, run, RunStatus.FAILED, error=late)

@@ -70,6 +70,7 @@ def prepare(
         iterator=_plain(unit.iterators) if is_python else {},
         named=_named(task, scratch, surrounding) if is_python else {},
         transaction=unit.transaction,
+        sink=unit.emitter,
         may_share=task.is_result_unread and unit.site.frame_id is not None,
     )
 

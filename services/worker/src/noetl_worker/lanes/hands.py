@@ -1,11 +1,13 @@
 """What a lane works with: the tools, the stores and the clock of one command."""
 
+import msgspec
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.ids import WorkerId
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
+from noetl_worker.holding import Progress
 from noetl_worker.keeping import Keeper
 from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools import Tools
@@ -21,3 +23,4 @@ class Hands(Struct, frozen=True, kw_only=True):
     clock: Clock
     worker_id: WorkerId
     callbacks: Callbacks = Callbacks()
+    progress: Progress = msgspec.field(default_factory=Progress)

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names, tracing
 from noetl_contracts import commands, subjects
-from noetl_contracts.commands import Command, SlotWork
+from noetl_contracts.commands import Command, SlotWork, StepWork
 from noetl_contracts.errors import MalformedMessage, Retryable
 from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped, Fact
 from noetl_messaging.ports import DeadLetters, Delivery, Hints
@@ -144,10 +144,14 @@ class IoLane:
     ) -> None:
         attendants: list[asyncio.Task[None]] = []
         clock = self._lane.desk.clock
+        hands = self._hands(command)
 
         def on_lasting() -> None:
             attendants.append(group.create_task(reporter.run()))
             attendants.append(group.create_task(self._listen(command, hold)))
+            if isinstance(command.work, StepWork):
+                heard = hands.progress.listen(self._lane.hints, command.command_id)
+                attendants.append(group.create_task(heard))
             if isinstance(command.work, SlotWork):
                 attendants.append(group.create_task(self._listen_for_pause(command, hold)))
             reporter.started()
@@ -157,7 +161,6 @@ class IoLane:
                 reporter.report(self._beat(command))
 
         attendants.append(group.create_task(hold.keep(on_lasting=on_lasting, on_beat=on_beat)))
-        hands = self._hands(command)
         work = execute(command, hands=hands, reporter=reporter, draining=hold.leaving)
         # A defect in one command's work is that command's failure, not the worker's.
         (outcome,) = await asyncio.gather(work, return_exceptions=True)

@@ -18,7 +18,7 @@ from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
-from noetl_worker.lanes import external, parking
+from noetl_worker.lanes import emitting, external, parking
 from noetl_worker.lanes.attempt import INPUT, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.hands import Hands
@@ -180,7 +180,7 @@ class Pipeline:
                 await self._park(task, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        outcome = await self._hands.tools.run(call)
+        outcome = await emitting.run(call, self._unit.emitter, self._hands)
         if task.shows_secrets:
             # Its result is a rendered field, not data that a short secret could be a part of.
             return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)

@@ -20,6 +20,7 @@ from noetl_worker.domain.result import Collection, NotAccumulable, at_path, sele
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED
 from noetl_worker.lanes.block import Block, CompiledTask, Target
+from noetl_worker.lanes.emitting import Emitter
 from noetl_worker.lanes.parking import SavedScratch
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Outcome, Transaction
@@ -29,6 +30,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     """One run of a pipeline: where it stands and what it may name besides the shared names.
 
     `may_park` says that the pipeline is all that its command runs: it may wait by itself.
+    An `emitter` takes the rows of a task that streams.
     """
 
     site: Site
@@ -37,6 +39,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     ctx: MutableMapping[str, Any]
     transaction: Transaction | None = None
     may_park: bool = False
+    emitter: Emitter | None = None
 
 
 class Tried(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,11 @@ from typing import Any, TypeVar
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
+from noetl_contracts.chunks import Chunk
 from noetl_contracts.commands import Command, ItemWork, ReduceWork, StepResult
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
-from noetl_playbook import carried, kept, rendering, scope
+from noetl_playbook import carried, chunks, kept, rendering, scope
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import Compiled, TemplateError, located
 from noetl_playbook.handles import PayloadNeeded
@@ -97,6 +98,10 @@ class Surrounding:
         names["ctx"] = ctx
         names.update(fixed)
         return names
+
+    def chunk_names(self, chunk: Chunk) -> dict[str, Any]:
+        """Name a chunk of another step's stream, its rows unloaded."""
+        return chunks.names(chunk, carried.found_in(self._loaded))
 
     def site(
         self, *, unit: str, row_index: int | None = None, frame_id: FrameId | None = None

@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from noetl_contracts.commands import (
+    ChunkWork,
     Command,
     FrameWork,
     ItemWork,
@@ -23,6 +24,7 @@ from noetl_worker.domain.result import SelectionTooLarge
 from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.collection import read_items
+from noetl_worker.lanes.emitting import Emitter, emitter_of
 from noetl_worker.lanes.framed import Framed
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.parking import Halted, Parked
@@ -85,13 +87,16 @@ async def _execute(
                 draining=draining,
             )
             return await slot.run()
-        case StepWork():
+        case ChunkWork() as work:
+            unit = _activation(work, surrounding)
+        case StepWork() as work:
             unit = Unit(
                 site=surrounding.site(unit="step"),
                 fixed={"iter": {}},
                 iterators={},
                 ctx=surrounding.ctx,
                 may_park=True,
+                emitter=emitter_of(command, work, block, hands=hands, reporter=reporter),
             )
         case ItemWork() as work:
             unit = await _item(work, surrounding, hands)
@@ -102,6 +107,22 @@ async def _execute(
             return True
         case _:
             assert_never(command.work)
+    try:
+        return await _run_unit(command, block, unit, surrounding, hands=hands, reporter=reporter)
+    finally:
+        if unit.emitter is not None:
+            unit.emitter.close()
+
+
+async def _run_unit(
+    command: Command,
+    block: Block,
+    unit: Unit,
+    surrounding: Surrounding,
+    *,
+    hands: Hands,
+    reporter: Reporter,
+) -> bool:
     pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
     resumed = None if command.resume is None else await parking.take_up(command.resume, hands)
     try:
@@ -118,7 +139,7 @@ async def _execute(
             )
         )
         return True
-    await _end(command, block, end, hands, reporter)
+    await _end(command, block, end, hands, reporter, emitter=unit.emitter)
     return True
 
 
@@ -182,19 +203,37 @@ async def _item(work: ItemWork, surrounding: Surrounding, hands: Hands) -> Unit:
     )
 
 
+def _activation(work: ChunkWork, surrounding: Surrounding) -> Unit:
+    named = surrounding.chunk_names(work.chunk)
+    return Unit(
+        site=surrounding.site(unit=f"chunk-{work.index}"),
+        fixed={"iter": {}, **named},
+        iterators={},
+        ctx=surrounding.ctx,
+        may_park=True,
+    )
+
+
 async def _end(
-    command: Command, block: Block, end: PipelineEnd, hands: Hands, reporter: Reporter
+    command: Command,
+    block: Block,
+    end: PipelineEnd,
+    hands: Hands,
+    reporter: Reporter,
+    *,
+    emitter: Emitter | None,
 ) -> None:
     """Keep a pipeline's result and writes, then queue the fact that names them."""
     end = msgspec.structs.replace(end, patch=await hands.keeper.keep_patch(end.patch))
     status = "ok" if end.error is None else "error"
+    output, notes = block.step.output or block.tasks[-1].output, tuple(end.notes)
     try:
-        envelope = await hands.keeper.keep(
-            end.result,
-            status=status,
-            output=block.step.output or block.tasks[-1].output,
-            notes=tuple(end.notes),
-        )
+        if emitter is not None and emitter.is_over and end.error is None:
+            envelope = await emitter.keep(end.result, output=output, notes=notes)
+        else:
+            envelope = await hands.keeper.keep(
+                end.result, status=status, output=output, notes=notes
+            )
     except SelectionTooLarge as problem:
         reporter.report(failed(command, hands, failure("payload_too_large", str(problem)), end))
         return

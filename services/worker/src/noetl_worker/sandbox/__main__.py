@@ -9,13 +9,13 @@ import struct
 import sys
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import structs
 
 from noetl_worker.sandbox import confinement, raised
-from noetl_worker.sandbox.calling import Answer, Ask, MissingDependency, call
+from noetl_worker.sandbox.calling import Answer, Ask, MissingDependency, Streamed, call
 
 LENGTH = struct.Struct(">I")
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -63,11 +63,9 @@ def main() -> None:
     while head := asks.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
         ask = msgspec.json.decode(asks.read(length), type=Ask)
-        answer = _answered(ask, has_network=bool(bounds.get("network")))
+        answer = _answered(ask, answers, has_network=bool(bounds.get("network")))
         is_spent = _tidied(home) or bool(ask.paths)
-        data = _encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent))
-        answers.write(LENGTH.pack(len(data)) + data)
-        answers.flush()
+        _send(_encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers)
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -80,7 +78,24 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     return os.fdopen(asks, "rb"), os.fdopen(answers, "wb")
 
 
-def _answered(ask: Ask, *, has_network: bool) -> Answer:
+def _send(data: bytes, answers: BinaryIO) -> None:
+    answers.write(LENGTH.pack(len(data)) + data)
+    answers.flush()
+
+
+def _hand_over(rows: list[Any], answers: BinaryIO) -> None:
+    """Send rows ahead of the answer; this waits while the worker does not read."""
+    data = msgspec.json.encode(Answer(rows=rows))
+    if len(data) > ANSWER_BYTES_MAX:
+        if len(rows) == 1:
+            raise ValueError(f"a row has {len(data)} bytes, the limit is {ANSWER_BYTES_MAX}")
+        for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            _hand_over(part, answers)
+        return
+    _send(data, answers)
+
+
+def _answered(ask: Ask, answers: BinaryIO, *, has_network: bool) -> Answer:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + ask.cpu_s + _CPU_SPARE_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
@@ -91,7 +106,10 @@ def _answered(ask: Ask, *, has_network: bool) -> Answer:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(log.stream)
     try:
-        return Answer(result=call(ask), log=log.text())
+        result = call(ask, lambda rows: _hand_over(rows, answers))
+        if isinstance(result, Streamed):
+            return Answer(has_streamed=True, log=log.text())
+        return Answer(result=result, log=log.text())
     except MissingDependency as problem:
         return Answer(missing=str(problem), exception="ModuleNotFoundError", log=log.text())
     except BaseException as problem:  # noqa: BLE001 - whatever user code raises is its answer

@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from noetl_worker.domain.plain import plain
 from noetl_worker.sandbox.source import BODY, Program, compile_source
+
+_HANDED_ROWS = 100
+_END = object()
 
 MODULES = (
     *("json", "os", "sys", "re", "math", "time", "datetime", "uuid", "random", "hashlib"),
@@ -32,13 +35,15 @@ class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     libs: dict[str, Any] = {}
     required: list[str] = []
     paths: list[str] = []
+    streams: bool = False
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of it; without `exception` it is the result.
 
     `result_bytes` is the size of a result that is too large to be sent, `lacking` the walls that
-    the system did not grant; a process that is spent must not serve another call.
+    the system did not grant; a process that is spent must not serve another call. With `rows` it
+    is no answer yet: the code goes on.
     """
 
     result: Any = None
@@ -51,6 +56,15 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     result_bytes: int = 0
     lacking: list[str] = []
     is_spent: bool = False
+    rows: list[Any] | None = None
+    has_streamed: bool = False
+
+
+class Streamed(Struct, frozen=True):
+    """Stands for the result of code whose rows were handed over while it ran."""
+
+
+HandOver = Callable[[list[Any]], None]
 
 
 class MissingDependency(Exception):  # noqa: N818 - it names what is missing
@@ -70,21 +84,55 @@ class ReadOnly(dict[str, Any]):
 compiled: Callable[[str, tuple[str, ...]], Program] = lru_cache(maxsize=256)(compile_source)
 
 
-def call(ask: Ask) -> Any:
-    """Run user code and return its result as JSON-able values; raises whatever it raises."""
+def call(ask: Ask, hand_over: HandOver) -> Any:
+    """Run user code and return its result as JSON-able values; raises whatever it raises.
+
+    What a generator of a task that streams yields is handed over, and the result is `Streamed`.
+    """
     sys.path[:0] = ask.paths
     program = compiled(ask.code, tuple(ask.inputs))
     names = _names(ask)
-    return plain(_outcome(program, names, ask))
+    outcome = _outcome(program, names, ask)
+    if ask.streams and inspect.isgenerator(outcome):
+        return _poured(outcome, hand_over)
+    if ask.streams and inspect.isasyncgen(outcome):
+        with asyncio.Runner() as runner:
+            return _poured(_stepping(outcome, runner), hand_over)
+    return plain(outcome)
+
+
+def _poured(items: Iterable[Any], hand_over: HandOver) -> Streamed:
+    waiting: list[Any] = []
+    for item in items:
+        waiting += item if isinstance(item, list) else [item]
+        while len(waiting) >= _HANDED_ROWS:
+            hand_over(plain(waiting[:_HANDED_ROWS]))
+            del waiting[:_HANDED_ROWS]
+        if isinstance(item, list) and waiting:
+            hand_over(plain(waiting))
+            waiting = []
+    if waiting:
+        hand_over(plain(waiting))
+    return Streamed()
+
+
+def _stepping(items: AsyncIterator[Any], runner: asyncio.Runner) -> Iterator[Any]:
+    """Step through an asynchronous generator from synchronous code."""
+
+    async def following() -> Any:
+        return await anext(items, _END)
+
+    while (item := runner.run(following())) is not _END:
+        yield item
 
 
 def _outcome(program: Program, names: dict[str, Any], ask: Ask) -> Any:
     _run_module(program, names)
     if program.contract == "body":
         bound = {name: ask.inputs[name] for name in program.parameters}
-        return _finished(names[BODY](**bound))
+        return _finished(names[BODY](**bound), streams=ask.streams)
     if program.contract == "main":
-        returned = _finished(_call_main(names["main"], ask))
+        returned = _finished(_call_main(names["main"], ask), streams=ask.streams)
         if returned is not None:
             return returned
     return names.get("result") if program.assigns_result else None
@@ -174,8 +222,10 @@ def _call_main(main: Callable[..., Any], ask: Ask) -> Any:
     return main(*positional, **by_name)
 
 
-def _finished(outcome: Any) -> Any:
-    """Wait for a coroutine and gather what a generator yields."""
+def _finished(outcome: Any, *, streams: bool) -> Any:
+    """Wait for a coroutine and gather what a generator yields, unless that is to stream."""
+    if streams and (inspect.isgenerator(outcome) or inspect.isasyncgen(outcome)):
+        return outcome
     if inspect.iscoroutine(outcome):
         return asyncio.run(outcome)
     if inspect.isgenerator(outcome):

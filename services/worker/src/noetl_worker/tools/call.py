@@ -1,5 +1,6 @@
 """What every tool is given, and what it gives back."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -24,11 +25,19 @@ class Transaction(Protocol):
         """Run a call's statements in it."""
 
 
+class Sink(Protocol):
+    """Where a task that streams puts its rows, in order, as they come."""
+
+    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+        """Return when there is room for more; raises `ToolFailure`."""
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One attempt of one task, every field rendered.
 
     `iterator` and `named` are what Python code may see besides its inputs. `may_share` says that
-    nobody reads what a statement returns, so that it may travel with others of its kind.
+    nobody reads what a statement returns, so that it may travel with others of its kind. With a
+    `sink` the rows go there, and the outcome has none.
     """
 
     site: Site
@@ -44,6 +53,7 @@ class Call(Struct, frozen=True, kw_only=True):
     named: dict[str, Any] = {}
     transaction: Transaction | None = None
     may_share: bool = False
+    sink: Sink | None = None
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

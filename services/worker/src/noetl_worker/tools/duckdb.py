@@ -3,7 +3,7 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.duckdb_session import DuckSession, Limits, refused
 from noetl_worker.tools.postgres import parse_statements
@@ -27,6 +27,7 @@ from noetl_worker.tools.workplace import WorkFolder
 
 R = TypeVar("R")
 
+_WINDOW_ROWS = 128
 _LOCK_PAUSE_S = 0.02
 _INTERRUPT_PAUSE_S = 0.05
 _MEMORY = ":memory:"
@@ -114,6 +115,8 @@ class DuckdbTool:
             statements=statements,
         )
         async with self.leased(database, call.site) as lease:
+            if call.sink is not None:
+                return await _poured(lease, work, call.sink)
             return await lease.run(lambda session: _done(session, work))
 
     def database(self, named: Any, site: Site) -> Path | None:
@@ -169,10 +172,31 @@ class DuckdbTool:
 
 
 def _done(session: DuckSession, work: _Work) -> dict[str, Any]:
+    _open(session, work)
+    return session.run(work.statements)
+
+
+def _open(session: DuckSession, work: _Work) -> None:
     session.open(work.database, work.attached)
     for name, table in work.views.items():
         session.show(name, table)
-    return session.run(work.statements)
+
+
+async def _poured(lease: Lease, work: _Work, sink: Sink) -> dict[str, Any]:
+    """Run all statements but the last, then read that one window after window."""
+    *earlier, (last, values) = work.statements
+
+    def begin(session: DuckSession) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
+        _open(session, work)
+        if earlier:
+            session.run(earlier)
+        return session.read(last.text, values, size=_WINDOW_ROWS, is_beside=False)
+
+    columns, windows = await lease.run(begin)
+    await sink.take([], columns)
+    while (rows := await lease.run(lambda _: next(windows, None))) is not None:
+        await sink.take(rows, columns)
+    return {"statement_count": len(work.statements), "status": "ok"}
 
 
 @asynccontextmanager

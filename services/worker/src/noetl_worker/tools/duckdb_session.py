@@ -105,12 +105,16 @@ class DuckSession:
             self._checked().execute(_COMMANDS["commit"])
 
     def read(
-        self, text: str, values: list[Any], *, size: int
+        self, text: str, values: list[Any], *, size: int, is_beside: bool = True
     ) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
-        """Return a query's columns, and its rows some at a time, beside what else is done."""
+        """Return a query's columns, and its rows some at a time, beside what else is done.
+
+        What this connection alone can see is there only for a query that is not beside it.
+        """
         with _refusing():
             # A second cursor keeps its place while this connection writes.
-            found: Any = self._checked().cursor().sql(text, params=values or None)
+            connection = self._checked().cursor() if is_beside else self._checked()
+            found: Any = connection.sql(text, params=values or None)
             if found is None:
                 return (), iter(())
             kinds = [str(kind) for kind in found.types]

@@ -20,7 +20,7 @@ from noetl_worker.domain import egress, identity
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
 from noetl_worker.keys.tokens import Fetched, Tokens
-from noetl_worker.tools import http_parts, http_request
+from noetl_worker.tools import http_lines, http_parts, http_request
 from noetl_worker.tools.call import Call, Outcome, Timeout
 from noetl_worker.tools.egress import CheckedResolver, check_literal
 from noetl_worker.tools.http_answer import (
@@ -72,13 +72,16 @@ class HttpTool:
         """Send one request and read its answer."""
         try:
             response_type = response_type_of(call.fields.get("response_type"))
+            if call.sink is not None:
+                http_lines.check(response_type)
             request = await self._prepare(call)
             answer = await self._exchange(request, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as problem:
             return Outcome(error=_of_exception(problem, call))
-        return self._outcome(answer, response_type)
+        outcome = self._outcome(answer, response_type)
+        return outcome if call.sink is None else http_lines.without_body(outcome)
 
     async def _prepare(self, call: Call) -> Request:
         site = call.site
@@ -152,7 +155,11 @@ class HttpTool:
             timeout=http_request.client_timeout(call.timeout),
             ssl=coercion.boolean(call.fields.get("verify_ssl")) is not False,
         ) as response:
-            body = await read_body(response, bytes_max=self._limits.response_bytes_max)
+            body = b""
+            if call.sink is not None and response.status < _STATUS_ERROR:
+                await http_lines.pour(response, call.sink)
+            else:
+                body = await read_body(response, bytes_max=self._limits.response_bytes_max)
             return Answer(
                 status=response.status,
                 headers=_joined(response.headers),

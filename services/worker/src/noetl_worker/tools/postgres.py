@@ -16,6 +16,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_sqlstate
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.tools import postgres_streaming
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_fields import (
@@ -81,7 +82,8 @@ class PostgresTool:
         session = await _acquire(pool, hints)
         is_sound = False
         try:
-            outcome = await _attempt(session, statements, call)
+            attempt = _attempt if call.sink is None else _streamed
+            outcome = await attempt(session, statements, call)
             if call.fields.get("statement_timeout") is not None or any(
                 statement.leaves_session_state for statement in statements
             ):
@@ -181,6 +183,39 @@ async def _in_transaction(
     else:
         await transaction.commit()
     return outcome
+
+
+async def _streamed(session: Session, statements: tuple[Statement, ...], call: Call) -> Outcome:
+    """Run the statements, and pour the rows of the last one; all in one transaction."""
+    *earlier, last = statements
+    if any(one.is_transaction_control or one.is_outside_transactions for one in statements):
+        text = "field 'stream' needs a transaction: leave out what begins, ends or refuses one"
+        raise ToolFailure(failure("validation", text, source="postgres"))
+    timeout_s = statement_timeout_s(call.fields)
+    if timeout_s is not None:
+        await session.limit_statements(timeout_s)
+    transaction = session.connection.transaction()
+    if earlier and is_autocommit(call.fields):
+        outcome = await run_statements(session, tuple(earlier), call)
+        await transaction.start()
+    else:
+        await transaction.start()
+        outcome = await run_statements(session, tuple(earlier), call) if earlier else Outcome()
+    if outcome.error is None:
+        outcome = await _poured(session, last, call, index=len(earlier))
+    if outcome.error is not None:
+        await transaction.rollback()
+    else:
+        await transaction.commit()
+    return outcome
+
+
+async def _poured(session: Session, last: Statement, call: Call, *, index: int) -> Outcome:
+    try:
+        message = await postgres_streaming.pour(session, last, call)
+    except asyncpg.PostgresError as problem:
+        return Outcome(error=refused(problem, index))
+    return Outcome(data={"statement_count": index + 1, "status": "ok", "message": message})
 
 
 async def run_statements(

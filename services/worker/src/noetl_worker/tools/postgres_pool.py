@@ -45,6 +45,16 @@ class Rows(Struct, frozen=True, kw_only=True):
     message: str
 
 
+def rows_of(records: list[Any], plan: Plan) -> list[dict[str, Any]]:
+    """Show records as rows of JSON-able values."""
+    rows = [dict(record.items()) for record in records]
+    for name, read in plan.readers:
+        for row in rows:
+            if row[name] is not None:
+                row[name] = read(row[name])
+    return rows
+
+
 class Session:
     """One connection and the statements prepared on it."""
 
@@ -68,12 +78,11 @@ class Session:
     async def _run_planned(self, plan: Plan, values: list[Any]) -> Rows:
         bound = bind(values, plan.binders, plan.parameter_types)
         records = await plan.prepared.fetch(*bound)
-        rows = [dict(record.items()) for record in records]
-        for name, read in plan.readers:
-            for row in rows:
-                if row[name] is not None:
-                    row[name] = read(row[name])
-        return Rows(rows=rows, columns=plan.columns, message=plan.prepared.get_statusmsg() or "")
+        return Rows(
+            rows=rows_of(records, plan),
+            columns=plan.columns,
+            message=plan.prepared.get_statusmsg() or "",
+        )
 
     async def _prepare(self, text: str) -> Plan:
         prepared = await self.connection.prepare(text)

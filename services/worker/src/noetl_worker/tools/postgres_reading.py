@@ -8,7 +8,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Plan, Session
+from noetl_worker.tools.postgres_pool import Session, rows_of
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 # The columns' names, and rows.
@@ -46,7 +46,7 @@ async def read_windows(
         while True:
             records = await cursor.fetch(size)
             if records or not has_yielded:
-                yield plan.columns, _rows(records, plan)
+                yield plan.columns, rows_of(records, plan)
                 has_yielded = True
             if len(records) < size:
                 return
@@ -60,15 +60,6 @@ def _one_statement(query: Any, params: Any) -> sql_text.Statement:
         text = f"field 'query' must hold one statement, not {len(found)}"
         raise ToolFailure(failure("validation", text))
     return found[0]
-
-
-def _rows(records: list[Any], plan: Plan) -> list[dict[str, Any]]:
-    rows = [dict(record.items()) for record in records]
-    for name, read in plan.readers:
-        for row in rows:
-            if row[name] is not None:
-                row[name] = read(row[name])
-    return rows
 
 
 async def read_query(

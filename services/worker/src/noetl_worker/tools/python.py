@@ -21,7 +21,7 @@ from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
 from noetl_worker.sandbox.calling import Answer, Ask
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.scripts import Scripts
 
@@ -55,8 +55,11 @@ class Child:
         self.calls = 0
         self._process = process
 
-    async def ask(self, ask: Ask) -> Answer:
-        """Send one call and read its answer; raises `EOFError` when the process ended."""
+    async def ask(self, ask: Ask, sink: Sink | None = None) -> Answer:
+        """Send one call and read its answer; raises `EOFError` when the process ended.
+
+        Rows that come before the answer go to the `sink`: while that waits, so does the process.
+        """
         self.calls += 1
         reader, writer = self._process.stdout, self._process.stdin
         if reader is None or writer is None:
@@ -65,8 +68,12 @@ class Child:
         writer.write(_LENGTH.pack(len(data)) + data)
         try:
             await writer.drain()
-            (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-            return codec.decode_as(await reader.readexactly(length), Answer)
+            while True:
+                (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+                answer = codec.decode_as(await reader.readexactly(length), Answer)
+                if answer.rows is None or sink is None:
+                    return answer
+                await sink.take(answer.rows)
         except (asyncio.IncompleteReadError, ConnectionError) as problem:
             raise EOFError from problem
 
@@ -111,6 +118,8 @@ class PythonTool:
             try:
                 async with asyncio.timeout(call.timeout.total):
                     answer = await self._asked(ask, call)
+            except ToolFailure as problem:
+                return Outcome(error=problem.error)
             except TimeoutError:
                 text = f"the code did not end within {call.timeout.total:g} s"
                 return Outcome(error=failure("timeout", text, source="python"))
@@ -120,7 +129,7 @@ class PythonTool:
         child = await self._child((call.site.tenant_id, call.site.organization_id))
         is_sound = False
         try:
-            answer = await child.ask(ask)
+            answer = await child.ask(ask, call.sink)
             is_sound = child.calls < _CALLS_PER_PROCESS and not answer.is_spent
         except EOFError:
             code = await child.ended()
@@ -218,6 +227,11 @@ class PythonTool:
         if answer.result_bytes:
             text = f"the result has {answer.result_bytes} bytes: store it with an artifact task"
             return Outcome(error=failure("payload_too_large", text, source="python"))
+        if answer.exception is None and call.sink is not None:
+            if answer.has_streamed:
+                return Outcome(data={})
+            text = "the code of a task with 'stream' must yield its rows: 'yield row'"
+            return Outcome(error=failure("validation", text, source="python"))
         if answer.exception is None:
             return Outcome(data=answer.result)
         return Outcome(
@@ -240,6 +254,7 @@ def _ask(call: Call, source: str) -> Ask:
         code=source,
         inputs=call.input,
         execution_id=call.site.execution_id,
+        streams=call.sink is not None,
         cpu_s=int(call.timeout.total) + 1,
         iterator=call.iterator,
         named=call.named,

@@ -1,0 +1,95 @@
+"""What events mean to streams: chunks received, handed to activations, done with."""
+
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events import command, step, stream
+from noetl_contracts.ids import RunId
+from noetl_replay import fold_loops
+from noetl_replay.state import ExecutionState, FeedState, OpenChunk, RunState, StreamState
+
+
+def receive(state: ExecutionState, event: stream.CallPartial) -> None:
+    """Apply a chunk's arrival."""
+    state.ctx = {**state.ctx, **event.patch}
+    run = state.runs.get(event.run_id)
+    if run is None:
+        return
+    live = run.stream
+    if live is None:
+        live = run.stream = StreamState(command_id=event.command_id)
+    live.received += 1
+    for name in event.targets:
+        _hand_over(state, live.targets[name], event)
+    if event.targets:
+        live.open[event.chunk.index] = OpenChunk(open=len(event.targets))
+    else:
+        live.done += 1
+
+
+def _hand_over(state: ExecutionState, run_id: RunId, event: stream.CallPartial) -> None:
+    target = state.runs[run_id]
+    loop = fold_loops.touched(state, run_id)
+    assert target.feed is not None and loop is not None, "a stream's target was begun before"  # noqa: PT018 - one thing
+    target.feed.open[loop.total] = event.chunk
+    loop.total += 1
+
+
+def attach(state: ExecutionState, event: step.StepEnter) -> None:
+    """Tie a run that handles chunks to the run that streams them."""
+    if event.stream_of is None:
+        return
+    state.runs[event.run_id].feed = FeedState(producer=event.stream_of)
+    producer = state.runs[event.stream_of]
+    if producer.stream is None:
+        command_id = next(
+            one.command_id for one in state.commands.values() if one.run_id == event.stream_of
+        )
+        producer.stream = StreamState(command_id=command_id)
+    producer.stream.targets[event.step] = event.run_id
+
+
+def end_call(state: ExecutionState, event: step.CallDone | step.CallError) -> None:
+    """Account the end of a chunk's activation, or of the task that streams."""
+    run = state.runs.get(event.run_id)
+    if run is None:
+        return
+    error = event.error if isinstance(event, step.CallError) else None
+    if run.feed is not None and event.item_index is not None:
+        _close(state, run, event.item_index, error=error)
+    elif run.stream is not None:
+        run.stream.has_ended, run.stream.error = True, error
+
+
+def call_off(state: ExecutionState, event: command.CommandCancelled) -> None:
+    """Account a cancelled activation, or a task that was stopped while it streamed."""
+    run, live = state.runs.get(event.run_id), state.commands.get(event.command_id)
+    if run is None or live is None:
+        return
+    if run.stream is not None:
+        run.stream.has_ended = True
+    if run.feed is None or live.item_index is None:
+        return
+    loop = fold_loops.touched(state, event.run_id)
+    if loop is not None:
+        loop.in_flight -= 1
+        loop.cancelled += 1
+    run.feed.open.pop(live.item_index, None)
+
+
+def _close(
+    state: ExecutionState, run: RunState, activation: int, *, error: ErrorObject | None
+) -> None:
+    assert run.feed is not None, "only activations of chunks come here"
+    chunk = run.feed.open.pop(activation, None)
+    producer = state.runs.get(run.feed.producer)
+    live = producer.stream if producer is not None else None
+    if chunk is None or live is None or chunk.index not in live.open:
+        return
+    counted = live.open[chunk.index]
+    counted.open -= 1
+    counted.has_failed |= error is not None
+    live.first_error = live.first_error or error
+    if counted.open:
+        return
+    del live.open[chunk.index]
+    live.failed += counted.has_failed
+    live.done += not counted.has_failed
