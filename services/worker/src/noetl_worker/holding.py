@@ -63,8 +63,10 @@ class Progress:
             return
         received = max(told.received, self.taken.received)
         accepted = max(told.accepted, self.taken.accepted)
-        self.taken = Taken(received=received, accepted=accepted)
-        self._changed.set()
+        latest = Taken(received=received, accepted=accepted)
+        if latest != self.taken:
+            self.taken = latest
+            self._changed.set()
 
     async def change(self, wait_s: float) -> bool:
         """Wait for news, no longer than so many seconds; tell whether there were any."""

@@ -21,6 +21,7 @@ from noetl_worker.tools.call import Call, Outcome
 
 # After a silence, the facts that the planner has not taken are sent again.
 _ASK_AGAIN_S = 2.0
+_WINDOW_ROWS = 100
 _KINDS = frozenset({"postgres", "duckdb", "http", "python"})
 
 
@@ -44,6 +45,11 @@ class Emitter:
         self._sent = known
         self._unheard: dict[int, ChunkEmitted] = {}
         self.begin()
+
+    @property
+    def window_rows(self) -> int:
+        """Return how many rows are worth handing over together."""
+        return min(_WINDOW_ROWS, self._stream.chunk_rows)
 
     @property
     def resident(self) -> int:

@@ -14,7 +14,6 @@ from msgspec import Struct
 from noetl_worker.domain.plain import plain
 from noetl_worker.sandbox.source import BODY, Program, compile_source
 
-_HANDED_ROWS = 100
 _END = object()
 
 MODULES = (
@@ -24,7 +23,10 @@ MODULES = (
 
 
 class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the worker wants run; `named` holds surroundings that the code mentions."""
+    """What the worker wants run; `named` holds surroundings that the code mentions.
+
+    With `window_rows` a generator streams: so many rows are handed over together, or fewer.
+    """
 
     code: str
     inputs: dict[str, Any]
@@ -35,7 +37,7 @@ class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     libs: dict[str, Any] = {}
     required: list[str] = []
     paths: list[str] = []
-    streams: bool = False
+    window_rows: int = 0
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,21 +95,21 @@ def call(ask: Ask, hand_over: HandOver) -> Any:
     program = compiled(ask.code, tuple(ask.inputs))
     names = _names(ask)
     outcome = _outcome(program, names, ask)
-    if ask.streams and inspect.isgenerator(outcome):
-        return _poured(outcome, hand_over)
-    if ask.streams and inspect.isasyncgen(outcome):
+    if ask.window_rows and inspect.isgenerator(outcome):
+        return _poured(outcome, hand_over, ask.window_rows)
+    if ask.window_rows and inspect.isasyncgen(outcome):
         with asyncio.Runner() as runner:
-            return _poured(_stepping(outcome, runner), hand_over)
+            return _poured(_stepping(outcome, runner), hand_over, ask.window_rows)
     return plain(outcome)
 
 
-def _poured(items: Iterable[Any], hand_over: HandOver) -> Streamed:
+def _poured(items: Iterable[Any], hand_over: HandOver, size: int) -> Streamed:
     waiting: list[Any] = []
     for item in items:
         waiting += item if isinstance(item, list) else [item]
-        while len(waiting) >= _HANDED_ROWS:
-            hand_over(plain(waiting[:_HANDED_ROWS]))
-            del waiting[:_HANDED_ROWS]
+        while len(waiting) >= size:
+            hand_over(plain(waiting[:size]))
+            del waiting[:size]
         if isinstance(item, list) and waiting:
             hand_over(plain(waiting))
             waiting = []
@@ -130,9 +132,9 @@ def _outcome(program: Program, names: dict[str, Any], ask: Ask) -> Any:
     _run_module(program, names)
     if program.contract == "body":
         bound = {name: ask.inputs[name] for name in program.parameters}
-        return _finished(names[BODY](**bound), streams=ask.streams)
+        return _finished(names[BODY](**bound), streams=bool(ask.window_rows))
     if program.contract == "main":
-        returned = _finished(_call_main(names["main"], ask), streams=ask.streams)
+        returned = _finished(_call_main(names["main"], ask), streams=bool(ask.window_rows))
         if returned is not None:
             return returned
     return names.get("result") if program.assigns_result else None

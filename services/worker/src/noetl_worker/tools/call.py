@@ -28,6 +28,10 @@ class Transaction(Protocol):
 class Sink(Protocol):
     """Where a task that streams puts its rows, in order, as they come."""
 
+    @property
+    def window_rows(self) -> int:
+        """Return how many rows are worth handing over together."""
+
     async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         """Return when there is room for more; raises `ToolFailure`."""
 

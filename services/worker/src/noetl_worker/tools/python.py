@@ -254,7 +254,7 @@ def _ask(call: Call, source: str) -> Ask:
         code=source,
         inputs=call.input,
         execution_id=call.site.execution_id,
-        streams=call.sink is not None,
+        window_rows=0 if call.sink is None else call.sink.window_rows,
         cpu_s=int(call.timeout.total) + 1,
         iterator=call.iterator,
         named=call.named,
