@@ -156,7 +156,7 @@ async def test_cancelling_ends_the_producer_and_its_targets(tmp_path: Path) -> N
 async def test_no_chunk_is_lost_or_taken_twice_whatever_the_broker_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    chance = random.Random(seed)
     monkeypatch.setattr(
         system, "MemoryBroker", lambda declared, clock: ShakyBroker(declared, clock, chance=chance)
     )

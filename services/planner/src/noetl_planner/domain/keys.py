@@ -36,8 +36,6 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return f"run/{event.run_id}/exit"
         case step.CallDone() | step.CallError():
             return f"command/{event.command_id}/call"
-        case stream.CallPartial():
-            return f"run/{event.run_id}/chunk/{event.chunk.index}"
         case loop.LoopStarted():
             return f"run/{event.run_id}/loop/started"
         case loop.LoopDone() | loop.LoopFailed():
@@ -117,6 +115,8 @@ def _frame_key(event: Event) -> str | None:
 
 def _control_key(event: Event) -> str | None:
     match event:
+        case stream.CallPartial():
+            return f"run/{event.run_id}/chunk/{event.chunk.index}"
         case context.CtxPatched():
             return f"ctx/{event.request_id}" if event.request_id is not None else None
         case execution.StateInherited():
