@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from tests.support.builders import History
-from tests.support.planning import Desk
+from tests.support.planning import Desk, done
 from tests.support.slices import frame_done, frame_failed, gathered, level_gathered, lost
+from tests.support.streams import begun, chunk, failed, gather, playbook
 
 from noetl_contracts import facts
 from noetl_contracts.ids import ExecutionId
@@ -57,6 +58,35 @@ def shards() -> Desk:
     return desk
 
 
+def stream() -> Desk:
+    """A stream whose producer is lost once, and of whose chunks one fails."""
+    arc = ', when: "{{ chunk.index != 1 }}", set: {ctx.seen: "{{ chunk.index }}"}'
+    desk, producer = begun(playbook(arc=arc, in_flight=1))
+    desk.tell(*(chunk(producer, index) for index in range(3)))
+    (first,) = desk.sent()
+    desk.tell(facts.CommandLost(command_id=producer.command_id, attempt=1, reason="lease"))
+    (again,) = desk.sent()
+    desk.tell(chunk(again, 3, more=False), done(again, {"row_count": 8}))
+    desk.tell(failed(first))
+    while desk.sent():
+        desk.tell(*(done(one) for one in desk.sent()))
+    gather(desk, ["a", "b", "c"])
+    while desk.sent():
+        desk.tell(*(done(one) for one in desk.sent()))
+    return desk
+
+
+def stopped_stream() -> Desk:
+    """A stream that ends with its first failed chunk."""
+    desk, producer = begun(playbook(spec="spec: {policy: {failure: {mode: fail_fast}}}"))
+    desk.tell(*(chunk(producer, index) for index in range(4)))
+    desk.tell(failed(desk.sent()[0]))
+    gather(desk)
+    while desk.sent():
+        desk.tell(*(done(one) for one in desk.sent()))
+    return desk
+
+
 def chunks() -> Desk:
     """Chunks: one lost and replayed, one cut short and continued; and a loop over nothing."""
     desk = Desk(CHUNKS)
@@ -70,7 +100,12 @@ def chunks() -> Desk:
 
 def decided() -> Iterator[tuple[str, History]]:
     """Every story with its name."""
-    for name, tell in (("shards-and-tree", shards), ("chunks", chunks)):
+    for name, tell in (
+        ("shards-and-tree", shards),
+        ("chunks", chunks),
+        ("stream", stream),
+        ("stopped-stream", stopped_stream),
+    ):
         desk = tell()
         assert desk.state.is_terminal(), desk.types()
         history = History(ExecutionId(desk.state.execution_id))

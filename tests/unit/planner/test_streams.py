@@ -1,92 +1,14 @@
 """Streams: chunks in, activations out, and when the producer is over."""
 
-from typing import Any
-
 import pytest
-from tests.support.planning import ROWS, WORKER, Desk, done
+from tests.support.planning import WORKER, Desk, done
+from tests.support.streams import begun, chunk, failed, gather, playbook
 
 from noetl_contracts import codec, facts
 from noetl_contracts.chunks import Taken
 from noetl_contracts.commands import ChunkWork, Command, StepWork
-from noetl_contracts.errors import ErrorObject
-from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import ExecutionStatus
-from noetl_playbook import carried
-from noetl_playbook.results import LoopResult
 from noetl_replay import snapshot
-
-PLAYBOOK = """\
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {{name: p}}
-workflow:
-  - step: export
-    {spec}
-    tool: {{kind: python, code: "yield 1", stream: {{chunk_rows: 2}}}}
-    next:
-      spec: {{mode: {mode}}}
-      arcs:
-        - {{step: ship, on: call.partial{arc}}}
-        - {{step: wrap_up, on: call.done, set: {{ctx.chunks: "{{{{ event.chunks }}}}"}}}}
-        - {{step: repair, on: call.error, set: {{ctx.error: "{{{{ event.error.kind }}}}"}}}}
-  - step: ship
-    tool: {{kind: noop}}
-    {target}
-  - {{step: wrap_up, tool: {{kind: noop}}, next: {{arcs: [{{step: end}}]}}}}
-  - {{step: repair, tool: {{kind: noop}}}}
-  - {{step: end, tool: {{kind: noop}}}}
-"""
-
-
-def playbook(
-    *, in_flight: int = 2, arc: str = "", spec: str = "", target: str = "", mode: str = "exclusive"
-) -> str:
-    written = f", spec: {{max_in_flight: {in_flight}}}" + arc
-    return PLAYBOOK.format(arc=written, spec=spec, target=target, mode=mode)
-
-
-def chunk(command: Command, index: int, *, more: bool = True) -> facts.ChunkEmitted:
-    return facts.ChunkEmitted(
-        command_id=command.command_id,
-        attempt=command.attempt,
-        worker_id=WORKER,
-        index=index,
-        row_count=2,
-        ref=PayloadRef(
-            uri=ROWS.uri[:-64] + f"{index:064d}",
-            sha256=f"{index:064d}",
-            media_type="application/json",
-            payload_bytes=5,
-            row_count=2,
-        ),
-        has_more=more,
-    )
-
-
-def failed(command: Command, kind: str = "transform") -> facts.CommandFailed:
-    return facts.CommandFailed(
-        command_id=command.command_id,
-        attempt=command.attempt,
-        worker_id=WORKER,
-        error=ErrorObject(kind=kind, code="X", message=f"broken {command.step}"),
-    )
-
-
-def begun(text: str) -> tuple[Desk, Command]:
-    desk = Desk(text)
-    desk.start()
-    (producer,) = desk.sent()
-    assert producer.work == StepWork()
-    return desk, producer
-
-
-def gather(desk: Desk, results: list[Any] | None = None) -> None:
-    """Do what the shell does: hand in the results of every target that has ended."""
-    assert desk.last is not None
-    kept = LoopResult(results=results or [], stats={})
-    envelope = ResultEnvelope(status="ok", context=carried.inline(kept))
-    for run_id in desk.last.to_collect:
-        desk.tell(facts.ItemsCollected(run_id=run_id, result=envelope))
 
 
 def activations(desk: Desk) -> list[int]:
