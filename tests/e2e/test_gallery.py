@@ -35,6 +35,9 @@ def running(opened: Gallery, request: pytest.FixtureRequest) -> Gallery:
     if "nats" in needs:
         server = request.getfixturevalue("nats")
         opened.keep_credential("bus", "nats", url=server.url)
+    if "shop_app" in needs:
+        login = {"token_url": f"{opened.shop_url}/login", "client_id": "us", "client_secret": "x"}
+        opened.keep_credential("shop_app", "oauth2", **login)
     return opened
 
 
@@ -55,7 +58,9 @@ def test_an_example_does_what_is_expected(running: Gallery, name: str) -> None:
     for step, result in wanted.results.items():
         found = running.result(execution_id, step)
         assert gallery.differences(result, found, step) == []
-    counted = Counter(event["event_type"] for event in running.history(execution_id))
+    history = running.history(execution_id)
+    assert [text for text in wanted.hides if text in str(history)] == []
+    counted = Counter(event["event_type"] for event in history)
     assert {kind: counted[kind] for kind in wanted.events} == wanted.events
 
 

@@ -65,6 +65,8 @@ class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ctx: dict[str, Any] = {}
     results: dict[str, Any] = {}
     error: dict[str, Any] | None = None
+    # Texts that stand nowhere in the history.
+    hides: tuple[str, ...] = ()
     # How often events of a type stand in the history.
     events: dict[str, int] = {}
 
