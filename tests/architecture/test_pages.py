@@ -42,6 +42,23 @@ def test_every_test_of_the_conformance_map_exists() -> None:
     assert [test for test in named if not _exists(test)] == []
 
 
+def test_a_test_that_is_not_there_is_noticed() -> None:
+    assert not _exists("tests/e2e/test_gallery.py::test_nothing")
+    assert not _exists("tests/e2e/test_nothing.py::test_nothing")
+    assert not _exists("tests/e2e/test_gallery.py::test_an_example_does_what_is_expected[nothing]")
+
+
+def test_every_promise_that_was_written_down_is_on_the_map() -> None:
+    named = {
+        test.partition("[")[2].rstrip("]")
+        for section in conformance.sections()
+        for each in section.statements
+        for test in each.tests
+        if Path(test.partition("::")[0]).stem == "test_statements"
+    }
+    assert named == _cases("tests/e2e/test_statements.py")
+
+
 def test_the_conformance_map_covers_every_section() -> None:
     found = conformance.sections()
     assert {each.section.partition(".")[0] for each in found} == SECTIONS
@@ -60,8 +77,27 @@ def test_a_statement_without_a_test_says_why() -> None:
 
 
 def _exists(test: str) -> bool:
-    file, _, name = test.partition("::")
-    return (ROOT / file).is_file() and (not name or name in _functions(file))
+    """Find a test, and the case that it names in brackets."""
+    file, _, named = test.partition("::")
+    name, _, case = named.rstrip("]").partition("[")
+    if not (ROOT / file).is_file() or name not in _functions(file):
+        return False
+    return not case or any(each == case or each.startswith(f"{case}-") for each in _cases(file))
+
+
+@cache
+def _cases(file: str) -> frozenset[str]:
+    """List the cases that stand in files beside a test."""
+    match Path(file).stem:
+        case "test_gallery":
+            return frozenset(each.stem for each in ROOT.glob("examples/*.yaml"))
+        case "test_statements":
+            told = yaml.safe_load((ROOT / "tests/e2e/statements.yaml").read_text("utf-8"))
+            return frozenset(each["name"] for each in told)
+        case "test_wrong_playbooks":
+            return frozenset(each.stem for each in ROOT.glob("tests/unit/playbook/wrong/*.yaml"))
+        case _:
+            return frozenset()
 
 
 @cache

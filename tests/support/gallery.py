@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,8 @@ class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     needs: tuple[str, ...] = ()
     inputs: dict[str, Any] = {}
+    # What the request calls them.
+    inputs_as: str = "workload"
     calls: tuple[str, ...] = ()
     meanwhile: Meanwhile = Meanwhile()
     has_older_forms: bool = False
@@ -135,17 +138,37 @@ class Gallery:
         body = {"name": name, "type": kind, "data": data}
         self.api.post("/credentials", json=body).raise_for_status()
 
-    def register(self, name: str) -> str:
-        """Register an example and return its path."""
-        answer = self.api.post("/catalog/register", content=text_of(name))
+    def register(self, text: str) -> str:
+        """Register a playbook and return its path."""
+        answer = self.api.post("/catalog/register", content=text)
         assert answer.is_success, answer.text
         return str(answer.json()["path"])
 
-    def execute(self, path: str, inputs: dict[str, Any]) -> str:
+    def execute(self, path: str, inputs: dict[str, Any], *, called: str = "workload") -> str:
         """Start a registered playbook and return the execution's id."""
-        answer = self.api.post("/execute", json={"path": path, "workload": inputs})
+        answer = self.api.post("/execute", json={"path": path, called: inputs})
         assert answer.is_success, answer.text
         return str(answer.json()["execution_id"])
+
+    def differences(self, wanted: Expected, text: str) -> list[str]:
+        """Run a playbook and say what became otherwise than expected."""
+        inputs = {"shop": self.shop_url} if "shop" in wanted.needs else {}
+        path = self.register(text)
+        execution_id = self.execute(path, {**inputs, **wanted.inputs}, called=wanted.inputs_as)
+        self.interfere(wanted.meanwhile, execution_id)
+        ended = self.end_of(execution_id)
+        history = self.history(execution_id)
+        counted = Counter(event["event_type"] for event in history)
+        found = [f"{text!r} is shown" for text in wanted.hides if text in str(history)]
+        if ended["status"] != wanted.status:
+            found.append(f"{ended['status']}: {ended['error']}")
+        if ended["variables"] != wanted.ctx:
+            found.append(f"ctx is {ended['variables']}")
+        found += differences(wanted.error or {}, ended["error"] or {}, "error")
+        found += differences(wanted.events, {kind: counted[kind] for kind in wanted.events})
+        for step, result in wanted.results.items():
+            found += differences(result, self.result(execution_id, step), step)
+        return found
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         """The events of an execution, in order."""
