@@ -326,6 +326,13 @@ async def test_headers_that_come_twice_are_joined(worker: Bench, server: Script)
     assert (await send(worker, {"url": server.url})).data["headers"]["X-A"] == "1, 2"
 
 
+async def test_what_the_client_calls_text_is_text(worker: Bench, server: Script) -> None:
+    server.answers(says({}))
+    data = (await send(worker, {"url": server.url})).data
+    assert {type(name) for name in data["headers"]} == {str}
+    assert [codec.text(name) for name in data["headers"]]
+
+
 async def test_files_travel_as_multipart(worker: Bench, server: Script) -> None:
     result = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"a": [1]})}, last="t")
     kept = await worker.payloads.put(

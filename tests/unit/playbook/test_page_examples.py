@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = sorted((Path(__file__).parent / "page").glob("*.yaml"))
 TREE = sorted(
     file
-    for folder in ("cli", "docs", "services", "workloads")
+    for folder in ("cli", "docs", "examples", "services", "workloads")
     for file in (ROOT / folder).rglob("*.yaml")
     if "kind: Playbook" in file.read_text()
 )

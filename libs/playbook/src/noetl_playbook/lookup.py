@@ -34,6 +34,13 @@ _PADDED = frozenset({"zfill", "ljust", "rjust"})
 _MAPPING_METHODS = frozenset({"keys", "values", "items", "get"})
 _LIST_METHODS = frozenset({"index", "count"})
 _TIME_METHODS = frozenset({"isoformat", "strftime", "date", "time", "timestamp"})
+# By what the documentation calls their owners.
+METHODS = {
+    "text": _STR_METHODS,
+    "mappings": _MAPPING_METHODS,
+    "lists": _LIST_METHODS,
+    "times": _TIME_METHODS,
+}
 _LOOP_NAMES = frozenset(
     {
         *("index", "index0", "first", "last", "length", "revindex", "revindex0"),

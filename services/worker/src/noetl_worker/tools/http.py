@@ -212,9 +212,12 @@ def _header(headers: dict[str, str], wanted: str) -> str | None:
 
 
 def _joined(headers: Mapping[str, str]) -> dict[str, str]:
-    """Make a mapping of headers; those that came several times are joined."""
+    """Make a mapping of headers; those that came several times are joined.
+
+    The client's names are text of a kind of its own, which JSON encoders refuse.
+    """
     found: dict[str, str] = {}
-    for name, value in headers.items():
+    for name, value in ((str(each), item) for each, item in headers.items()):
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
 

@@ -1,0 +1,60 @@
+# ruff: noqa: E501 - the text of pages has the width of pages
+"""The pages of the documentation that are made from code and tables: `python -m scripts.pages`."""
+
+import re
+import sys
+from pathlib import Path
+
+from scripts import conformance, reference
+
+ROOT = Path(__file__).resolve().parents[1]
+_SHOWS = re.compile(r"# Shows: (.+)\n((?:#        .+\n)*)")
+_EXAMPLES = """# Examples
+
+Each playbook shows one thing; its first lines say what, how to run it, and how it ends. All of them run in
+`tests/e2e/test_gallery.py`, which compares what they did with `expected/<name>.yaml`. This table is made by
+`python -m scripts.pages`.
+
+Examples that call HTTP use the little shop of the tests: `python -m tests.support.shop` opens it at port 8700.
+Those that need PostgreSQL or NATS name a credential: `main_db` or `bus`.
+
+| example | shows |
+|---|---|
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Make every page, by the file that it is kept in."""
+    return {
+        Path("examples/README.md"): examples(),
+        Path("docs/language/sections.md"): reference.sections(),
+        Path("docs/language/tools.md"): reference.tool_kinds(),
+        Path("docs/language/vocabulary.md"): reference.vocabulary(),
+        Path("docs/language/conformance.md"): conformance.page(),
+    }
+
+
+def examples() -> str:
+    """List the examples with what they show."""
+    files = sorted((ROOT / "examples").glob("*.yaml"))
+    return _EXAMPLES + "".join(
+        f"| [{file.stem}]({file.name}) | {_shown(file)} |\n" for file in files
+    )
+
+
+def _shown(file: Path) -> str:
+    found = _SHOWS.match(file.read_text("utf-8"))
+    if found is None:
+        raise ValueError(f"{file} does not begin with '# Shows: …'")
+    return " ".join((found[1] + " " + found[2].replace("#", "")).split()).replace("|", "\\|")
+
+
+def main() -> None:
+    """Write every page."""
+    for path, text in pages().items():
+        (ROOT / path).write_text(text, "utf-8")
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""A command carries the results that its templates name, and no others."""
+
+from tests.support.planning import Desk, done
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workload: {named: 1, other: 2}
+workflow:
+  - {step: one, tool: {kind: noop}, set: {ctx.kept: 3, ctx.unread: 4}, next: {arcs: [{step: two}]}}
+  - {step: two, tool: {kind: noop}, next: {arcs: [{step: three}]}}
+  # The step that led here is what `output` shows.
+  - {step: three, tool: {kind: noop}, next: {arcs: [{step: reads}]}}
+  - step: reads
+    tool: {kind: noop, result: "{{ workload.named }} {{ ctx.kept }} {{ one.n }}"}
+    next: {arcs: [{step: everything}]}
+  - {step: everything, tool: {kind: python, code: "result = context['other']"}}
+"""
+
+
+def at(step: str) -> Desk:
+    desk = Desk(PLAYBOOK)
+    desk.start()
+    for each in ("one", "two", "three", "reads"):
+        if each == step:
+            break
+        desk.tell(done(desk.sent()[0], {"n": 1}))
+    return desk
+
+
+def test_only_results_that_templates_name_travel() -> None:
+    assert set(at("reads").sent()[0].slice.steps) == {"one", "three"}
+
+
+def test_code_that_mentions_the_context_gets_it_whole() -> None:
+    found = at("everything").sent()[0].slice
+    assert found.workload == {"named": 1, "other": 2}
+    assert found.ctx == {"kept": 3, "unread": 4}
+    assert set(found.steps) == {"one", "two", "three", "reads"}
