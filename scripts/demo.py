@@ -15,7 +15,7 @@ from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-PLAYBOOK = ROOT / "workloads/pft/src/noetl_pft/playbooks/pft_a.yaml"
+PLAYBOOKS = ROOT / "workloads/pft/src/noetl_pft/playbooks"
 
 console = Console()
 
@@ -42,6 +42,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--variant", default="a", choices=["a", "b", "c"], help="playbook")
     parser.add_argument("--facilities", type=int, default=2)
     parser.add_argument("--patients", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
@@ -78,9 +79,19 @@ def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Na
     credential = folder / "credential.json"
     credential.write_text(json.dumps({"dsn": target}))
     _noetl("credential", "put", "pg_pft", "--type", "postgres", "--file", credential, server=api)
-    console.rule(f"PFT A: {asked.facilities} facilities x {asked.patients} patients")
+    console.rule(
+        f"PFT {asked.variant.upper()}: {asked.facilities} facilities x {asked.patients} patients"
+    )
     started = _output(
-        *("noetl", "run", PLAYBOOK, "--detach", "--json", "--server", api),
+        *(
+            "noetl",
+            "run",
+            PLAYBOOKS / f"pft_{asked.variant}.yaml",
+            "--detach",
+            "--json",
+            "--server",
+            api,
+        ),
         *("--set", f"facilities={asked.facilities}", "--set", f"patients={asked.patients}"),
         *("--set", f"api_url={fixture['api']}", "--set", f"run_nonce={nonce}"),
     )
@@ -89,7 +100,7 @@ def _run_and_verify(folder: Path, state: dict, fixture: dict, asked: argparse.Na
     console.rule("The verifier's judgement, from three witnesses")
     return subprocess.run(  # noqa: S603 - our own command
         [
-            *(BIN / "pft", "verify", "--variant", "a", "--nonce", nonce),
+            *(BIN / "pft", "verify", "--variant", asked.variant, "--nonce", nonce),
             *("--facilities", str(asked.facilities), "--patients", str(asked.patients)),
             *("--execution", execution, "--dsn", target),
             *("--event-dsn", state["urls"]["postgres_reader"]),

@@ -95,3 +95,25 @@ pft_test_patient_work_queue,pft_test_patient_assessments, pft_test_patient_condi
 pft_test_patient_medications,pft_test_patient_vital_signs, pft_test_patient_demographics,
 pft_test_mds_assessment_ids_work,pft_test_mds_assessment_details, pft_test_page_work,
 pft_test_validation_log,pft_test_facility_data_type_done, pft_test_facility_stage_gate;
+
+-- name: a_page_row_is_still_claimed :exec
+UPDATE pft_test_page_work SET status = 'claimed' WHERE kind = 'conditions' AND patient_id = 3 AND item = '1';
+
+-- name: a_page_row_is_gone :exec
+DELETE FROM pft_test_page_work WHERE kind = 'assessments' AND patient_id = 3 AND item = '2';
+
+-- name: a_page_was_enqueued_before_its_time :exec
+UPDATE pft_test_page_work SET created_at = created_at - interval '1 microsecond' WHERE kind = 'assessments' AND
+patient_id = 3 AND item = '2';
+
+-- name: an_id_was_enqueued_after_its_time :exec
+UPDATE pft_test_page_work SET created_at = created_at + interval '1 microsecond' WHERE kind = 'mds' AND
+item = 'MDS-1-p1-0-01';
+
+-- name: an_id_row_is_gone :exec
+DELETE FROM pft_test_page_work WHERE kind = 'mds' AND item = 'MDS-1-p1-0-01';
+
+-- name: a_page_row_has_another_frame :exec
+UPDATE pft_test_page_work a SET frame_id = b.frame_id, frame_row = 99 FROM pft_test_page_work b WHERE
+a.kind = b.kind AND a.kind = 'conditions' AND a.item = '1' AND b.item = '1' AND a.patient_id = 3 AND
+b.patient_id = 40;

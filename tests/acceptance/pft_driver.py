@@ -94,8 +94,8 @@ def bind(text: str, params: dict[str, Any]) -> tuple[str, list[Any]]:
     return _NAMED.sub(lambda m: f"${order.index(m[1]) + 1}", text), [params[n] for n in order]
 
 
-def load_playbook() -> dict[str, Any]:
-    source = files("noetl_pft") / "playbooks" / "pft_a.yaml"
+def load_playbook(variant: str = "a") -> dict[str, Any]:
+    source = files("noetl_pft") / "playbooks" / f"pft_{variant}.yaml"
     document: dict[str, Any] = yaml.safe_load(source.read_text())
     return document
 
@@ -131,10 +131,12 @@ class EventLog:
 
 
 class Driver:
-    """Runs playbook A without an engine: no leases, no retries, no faults."""
+    """Runs a PFT playbook without an engine: no leases, no retries, no faults."""
 
-    def __init__(self, *, dsn: str, workload: dict[str, Any], slots: int = 4) -> None:
-        document = load_playbook()
+    def __init__(
+        self, *, dsn: str, workload: dict[str, Any], variant: str = "a", slots: int = 4
+    ) -> None:
+        document = load_playbook(variant)
         self.steps = {step["step"]: step for step in document["workflow"]}
         self.names: dict[str, Any] = {
             "workload": document["workload"] | workload,
@@ -194,8 +196,7 @@ class Driver:
 
     async def get(self, task: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
         page = names["iter"].get("page", 1)
-        row = names["iter"].get("patient") or names["iter"]["assessment"]
-        key = f"{names['step']}/{names['frame']['id']}/{row['frame_row']}/{page}"
+        key = f"{names['step']}/{names['frame']['id']}/{names['row']}/{page}"
         headers = render(task["headers"], names) | {"Idempotency-Key": key}
         params = render(task.get("params", {}), names)
         async with self.http.get(
@@ -231,17 +232,29 @@ class Driver:
             where = {"stage_id": stage, "frame_id": frame, "command_id": next(self.ids)}
             for kind in ("frame.dispatched", "frame.started"):
                 self.log.add(kind, name, **where, context=shape)
-            gate = asyncio.Semaphore(8)
-            async with asyncio.TaskGroup() as group:
-                for row in rows:
-                    group.create_task(self.row(name, step, frame, row, gate))
+            await self.body(name, step, {"id": frame, "rows": rows})
             self.log.add("frame.committed", name, **where, context=shape)
 
-    async def row(
-        self, name: str, step: dict[str, Any], frame: int, row: Any, gate: asyncio.Semaphore
+    async def body(self, name: str, step: dict[str, Any], frame: dict[str, Any]) -> None:
+        gate, rows = asyncio.Semaphore(8), frame["rows"]
+        if step["loop"]["spec"]["frame"]["process"] == "frame":
+            await self.item(name, step, frame, {"row": "all", "value": rows}, gate)
+            return
+        async with asyncio.TaskGroup() as group:
+            for row in rows:
+                item = {"row": row["frame_row"], "value": row}
+                group.create_task(self.item(name, step, frame, item, gate))
+
+    async def item(
+        self,
+        name: str,
+        step: dict[str, Any],
+        frame: dict[str, Any],
+        item: dict[str, Any],
+        gate: asyncio.Semaphore,
     ) -> None:
-        scratch: dict[str, Any] = {step["loop"]["iterator"]: row}
-        names = self.names | {"iter": scratch, "frame": {"id": frame}, "step": name}
+        scratch: dict[str, Any] = {step["loop"]["iterator"]: item["value"]}
+        names = self.names | {"iter": scratch, "frame": frame, "step": name, "row": item["row"]}
         tasks = step["tool"]
         position = 0
         async with gate:

@@ -26,21 +26,24 @@ def pft(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return main()
 
 
+@pytest.mark.parametrize(("variant", "requests"), [("a", 1658), ("b", 29), ("c", 423)])
 def test_begin_floor_and_verify_agree_at_1x50(
+    variant: str,
+    requests: int,
     postgres: PostgresServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     dsn = asyncio.run(postgres.create_database("pft_floor"))
-    scale = ["--facilities", "1", "--patients", "50", "--dsn", dsn]
+    scale = ["--facilities", "1", "--patients", "50", "--dsn", dsn, "--variant", variant]
     try:
         with fixture_server(tmp_path) as server:
             assert pft(monkeypatch, "begin", "--control", server["control"]) == 0
             nonce = capsys.readouterr().out.strip()
             assert pft(monkeypatch, "floor", *scale, "--api", server["api"]) == 0
-            assert json.loads(capsys.readouterr().out)["requests"] == 1658
-        judged = ["verify", *scale, "--variant", "a", "--nonce", nonce, "--floor"]
+            assert json.loads(capsys.readouterr().out)["requests"] == requests
+        judged = ["verify", *scale, "--nonce", nonce, "--floor"]
         assert pft(monkeypatch, *judged, "--ledger-dir", str(tmp_path)) == 0
         other = ["--nonce", "other", "--ledger-dir", str(tmp_path)]
         assert pft(monkeypatch, *judged, *other) == 2

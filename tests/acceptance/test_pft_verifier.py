@@ -1,90 +1,29 @@
 """A good run passes; the same run, altered in one way, fails the check that is named for it."""
 
-import asyncio
-import json
-import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.pft_driver import EXECUTION, Driver, fixture_server
+from tests.acceptance.pft_evidence import NONCE, Evidence, copied, failed, good_run
 from tests.support.servers import PostgresServer
 
-from noetl_pft.__main__ import main
 from noetl_pft.queries import parse
 
-NONCE = "0123456789abcdef"
-SLOTS, FRAME_ROWS = 4, 10
 ALTERATIONS = parse(Path(__file__).with_name("pft_alterations.sql").read_text())
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A database and a ledger folder."""
-
-    server: PostgresServer
-    database: str
-    ledgers: Path
-
-    def sql(self, text: str) -> None:
-        self.server.execute(text, database=self.database)
-
-    def ledger(self) -> Path:
-        return self.ledgers / NONCE / "1.ndjson"
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.ledger().read_text().splitlines()]
-
-    def write(self, lines: list[dict[str, Any]]) -> None:
-        self.ledger().write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-    def verify(self, monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[int, dict[str, Any]]:
-        report = self.ledgers / "report.json"
-        command = ["pft", "verify", "--variant", "a", "--facilities", "1", "--patients", "50"]
-        command += ["--execution", EXECUTION, "--nonce", NONCE, "--slots", str(SLOTS)]
-        command += ["--frame-rows", str(FRAME_ROWS), "--json", str(report)]
-        command += ["--dsn", self.server.admin_dsn(self.database)]
-        command += ["--ledger-dir", str(self.ledgers), *options]
-        monkeypatch.setattr(sys, "argv", command)
-        code = main()
-        return code, json.loads(report.read_text()) if report.exists() else {}
 
 
 @pytest.fixture(scope="module")
 def good(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
-    """One good 1x50 run, made by the playbook's own statements against the real fixture."""
-    ledgers = tmp_path_factory.mktemp("ledgers")
-    name = f"pft_good_{secrets.token_hex(4)}"
-    dsn = asyncio.run(postgres.create_database(name))
-
-    async def run(api: str) -> None:
-        workload = {"facilities": 1, "patients": 50, "run_nonce": NONCE, "api_url": api}
-        driver = Driver(dsn=dsn, workload=workload | {"frame_rows": FRAME_ROWS}, slots=SLOTS)
-        await driver.run()
-        await driver.log.write(dsn)
-
-    with fixture_server(ledgers, "--run", NONCE) as server:
-        asyncio.run(run(server["api"]))
-    yield Evidence(postgres, name, ledgers)
-    asyncio.run(postgres.drop_database(name))
+    with good_run(postgres, tmp_path_factory.mktemp("ledgers"), "a") as evidence:
+        yield evidence
 
 
 @pytest.fixture
 def evidence(good: Evidence, tmp_path: Path) -> Iterator[Evidence]:
-    """A copy of the good run that a test may spoil."""
-    name = f"pft_copy_{secrets.token_hex(4)}"
-    good.server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{good.database}" STRATEGY FILE_COPY')
-    shutil.copytree(good.ledgers, tmp_path / "ledgers")
-    yield Evidence(good.server, name, tmp_path / "ledgers")
-    asyncio.run(good.server.drop_database(name))
-
-
-def failed(report: dict[str, Any]) -> set[str]:
-    return {check["check"] for check in report["checks"] if not check["passed"]}
+    with copied(good, tmp_path / "ledgers") as evidence:
+        yield evidence
 
 
 def test_the_unaltered_copy_passes_every_check(
@@ -210,7 +149,7 @@ def test_a_spoilt_ledger_fails_its_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(good.ledgers, tmp_path / "ledgers")
-    copy = Evidence(good.server, good.database, tmp_path / "ledgers")
+    copy = Evidence(good.server, good.database, tmp_path / "ledgers", good.variant)
     copy.write(change(copy.lines()))
     code, report = copy.verify(monkeypatch)
     assert code == 1

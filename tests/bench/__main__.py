@@ -38,14 +38,16 @@ def main() -> None:
                 "machine": _machine(),
                 "scale": {"facilities": asked.facilities, "patients": asked.patients},
                 "latency": latency.measure(stack),
-                "pft_a": list(_pft_rounds(stack, root, asked)),
+                "pft": {name: _series(stack, root / name, name, asked) for name in asked.variant},
             }
-    report["efficiency"] = _efficiency(report["pft_a"])
     _write(report)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--variant", nargs="+", default=["a"], choices=pft.VARIANTS, help="playbooks to measure"
+    )
     parser.add_argument("--facilities", type=int, default=1)
     parser.add_argument("--patients", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -62,20 +64,31 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _pft_rounds(stack: Stack, root: Path, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _series(stack: Stack, root: Path, variant: str, asked: argparse.Namespace) -> dict[str, Any]:
+    rounds = list(_pft_rounds(stack, root, variant, asked))
+    return {"rounds": rounds, "efficiency": _efficiency(rounds)}
+
+
+def _pft_rounds(
+    stack: Stack, root: Path, variant: str, asked: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
     with pft.fixture(root) as served:
         for turn in range(asked.rounds):
-            pair: list[Callable[[Stack, Fixture, argparse.Namespace], dict[str, Any]]]
+            pair: list[Callable[[Stack, Fixture, str, argparse.Namespace], dict[str, Any]]]
             pair = [_floor, _engine] if turn % 2 == 0 else [_engine, _floor]
             for measure in pair:
-                found = measure(stack, served, asked)
-                console.print(found)
+                found = measure(stack, served, variant, asked)
+                console.print(variant, found)
                 yield found
 
 
-def _engine(stack: Stack, served: Fixture, asked: argparse.Namespace) -> dict[str, Any]:
+def _engine(
+    stack: Stack, served: Fixture, variant: str, asked: argparse.Namespace
+) -> dict[str, Any]:
     before = spent(stack, fixture=served.pid)
-    run = pft.start(stack, served, facilities=asked.facilities, patients=asked.patients)
+    run = pft.start(
+        stack, served, variant=variant, facilities=asked.facilities, patients=asked.patients
+    )
     run.wait(patience_s=1800)
     after = spent(stack, fixture=served.pid)
     run.verify()
@@ -89,11 +102,14 @@ def _engine(stack: Stack, served: Fixture, asked: argparse.Namespace) -> dict[st
     }
 
 
-def _floor(stack: Stack, served: Fixture, asked: argparse.Namespace) -> dict[str, Any]:
+def _floor(
+    stack: Stack, served: Fixture, variant: str, asked: argparse.Namespace
+) -> dict[str, Any]:
     served.begin()
     done = subprocess.run(  # noqa: S603 - our own command line
         [
             *(sys.executable, "-m", "noetl_pft", "floor", "--api", served.api),
+            *("--variant", variant),
             *("--dsn", stack.url("target")),
             *("--facilities", str(asked.facilities), "--patients", str(asked.patients)),
         ],
@@ -128,13 +144,14 @@ def _write(report: dict[str, Any]) -> None:
     DOCS.mkdir(exist_ok=True)
     (DOCS / "benchmarks.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     (DOCS / "benchmarks.md").write_text(page(report))
-    table = Table(title="PFT A")
-    for column in ("who", "requests", "seconds", "requests/s"):
-        table.add_column(column)
-    for one in report["pft_a"]:
-        keys = ("who", "requests", "seconds", "requests_per_s")
-        table.add_row(*(str(one[key]) for key in keys))
-    console.print(table, report["efficiency"])
+    for variant, series in report["pft"].items():
+        table = Table(title=f"PFT {variant.upper()}")
+        for column in ("who", "requests", "seconds", "requests/s"):
+            table.add_column(column)
+        for one in series["rounds"]:
+            keys = ("who", "requests", "seconds", "requests_per_s")
+            table.add_row(*(str(one[key]) for key in keys))
+        console.print(table, series["efficiency"])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from typing import Any
 
 def page(report: dict[str, Any]) -> str:
     """Write `docs/benchmarks.md`."""
-    return "\n".join([_head(report["machine"]), _pft(report), _latency(report["latency"])])
+    series = [_pft(name, report["scale"], one) for name, one in report["pft"].items()]
+    return "\n".join([_head(report["machine"]), *series, _latency(report["latency"])])
 
 
 def _head(machine: dict[str, Any]) -> str:
@@ -17,15 +18,15 @@ engine, PostgreSQL (fsync and synchronous_commit on), NATS and SeaweedFS on the 
 """
 
 
-def _pft(report: dict[str, Any]) -> str:
-    scale, ratio = report["scale"], report["efficiency"]
+def _pft(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
+    ratio = series["efficiency"]
     rows = "\n".join(
         f"| {one['who']} | {one['requests']} | {one['seconds']} | {one['requests_per_s']} "
         f"| {_spent(one)} |"
-        for one in report["pft_a"]
+        for one in series["rounds"]
     )
     steady = "" if ratio["is_steady"] else " The floor's own times differed by more than 15 %."
-    return f"""## PFT A, {scale["facilities"]} facilities x {scale["patients"]} patients, profile `plain`, every engine run verified
+    return f"""## PFT {variant.upper()}, {scale["facilities"]} facilities x {scale["patients"]} patients, profile `plain`, every engine run verified
 
 | who | requests | seconds | requests/s | CPU seconds of the engine's processes and the fixture |
 |---|---:|---:|---:|---|

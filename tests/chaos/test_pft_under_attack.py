@@ -1,4 +1,4 @@
-"""PFT A at 1 x 200 while something is killed, paused, restarted or wiped."""
+"""PFT at 1 x 200 while something is killed, paused, restarted or wiped."""
 
 import signal
 import time
@@ -15,15 +15,18 @@ pytestmark = pytest.mark.timeout(240)
 
 WORKLOAD = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
 REQUESTS = 6_000
+PAGES = 1_700
+FRAMES_OF_5 = 1_100
 
 
-def begin(stack: Stack, served: Fixture) -> Run:
-    return pft.start(stack, served, facilities=1, patients=200, workload=WORKLOAD)
+def begin(stack: Stack, served: Fixture, variant: str = "a", **workload: object) -> Run:
+    shape = WORKLOAD | workload
+    return pft.start(stack, served, variant=variant, facilities=1, patients=200, workload=shape)
 
 
-def conclude(run: Run) -> None:
+def conclude(run: Run, *options: str) -> None:
     run.wait()
-    run.verify("--disturbed", "--frame-rows", "20")
+    run.verify("--disturbed", "--frame-rows", "20", *options)
     assert_parity(run.stack, run.execution_id)
 
 
@@ -41,6 +44,25 @@ def test_a_killed_workers_frames_are_replayed_by_another(stack: Stack, served: F
     run.wait_for_requests(REQUESTS // 3)
     stack.kill("worker-1")
     conclude(run)
+
+
+def test_a_killed_workers_batches_are_asked_for_again_by_another(
+    stack: Stack, served: Fixture
+) -> None:
+    run = begin(stack, served, "b", frame_rows=5)
+    run.wait_for_requests(FRAMES_OF_5 // 3)
+    stack.kill("worker-1")
+    conclude(run, "--frame-rows", "5")
+
+
+@pytest.mark.parametrize("fans_out", [False, True])
+def test_a_killed_worker_loses_no_page_that_a_page_enqueued(
+    stack: Stack, served: Fixture, *, fans_out: bool
+) -> None:
+    run = begin(stack, served, "c", fan_out=fans_out)
+    run.wait_for_requests((REQUESTS if fans_out else PAGES) // 3)
+    stack.kill("worker-1")
+    conclude(run, *(["--fan-out"] if fans_out else []))
 
 
 def test_a_worker_paused_past_its_lease_commits_nothing(stack: Stack, served: Fixture) -> None:

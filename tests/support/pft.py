@@ -15,7 +15,8 @@ from msgspec import Struct
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
-PLAYBOOK = Path("workloads/pft/src/noetl_pft/playbooks/pft_a.yaml")
+PLAYBOOKS = Path("workloads/pft/src/noetl_pft/playbooks")
+VARIANTS = ("a", "b", "c")
 CREDENTIAL = "pg_pft"
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
 NOTHING: Mapping[str, Any] = {}
@@ -61,12 +62,13 @@ def fixture(folder: Path, *arguments: str) -> Iterator[Fixture]:
 
 
 class Run(Struct, kw_only=True):
-    """One execution of playbook A."""
+    """One execution of a PFT playbook."""
 
     stack: Stack
     fixture: Fixture
     execution_id: str
     nonce: str
+    variant: str
     facilities: int
     patients: int
     started_s: float
@@ -111,7 +113,7 @@ class Run(Struct, kw_only=True):
         report = self.stack.folder.parent / f"report-{self.execution_id}.json"
         done = subprocess.run(  # noqa: S603 - our own command line
             [
-                *(sys.executable, "-m", "noetl_pft", "verify", "--variant", "a"),
+                *(sys.executable, "-m", "noetl_pft", "verify", "--variant", self.variant),
                 *("--facilities", str(self.facilities), "--patients", str(self.patients)),
                 *("--execution", self.execution_id, "--nonce", self.nonce),
                 *("--dsn", self.stack.url("target")),
@@ -129,10 +131,11 @@ class Run(Struct, kw_only=True):
 
 
 def prepare(stack: Stack) -> None:
-    """Register the playbook and the credential of the target database."""
+    """Register the playbooks and the credential of the target database."""
     api = stack.url("api")
+    playbooks = [(PLAYBOOKS / f"pft_{variant}.yaml").read_bytes() for variant in VARIANTS]
     for url, content, media_type in (
-        (f"{api}/api/catalog/register", PLAYBOOK.read_bytes(), "text/yaml"),
+        *((f"{api}/api/catalog/register", text, "text/yaml") for text in playbooks),
         (
             f"{api}/api/credentials",
             msgspec.json.encode(
@@ -149,14 +152,15 @@ def start(
     stack: Stack,
     served: Fixture,
     *,
+    variant: str = "a",
     facilities: int,
     patients: int,
     workload: Mapping[str, Any] = NOTHING,
 ) -> Run:
-    """Begin a run of playbook A."""
+    """Begin a run of one of the playbooks."""
     nonce = served.begin()
     request = {
-        "path": "pft/a",
+        "path": f"pft/{variant}",
         "workload": {
             "facilities": facilities,
             "patients": patients,
@@ -173,6 +177,7 @@ def start(
         fixture=served,
         execution_id=answer.json()["execution_id"],
         nonce=nonce,
+        variant=variant,
         facilities=facilities,
         patients=patients,
         started_s=started_s,

@@ -15,7 +15,7 @@ def main() -> int:
     fixture.add_arguments(commands.add_parser("serve", help="run the fixture server"))
     verifier.add_begin_arguments(commands.add_parser("begin", help="start a run's ledger"))
     verifier.add_verify_arguments(commands.add_parser("verify", help="judge a run"))
-    floor.add_arguments(commands.add_parser("floor", help="measure the raw floor of playbook A"))
+    floor.add_arguments(commands.add_parser("floor", help="measure the raw floor of a playbook"))
     arguments = parser.parse_args()
     match arguments.command:
         case "serve":

@@ -1,11 +1,11 @@
-"""`pft floor`: the requests and rows of playbook A with nothing around them."""
+"""`pft floor`: the requests and rows of a playbook with nothing around them."""
 
 import argparse
 import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import aiohttp
@@ -33,16 +33,23 @@ class Floor:
         db: "asyncpg.Connection[asyncpg.Record]",
         *,
         in_flight: int,
+        frame_rows: int,
     ) -> None:
         self._http = http
         self._db = db
+        self._copying = asyncio.Lock()
         self._in_flight = in_flight
+        self._frame_rows = frame_rows
         self.sent = 0
 
-    async def run(self, scale: Scale) -> None:
-        """Fetch and save everything, with the barriers of playbook A."""
+    async def run(self, variant: str, scale: Scale) -> None:
+        """Fetch and save everything, with the barriers of the playbook: C has none."""
+        if variant == "c":
+            await self._everybody(scale)
+            return
+        fetch = self._facility if variant == "a" else self._facility_in_batches
         for facility in range(1, scale.facilities + 1):
-            await self._facility(facility, scale.members(facility))
+            await fetch(facility, scale.members(facility))
 
     async def _facility(self, facility: int, people: range) -> None:
         ids: list[tuple[int, str]] = []
@@ -63,6 +70,63 @@ class Floor:
 
         await self._phase(people, person, "patient_demographics", _PERSON)
         await self._phase(ids, detail, "mds_assessment_details", _DETAIL)
+
+    async def _facility_in_batches(self, facility: int, people: range) -> None:
+        ids: list[tuple[int, str]] = []
+        frames = self._cut(people)
+        for kind in PAGED:
+
+            async def pages(frame: list[int], kind: str = kind) -> list[Row]:
+                return await self._batch(facility, len(people), frame, kind, ids)
+
+            await self._phase(frames, pages, f"patient_{kind}", _PAGE)
+
+        async def persons(frame: list[int]) -> list[Row]:
+            rows = await self._batch_rows("demographics", len(people), frame)
+            return [(row["patient_id"], facility, json.dumps(row["payload"])) for row in rows]
+
+        async def details(frame: list[tuple[int, str]]) -> list[Row]:
+            owner = {name: patient for patient, name in frame}
+            body = await self._get(f"/api/v1/pft/mds/details?assessmentIds={','.join(owner)}")
+            found = ((row["assessment_id"], row["payload"]) for row in body["rows"])
+            return [(owner[i], facility, json.dumps(payload), i) for i, payload in found]
+
+        await self._phase(frames, persons, "patient_demographics", _PERSON)
+        await self._phase(self._cut(ids), details, "mds_assessment_details", _DETAIL)
+
+    def _cut(self, items: Sequence[Item]) -> list[list[Item]]:
+        size = self._frame_rows
+        return [list(items[at : at + size]) for at in range(0, len(items), size)]
+
+    async def _everybody(self, scale: Scale) -> None:
+        async with asyncio.TaskGroup() as group:
+            for kind in PAGED:
+
+                async def pages(patient: int, kind: str = kind) -> list[Row]:
+                    return await self._pages(scale.facility(patient), patient, kind, [])
+
+                people = range(1, scale.people + 1)
+                group.create_task(self._phase(people, pages, f"patient_{kind}", _PAGE))
+
+    async def _batch(
+        self, facility: int, patients: int, frame: list[int], kind: str, ids: list[tuple[int, str]]
+    ) -> list[Row]:
+        rows: list[Row] = []
+        for row in await self._batch_rows(kind, patients, frame):
+            patient, body = row["patient_id"], row["payload"]
+            rows.append(
+                (patient, facility, json.dumps(body), row["page_number"], row["is_last_page"])
+            )
+            for record in body["data"]:
+                ids.extend((patient, i) for i in record.get("mdsAssessmentIds", ()))
+        return rows
+
+    async def _batch_rows(self, kind: str, patients: int, frame: list[int]) -> Any:
+        people = ",".join(map(str, frame))
+        body = await self._get(
+            f"/api/v1/pft/batch/{kind}?patientIds={people}&patientsPerFacility={patients}"
+        )
+        return body["rows"]
 
     async def _pages(
         self, facility: int, patient: int, kind: str, ids: list[tuple[int, str]]
@@ -96,10 +160,9 @@ class Floor:
         """Let a fixed crew fetch; whoever fills a batch copies it while the others go on."""
         todo = iter(items)
         rows: list[Row] = []
-        copying = asyncio.Lock()
 
         async def copy(least: int) -> None:
-            async with copying:
+            async with self._copying:
                 if len(rows) >= least:
                     taken, rows[:] = rows[:], []
                     await self._db.copy_records_to_table(
@@ -118,7 +181,9 @@ class Floor:
         await copy(1)
 
 
-async def measure(*, api: str, dsn: str, scale: Scale, in_flight: int) -> dict[str, Any]:
+async def measure(
+    *, api: str, dsn: str, variant: str, scale: Scale, in_flight: int, frame_rows: int
+) -> dict[str, Any]:
     """Run the floor on emptied tables; return requests, seconds and rate."""
     connector = aiohttp.TCPConnector(limit=in_flight)
     patience = aiohttp.ClientTimeout(total=_PATIENCE_S)
@@ -127,9 +192,9 @@ async def measure(*, api: str, dsn: str, scale: Scale, in_flight: int) -> dict[s
         await db.execute("SET client_min_messages = warning")
         await db.execute(queries.load("floor")["setup"])
         async with aiohttp.ClientSession(api, connector=connector, timeout=patience) as http:
-            floor = Floor(http, db, in_flight=in_flight)
+            floor = Floor(http, db, in_flight=in_flight, frame_rows=frame_rows)
             started = time.perf_counter()
-            await floor.run(scale)
+            await floor.run(variant, scale)
             seconds = time.perf_counter() - started
     finally:
         await db.close()
@@ -142,18 +207,25 @@ async def measure(*, api: str, dsn: str, scale: Scale, in_flight: int) -> dict[s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `pft floor`."""
+    parser.add_argument("--variant", default="a", choices=["a", "b", "c"])
     parser.add_argument("--api", default="http://127.0.0.1:5555")
     parser.add_argument("--dsn", required=True, help="target database; its tables are emptied")
     parser.add_argument("--facilities", required=True, type=int)
     parser.add_argument("--patients", required=True, type=int)
     parser.add_argument("--in-flight", type=int, default=128)
+    parser.add_argument("--frame-rows", type=int, default=50, help="rows of one request of b")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print one JSON line."""
     scale = Scale(arguments.facilities, arguments.patients)
     measuring = measure(
-        api=arguments.api, dsn=arguments.dsn, scale=scale, in_flight=arguments.in_flight
+        api=arguments.api,
+        dsn=arguments.dsn,
+        variant=arguments.variant,
+        scale=scale,
+        in_flight=arguments.in_flight,
+        frame_rows=arguments.frame_rows,
     )
     try:
         measured = asyncio.run(measuring)

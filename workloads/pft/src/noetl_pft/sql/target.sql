@@ -3,46 +3,47 @@ SELECT execution_id, run_nonce, variant, facilities, patients FROM public.pft_te
 
 -- name: assessments :many
 SELECT pcc_patient_id AS patient, facility_mapping_id AS facility, page_number::text AS item, payload::text AS payload,
-       is_last_page, execution_id, frame_id, save_count, save_attempt
+       is_last_page, execution_id, frame_id, save_count, save_attempt, saved_at
 FROM public.pft_test_patient_assessments;
 
 -- name: conditions :many
 SELECT pcc_patient_id AS patient, facility_mapping_id AS facility, page_number::text AS item, payload::text AS payload,
-       is_last_page, execution_id, frame_id, save_count, save_attempt
+       is_last_page, execution_id, frame_id, save_count, save_attempt, saved_at
 FROM public.pft_test_patient_conditions;
 
 -- name: medications :many
 SELECT pcc_patient_id AS patient, facility_mapping_id AS facility, page_number::text AS item, payload::text AS payload,
-       is_last_page, execution_id, frame_id, save_count, save_attempt
+       is_last_page, execution_id, frame_id, save_count, save_attempt, saved_at
 FROM public.pft_test_patient_medications;
 
 -- name: vital_signs :many
 SELECT pcc_patient_id AS patient, facility_mapping_id AS facility, page_number::text AS item, payload::text AS payload,
-       is_last_page, execution_id, frame_id, save_count, save_attempt
+       is_last_page, execution_id, frame_id, save_count, save_attempt, saved_at
 FROM public.pft_test_patient_vital_signs;
 
 -- name: demographics :many
 SELECT pcc_patient_id AS patient, facility_mapping_id AS facility, '' AS item, payload::text AS payload,
-       NULL::boolean AS is_last_page, execution_id, frame_id, save_count, save_attempt
+       NULL::boolean AS is_last_page, execution_id, frame_id, save_count, save_attempt, saved_at
 FROM public.pft_test_patient_demographics;
 
 -- name: mds :many
 SELECT pcc_patient_id AS patient, facility_mapping_id AS facility, assessment_id AS item, payload::text AS payload,
-       NULL::boolean AS is_last_page, execution_id, frame_id, save_count, save_attempt
+       NULL::boolean AS is_last_page, execution_id, frame_id, save_count, save_attempt, saved_at
 FROM public.pft_test_mds_assessment_details;
 
 -- name: queue :many
 SELECT data_type AS kind, patient_id AS patient, '' AS item, facility_mapping_id AS facility, status, execution_id,
-       frame_id
+       frame_id, created_at
 FROM public.pft_test_patient_work_queue;
 
 -- name: mds_work :many
 SELECT 'mds' AS kind, pcc_patient_id AS patient, assessment_id AS item, facility_mapping_id AS facility, status,
-       execution_id, frame_id
+       execution_id, frame_id, NULL::timestamptz AS created_at
 FROM public.pft_test_mds_assessment_ids_work;
 
 -- name: page_work :many
-SELECT kind, patient_id AS patient, item, facility_mapping_id AS facility, status, execution_id, frame_id
+SELECT kind, patient_id AS patient, item, facility_mapping_id AS facility, status, execution_id, frame_id,
+       created_at
 FROM public.pft_test_page_work;
 
 -- name: validation :many

@@ -82,13 +82,13 @@ def check_marks(requests: Requests, terms: Terms, events: Events) -> Check:
     return check
 
 
-def check_keys(requests: Requests, terms: Terms) -> Check:
+def check_keys(requests: Requests) -> Check:
     """L6: one idempotency key per unit or batch."""
     check = Check("L6", "one Idempotency-Key per logical request, none shared")
     check.inspected = len(requests.key_owners) if "" not in requests.key_owners else 0
     for pair in requests.shared_keys:
         check.differ(f"key {pair}")
-    for name, tally in requests.units.items() if terms.variant != "b" else ():
+    for name, tally in requests.units.items():
         if tally.has_other_keys:
             check.differ(f"{name}: more than one key")
     if "" in requests.key_owners:
@@ -107,6 +107,8 @@ def check_number(requests: Requests, expected: Expected, terms: Terms) -> Check:
         holds=least <= requests.requests <= most,
         otherwise=f"{requests.requests} requests, expected {least} to {most}",
     )
+    for name in expected.names:
+        check.expect(f"batches that ask for {name}", requests.batches_of_unit[name], 1)
     return check
 
 

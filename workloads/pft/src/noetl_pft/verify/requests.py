@@ -11,6 +11,7 @@ from typing import Any
 from noetl_pft.verify.outcome import WitnessError
 
 _COUNTS = struct.Struct("<QQ")
+_BATCHES = "/api/v1/pft/"
 
 
 @dataclass(slots=True)
@@ -29,14 +30,14 @@ class Requests:
     """The ledger of one run, summed up while it is read."""
 
     units: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
-    batches: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    batches_of_unit: Counter[str] = field(default_factory=Counter)
     requests: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     runs: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
     attempts: Counter[str] = field(default_factory=Counter)
     units_of_frame: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    key_owners: dict[str, str] = field(default_factory=dict)
+    key_owners: dict[str, tuple[str, ...]] = field(default_factory=dict)
     shared_keys: list[str] = field(default_factory=list)
     without_units: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -121,11 +122,11 @@ def _note_asked(entry: dict[str, Any], found: Requests) -> None:
         return
     frame, key = headers.get("X-PFT-Frame", ""), headers.get("Idempotency-Key", "")
     found.units_of_frame[frame].update(units)
-    if len(units) > 1:
-        found.batches[tuple(units)] += 1
-    owner = units[0] if len(units) == 1 else f"{units[0]}..{len(units)}"
+    if _BATCHES in entry["path"]:
+        found.batches_of_unit.update(units)
+    owner = tuple(units)
     if found.key_owners.setdefault(key, owner) != owner:
-        found.shared_keys.append(f"{key!r} by {found.key_owners[key]} and {owner}")
+        found.shared_keys.append(f"{key!r} by {_shown(found.key_owners[key])} and {_shown(owner)}")
     for unit in units:
         tally = found.units[unit]
         tally.requests += 1
@@ -133,6 +134,10 @@ def _note_asked(entry: dict[str, Any], found: Requests) -> None:
             tally.key = key
         elif tally.key != key:
             tally.has_other_keys = True
+
+
+def _shown(units: tuple[str, ...]) -> str:
+    return units[0] if len(units) == 1 else f"{units[0]} to {units[-1]} ({len(units)} units)"
 
 
 def _note_end(request: dict[str, Any], outcome: str, found: Requests) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ class Saved(NamedTuple):
     frame: str | None
     save_count: int
     save_attempt: int
+    saved_at: datetime
 
 
 class Work(NamedTuple):
@@ -38,6 +40,7 @@ class Work(NamedTuple):
     status: str
     execution: str | None
     frame: str | None
+    created_at: datetime | None
 
 
 @dataclass(slots=True)
@@ -134,6 +137,7 @@ async def _read_saved(
             row["frame_id"] and sys.intern(row["frame_id"]),
             row["save_count"],
             row["save_attempt"],
+            row["saved_at"],
         )
     return units
 

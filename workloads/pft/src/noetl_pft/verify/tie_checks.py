@@ -1,9 +1,11 @@
-"""Checks X1 and X2: tables, ledger and events against each other."""
+"""Checks X1 to X3: tables, ledger and events against each other."""
 
 from collections import Counter, defaultdict
 
+from noetl_pft import model
 from noetl_pft.verify import events as names
 from noetl_pft.verify.events import Events
+from noetl_pft.verify.expected import Expected
 from noetl_pft.verify.outcome import Check
 from noetl_pft.verify.requests import Requests
 from noetl_pft.verify.target import Target
@@ -44,3 +46,32 @@ def check_frames_asked(requests: Requests, events: Events, frame_of_unit: dict[s
             side = "asked but not stamped" if unit in asked[frame] else "stamped but not asked"
             check.differ(f"frame {frame}: {unit} {side}")
     return check
+
+
+def check_successors(target: Target, expected: Expected) -> Check:
+    """X3: what a page names was enqueued by the transaction that saved the page."""
+    check = Check("X3", "every successor was enqueued by the save of the page that names it")
+    created = {
+        (row.facility, model.Unit(row.facility, row.patient, row.kind, row.item).name): row
+        for row in target.page_work
+    }
+    for kind in model.PAGED:
+        for (facility, name), wanted in expected.units[kind].items():
+            page = int(name.rpartition("/")[2])
+            saved = target.saved[kind].get((facility, name))
+            for successor in _successors(wanted.patient, kind, page, expected):
+                row = created.get((facility, successor))
+                found = row and row.created_at
+                said = saved and saved.saved_at
+                check.require(
+                    holds=found is not None and found == said,
+                    otherwise=f"{successor} was enqueued at {found}, {name} was saved at {said}",
+                )
+    return check
+
+
+def _successors(patient: int, kind: str, page: int, expected: Expected) -> list[str]:
+    following = [f"{kind}/{patient}/{page + 1}"] if page < model.pages(patient, kind) else []
+    if kind != "assessments" or "mds" not in expected.kinds:
+        return following
+    return following + [f"mds/{assessment}" for assessment in model.mds_ids(patient, page)]

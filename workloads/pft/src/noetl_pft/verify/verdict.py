@@ -112,7 +112,7 @@ def _all_checks(
         request_checks.check_foreign(requests, expected),
         request_checks.check_repeats(requests, terms, repeats),
         request_checks.check_marks(requests, terms, events),
-        request_checks.check_keys(requests, terms),
+        request_checks.check_keys(requests),
         request_checks.check_whole(requests),
         event_checks.check_stream(events),
         event_checks.check_entries(events, terms),
@@ -127,7 +127,9 @@ def _all_checks(
         checks.append(table_checks.check_people(target, expected))
         checks.append(table_checks.check_mds_work(target, expected))
         checks.append(table_checks.check_details(target, expected))
-    if terms.variant != "c":
+    if terms.variant == "c":
+        checks.append(tie_checks.check_successors(target, expected))
+    else:
         checks.append(table_checks.check_log(target, expected, terms))
     if terms.is_fault_free:
         checks.append(request_checks.check_once(requests, expected))
