@@ -32,6 +32,7 @@ Event = (
     | control.CustomEvent
     | context.CtxPatched
     | step.StepEnter
+    | step.StepFailed
     | step.StepExit
     | step.CallDone
     | step.CallError
