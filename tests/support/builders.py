@@ -769,7 +769,24 @@ def an_outside_message() -> History:
     return history
 
 
+def a_refused_run() -> History:
+    """A step that runs once and is then not admitted; an arc handles that."""
+    history = History()
+    history.start(entry="guarded")
+    run_step(history, "guarded", "guarded")
+    run = history.enter("guarded")
+    error = ErrorObject(kind="policy", code="POLICY", step="guarded", message="not admitted")
+    history.add(
+        step.StepFailed(step="guarded", run_id=run, error=error),
+        step.StepExit(step="guarded", run_id=run, status=RunStatus.FAILED, targets=["after"]),
+    )
+    run_step(history, "after")
+    history.finish(last="after")
+    return history
+
+
 STORIES = {
+    "refused-run": a_refused_run,
     "repeated-run": a_repeated_run,
     "held-run": a_held_run,
     "outside-message": an_outside_message,

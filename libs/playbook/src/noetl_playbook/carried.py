@@ -50,9 +50,12 @@ def view(
     find: Find,
     error: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Show a carried result as templates see it; a large one is loaded when it is touched."""
+    """Show a carried result as templates see it; a large one is loaded when it is touched.
+
+    With `error` it is the failure record of a step that failed, whatever its tasks came to.
+    """
     if result is None:
-        return pipeline_view(PipelineResult())
+        return pipeline_view(PipelineResult(), error=error)
     shape = result.context.get("shape", PIPELINE)
     if result.reference is None:
         return _shown(shape, result.context.get("data", {}), error, find)
@@ -140,4 +143,4 @@ def _shown(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -
         kept = msgspec.convert(data, LoopResult)
         outcome = None if kept.fanin is None else fanin(kept.fanin, find)
         return loop_view(kept, error=error, fanin=outcome)
-    return pipeline_view(msgspec.convert(data, PipelineResult)).settled()
+    return pipeline_view(msgspec.convert(data, PipelineResult), error=error).settled()

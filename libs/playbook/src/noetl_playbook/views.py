@@ -294,12 +294,20 @@ def task_view(result: TaskResult) -> ResultView:
     return ResultView(result.raw, kind=result.kind, names=result.names or None, error=result.error)
 
 
-def pipeline_view(result: PipelineResult, *, names: Mapping[str, Any] | None = None) -> ResultView:
-    """View the result of a pipeline: its last successful task in front of the others."""
+def pipeline_view(
+    result: PipelineResult,
+    *,
+    names: Mapping[str, Any] | None = None,
+    error: Mapping[str, Any] | None = None,
+) -> ResultView:
+    """View the result of a pipeline: its last successful task in front of the others.
+
+    `error` is what the pipeline itself failed with.
+    """
     tasks = {name: task_view(task) for name, task in result.tasks.items()}
     name = result.last if result.last in result.tasks else next(reversed(result.tasks), None)
     if name is None:
-        return ResultView({}, kind="noop", names=names, tasks=tasks)
+        return ResultView({}, kind="noop", names=names, tasks=tasks, error=error)
     front = result.tasks[name]
     gathered = {key: item for each in result.tasks.values() for key, item in each.names.items()}
     return ResultView(
@@ -307,7 +315,7 @@ def pipeline_view(result: PipelineResult, *, names: Mapping[str, Any] | None = N
         kind=front.kind,
         names={**gathered, **front.names, **(names or {})} or None,
         tasks=tasks,
-        error=front.error,
+        error=front.error if error is None else error,
     )
 
 

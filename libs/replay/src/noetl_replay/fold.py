@@ -88,7 +88,13 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             | context.CtxPatched()
         ):
             fold_control.apply(state, at, event)
-        case step.StepEnter() | step.StepExit() | step.CallDone() | step.CallError():
+        case (
+            step.StepEnter()
+            | step.StepFailed()
+            | step.StepExit()
+            | step.CallDone()
+            | step.CallError()
+        ):
             _apply_step(state, at, event)
         case stream.CallPartial():
             fold_streams.receive(state, event)
@@ -196,7 +202,7 @@ def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
 def _apply_step(
     state: ExecutionState,
     at: Envelope,
-    event: step.StepEnter | step.StepExit | step.CallDone | step.CallError,
+    event: step.StepEnter | step.StepFailed | step.StepExit | step.CallDone | step.CallError,
 ) -> None:
     match event:
         case step.StepEnter():
@@ -214,6 +220,9 @@ def _apply_step(
             remembered = step_of(state, event.step)
             remembered.activations += 1
             remembered.status, remembered.run_id = RunStatus.RUNNING, event.run_id
+        case step.StepFailed():
+            remembered = step_of(state, event.step)
+            remembered.result, remembered.error = None, event.error
         case step.StepExit():
             state.runs.pop(event.run_id, None)
             ended = step_of(state, event.step)

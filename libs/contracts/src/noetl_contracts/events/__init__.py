@@ -33,6 +33,7 @@ Event = (
     | control.CustomEvent
     | context.CtxPatched
     | step.StepEnter
+    | step.StepFailed
     | step.StepExit
     | step.CallDone
     | step.CallError

@@ -48,6 +48,19 @@ class StepExit(
     failure: ErrorObject | None = None
 
 
+class StepFailed(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="step.failed"
+):
+    """An activation failed and no call of its own says so: not admitted, refused or too late.
+
+    It replaces what an earlier activation left as the step's result.
+    """
+
+    step: str
+    run_id: RunId
+    error: ErrorObject
+
+
 class CallDone(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="call.done"
 ):

@@ -40,7 +40,11 @@ def advance(draft: Draft) -> None:
 
 
 def next_ready(draft: Draft) -> str | None:
-    """Choose a tokened step that no other live step can still reach, in workflow order."""
+    """Choose a tokened step that no other live step can still reach, in workflow order.
+
+    Steps that only wait for each other lie on a cycle: the earliest of them starts, and what
+    follows the cycle goes on waiting.
+    """
     state, program = draft.state, draft.program
     running = {run.step for run in state.runs.values()}
     waiting = sorted(
@@ -50,8 +54,12 @@ def next_ready(draft: Draft) -> str | None:
     for name in waiting:
         if not any(program.can_reach(other, name) for other in live if other != name):
             return name
-    if waiting and not running:
-        return waiting[0]
+    if running:
+        return None
+    for name in waiting:
+        before = [other for other in waiting if other != name and program.can_reach(other, name)]
+        if all(program.can_reach(name, other) for other in before):
+            return name
     return None
 
 
@@ -115,6 +123,9 @@ def end_run(
     if status is RunStatus.SKIPPED:
         draft.emit(step.StepExit(step=run.step, run_id=run.run_id, status=status))
         return
+    if error is not None and draft.state.steps[run.step].error != error:
+        # What the step gave before is not what it comes to now.
+        draft.emit(step.StepFailed(step=run.step, run_id=run.run_id, error=error))
     try:
         route = routing.route(draft, run, status, error)
     except Refusal as refusal:
@@ -139,7 +150,8 @@ def end_run(
 def settle_failure(draft: Draft, failure: ErrorObject) -> None:
     """End a failed execution: at once, or when in-flight work has drained."""
     mode = draft.program.playbook.executor.spec.policy.failure.mode
-    if mode == "drain" and draft.state.commands:
+    # A loop whose items have all ended is in flight until its results are gathered.
+    if mode == "drain" and draft.state.runs:
         return
     fail_execution(draft, failure, step=draft.state.failed_step)
 

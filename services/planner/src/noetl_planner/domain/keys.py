@@ -32,6 +32,8 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return "execution/cancelling"
         case step.StepEnter():
             return f"run/{event.run_id}/enter"
+        case step.StepFailed():
+            return f"run/{event.run_id}/failed"
         case step.StepExit():
             return f"run/{event.run_id}/exit"
         case step.CallDone() | step.CallError():

@@ -111,13 +111,14 @@ def _boundary(draft: Draft, run: RunState, status: RunStatus) -> str:
 def _bound(
     draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None
 ) -> dict[str, Any]:
-    event = {
+    event: dict[str, Any] = {
         "name": aliases.event_name(_boundary(draft, run, status)),
         "status": aliases.FAILED if status is RunStatus.FAILED else aliases.OK,
         "step": run.step,
-        "error": codec.builtins(error) if error is not None else None,
         "timestamp": draft.now,
     }
+    if error is not None:
+        event["error"] = codec.builtins(error)
     output = evaluation.output(draft, draft.state.steps[run.step], error)
     bound: dict[str, Any] = {"event": event, "output": output}
     if streaming.streams(draft, run.step):

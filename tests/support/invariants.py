@@ -1,0 +1,151 @@
+"""What holds for the history of every run, whatever its playbook and its transport."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.support.planning import Desk
+from tests.support.sketches import Sketch
+
+from noetl_contracts import codec, envelope
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import event_type, execution, step
+from noetl_replay import checksum, fold, rows, snapshot
+from noetl_replay.state import ExecutionState, empty, take_changes
+
+COMMAND_ENDS = ("command.completed", "command.failed", "command.cancelled")
+ENDS = ("playbook.completed", "playbook.failed", "execution.cancelled")
+
+
+def assert_sound(desk: Desk, sketch: Sketch, *, cuts: Sequence[int], batch: int) -> None:
+    """Check a whole history: its chain, its effects, its joins and what is folded from it."""
+    assert_chained(desk.history)
+    assert_each_effect_once(desk)
+    assert_joins(desk.history, sketch)
+    assert_folded(desk, cuts=cuts)
+    assert_rows(desk.history, batch=batch)
+
+
+def assert_chained(history: Sequence[Envelope]) -> None:
+    """Every event follows the one before it, survives the wire, and has a key of its own."""
+    before = codec.CHECKSUM_NONE
+    for one in history:
+        assert envelope.is_sealed(one, before), one
+        before = one.envelope_checksum
+        assert codec.decode_as(codec.encode(one), Envelope) == one
+    keys = Counter(one.idempotency_key for one in history if one.idempotency_key is not None)
+    assert [key for key, many in keys.items() if many > 1] == []
+
+
+def assert_each_effect_once(desk: Desk) -> None:
+    """Every command that was issued ends once, every activation too, and so does the run."""
+    issued = [event.command_id for event in desk.events("command.issued")]
+    ended = [event.command_id for kind in COMMAND_ENDS for event in desk.events(kind)]
+    assert sorted(issued) == sorted(ended)
+    entered = [event.run_id for event in desk.events("step.enter")]
+    left = [event.run_id for event in desk.events("step.exit")]
+    assert sorted(entered) == sorted(left)
+    types = desk.types()
+    assert sum(types.count(kind) for kind in ENDS) == 1
+    assert types[-1] in ENDS
+
+
+def assert_joins(history: Sequence[Envelope], sketch: Sketch) -> None:
+    """A step starts when no other live step can reach it, and never after a failure or a cancel.
+
+    Where steps only wait for each other, the earliest of a cycle that nobody else leads to starts.
+    """
+    reach = sketch.reach()
+    tokens: set[str] = set()
+    running: dict[str, str] = {}
+    is_over = False
+    for one in history:
+        event = one.event
+        match event:
+            case execution.PlaybookInitialized():
+                tokens.add(event.entry_step)
+            case execution.CancelRequested():
+                is_over = True
+            case step.StepEnter():
+                assert not is_over, f"{event.step} starts after the end has begun"
+                assert event.step in tokens
+                _assert_may_start(event.step, tokens, set(running.values()), reach, sketch)
+                tokens.discard(event.step)
+                running[event.run_id] = event.step
+            case step.StepExit():
+                del running[event.run_id]
+                tokens |= set(event.targets)
+                is_over = is_over or event.error is not None
+            case _:
+                pass
+
+
+def _assert_may_start(
+    name: str,
+    tokens: set[str],
+    running: set[str],
+    reach: dict[str, frozenset[str]],
+    sketch: Sketch,
+) -> None:
+    def blockers(waiting: str) -> set[str]:
+        return {other for other in tokens | running if other != waiting and waiting in reach[other]}
+
+    assert name not in running, f"{name} runs twice at once"
+    if not blockers(name):
+        return
+    assert not running, f"{name} starts although {blockers(name)} can reach it"
+    assert all(blockers(waiting) for waiting in tokens), f"{name} starts before a free step"
+    in_cycles = [
+        node.name
+        for node in sketch.nodes
+        if node.name in tokens and all(other in reach[node.name] for other in blockers(node.name))
+    ]
+    assert name == in_cycles[0], f"{name} starts before {in_cycles[0]}"
+
+
+def assert_folded(desk: Desk, *, cuts: Sequence[int]) -> None:
+    """Folding the history gives the state that the planner held, from any snapshot too."""
+    held = codec.canonical(desk.state)
+    whole = fold.fold(_begin(desk.history), desk.history)
+    take_changes(whole)
+    assert codec.canonical(whole) == held
+    for cut in cuts:
+        place = cut % len(desk.history)
+        part = fold.fold(_begin(desk.history), desk.history[:place])
+        restored = snapshot.restore(snapshot.take(part))
+        assert restored is not None
+        resumed = fold.fold(restored, desk.history[place:])
+        take_changes(resumed)
+        assert codec.canonical(resumed) == held
+
+
+def assert_rows(history: Sequence[Envelope], *, batch: int) -> None:
+    """Rows written batch by batch are the rows of the replay, event by event."""
+    live: checksum.Surfaces = {surface: {} for surface in rows.SURFACES}
+    current = _begin(history)
+    for start in range(0, len(history), batch):
+        current = fold.fold(current, history[start : start + batch])
+        for surface, found in rows.changed_rows(current, take_changes(current)).items():
+            live[surface].update({row[rows.KEY_BY_SURFACE[surface]]: row for row in found})
+    _, replayed = checksum.replay_surfaces(_begin(history), history)
+    assert checksum.compare(live, replayed) == []
+    for row in live["command"].values():
+        assert row["status"] in {"COMPLETED", "FAILED", "CANCELLED"}, row
+
+
+def activations(history: Sequence[Envelope]) -> Counter[str]:
+    """Count how often every step ran."""
+    return Counter(one.event.step for one in history if isinstance(one.event, step.StepEnter))
+
+
+def units(history: Sequence[Envelope]) -> Counter[tuple[str, str]]:
+    """Count the outcomes of commands by step."""
+    counted = Counter[tuple[str, str]]()
+    for one in history:
+        if isinstance(one.event, step.CallDone | step.CallError):
+            counted[one.event.step, event_type(one.event)] += 1
+    return counted
+
+
+def _begin(history: Sequence[Envelope]) -> ExecutionState:
+    first = history[0]
+    return empty(first.execution_id, first.tenant_id, first.organization_id)

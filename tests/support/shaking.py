@@ -1,0 +1,226 @@
+"""The kernel under a transport and workers that reorder, repeat, delay, lose and are lost."""
+
+import random
+from collections import Counter
+from typing import Any
+
+from tests.support.planning import WORKER, Desk
+from tests.support.sketches import LOST, Outcome, Sketch, patch_key, text
+
+from noetl_contracts import facts
+from noetl_contracts.commands import Command, ItemWork
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_planner.domain.draft import Limits
+from noetl_playbook import carried
+from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_replay import snapshot
+from noetl_replay.state import LoopState
+
+TURNS_MAX = 5_000
+LATE_MAX = 20
+
+
+class HungError(AssertionError):
+    """Nothing is on its way any more, and the run has not ended."""
+
+
+class Shaker:
+    """Plays a sketch: who answers first, what comes twice and what never comes is drawn."""
+
+    def __init__(self, sketch: Sketch, chance: random.Random, *, may_hold: bool = True) -> None:
+        self.sketch = sketch
+        self.chance = chance
+        self.may_hold = may_hold
+        self.desk = Desk(text(sketch), limits=Limits(command_lease_s=5.0))
+        self.waiting: list[Command | facts.Fact] = []
+        self.late: list[facts.Fact] = []
+        self.losses = Counter[str]()
+        self.holds = 0
+        self.batches: list[int] = []
+
+    def tell(self, *told: facts.Fact) -> None:
+        """Decide, and take what the decision sends."""
+        self.desk.tell(*told)
+        decision = self.desk.last
+        assert decision is not None
+        self.batches.append(len(decision.envelopes))
+        self.waiting += decision.commands
+        for run_id in decision.to_collect:
+            run = next((one for one in self.desk.state.runs.values() if one.run_id == run_id), None)
+            if run is not None and run.loop is not None:
+                self.waiting.append(self._collected(run.loop))
+
+    def play(self) -> Desk:
+        """Run the sketch to its end; raises `HungError` when it has none."""
+        self.tell(facts.ExecutionRequested(path="p", workload={}))
+        for _ in range(TURNS_MAX):
+            if self.desk.state.is_terminal():
+                self._come_late()
+                return self.desk
+            self._turn()
+        raise HungError(f"no end after {TURNS_MAX} turns")
+
+    def cancel(self) -> Desk:
+        """Run the sketch for a while, cancel it, and run it to its end."""
+        self.tell(facts.ExecutionRequested(path="p", workload={}))
+        for _ in range(self.chance.randrange(30)):
+            if not self.desk.state.is_terminal():
+                self._turn()
+        self.tell(facts.CancelRequested())
+        for _ in range(TURNS_MAX):
+            if self.desk.state.is_terminal():
+                self._come_late()
+                return self.desk
+            if self.waiting:
+                self._stop()
+                continue
+            self.desk.wait(60)
+            self.tell(facts.TimerDue())
+        raise HungError(f"no end after {TURNS_MAX} turns")
+
+    def _turn(self) -> None:
+        chance, desk = self.chance.random(), self.desk
+        desk.wait(0.1)
+        if chance < 0.04:
+            self._forget()
+        elif chance < 0.08:
+            self.tell(facts.TimerDue(reason=self.chance.choice(["timer", facts.STALLED])))
+        elif chance < 0.12 and self.late:
+            self.tell(self.chance.choice(self.late))
+        elif chance < 0.16 and self.may_hold and desk.state.paused_at is None:
+            self.holds += 1
+            self.tell(facts.PauseRequested(request_id=f"pause-{self.holds}"))
+        elif desk.state.paused_at is not None and (chance > 0.8 or not self.waiting):
+            self.tell(facts.ResumeRequested(request_id=f"resume-{self.holds}"))
+        elif self.waiting:
+            self._deliver()
+        else:
+            self.tell(facts.TimerDue(reason=facts.STALLED))
+            if not self.waiting and not desk.state.is_terminal():
+                raise HungError(f"nothing is on its way: {desk.types()[-5:]}")
+
+    def _deliver(self) -> None:
+        told: list[facts.Fact] = []
+        for _ in range(self.chance.choice([1, 1, 1, 2, 3])):
+            if self.waiting:
+                told += self._take(self.chance.randrange(len(self.waiting)))
+        if told:
+            self.tell(*told)
+
+    def _take(self, place: int) -> list[facts.Fact]:
+        one = self.waiting[place]
+        if not isinstance(one, Command):
+            self._remember(self.waiting.pop(place))
+            return [one]
+        if self.chance.random() < 0.2:
+            kind = self.chance.choice([facts.CommandStarted, facts.CommandHeartbeat])
+            return [kind(command_id=one.command_id, attempt=one.attempt, worker_id=WORKER)]
+        del self.waiting[place]
+        outcome = self._outcome(one)
+        may_lose = self.losses[one.command_id] < 2 and self.chance.random() < 0.1
+        if outcome == LOST or may_lose:
+            self.losses[one.command_id] += 1
+            if outcome != LOST:
+                self.late.append(self._answer(one, outcome))
+            return [
+                facts.CommandLost(
+                    command_id=one.command_id, attempt=one.attempt, reason="lease_expired"
+                )
+            ]
+        answer = self._answer(one, outcome)
+        self._remember(answer)
+        return [answer]
+
+    def _stop(self) -> None:
+        one = self.waiting.pop(self.chance.randrange(len(self.waiting)))
+        match self.chance.randrange(4):
+            case 0:
+                return
+            case 1 if isinstance(one, Command):
+                stopped = facts.CommandStopped(
+                    command_id=one.command_id, attempt=one.attempt, worker_id=WORKER
+                )
+                self.tell(stopped)
+            case 2 if isinstance(one, Command):
+                self.tell(
+                    facts.CommandLost(
+                        command_id=one.command_id, attempt=one.attempt, reason="lease_expired"
+                    )
+                )
+            case _:
+                self.tell(
+                    self._answer(one, self._outcome(one)) if isinstance(one, Command) else one
+                )
+
+    def _remember(self, fact: Any) -> None:
+        if self.chance.random() < 0.3 and len(self.late) < LATE_MAX:
+            self.late.append(fact)
+
+    def _come_late(self) -> None:
+        """Tell an execution that has ended what was still on its way: nothing may change."""
+        version = self.desk.state.version
+        left = [one for one in self.waiting if not isinstance(one, Command)]
+        self.tell(*self.late, *left, facts.TimerDue())
+        assert self.desk.state.version == version
+
+    def _forget(self) -> None:
+        """Go on as a planner does that starts anew from a snapshot."""
+        restored = snapshot.restore(snapshot.take(self.desk.state))
+        assert restored is not None
+        self.desk.state = restored
+
+    def _outcome(self, command: Command) -> Outcome:
+        node = self.sketch.node(command.step)
+        if node.units is None:
+            return node.outcome
+        return node.units.outcomes[_index(command)]
+
+    def _answer(self, command: Command, outcome: Outcome) -> facts.Fact:
+        node = self.sketch.node(command.step)
+        key = patch_key(node).removeprefix("ctx.")
+        patch = {key: _index(command)} if node.patch else {}
+        if isinstance(outcome, str):
+            error = ErrorObject(kind=outcome, message="as planned", step=command.step)
+            return facts.CommandFailed(
+                command_id=command.command_id,
+                attempt=command.attempt,
+                worker_id=WORKER,
+                error=error,
+                patch=patch,
+            )
+        kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": outcome})}, last="t")
+        return facts.CommandCompleted(
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=WORKER,
+            result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+            patch=patch,
+        )
+
+    def _collected(self, loop: LoopState) -> facts.ItemsCollected:
+        found: dict[int, Any] = {}
+        for kind in ("call.done", "call.error"):
+            for event in self.desk.events(kind):
+                if event.run_id == loop.run_id:
+                    found[event.item_index] = kind
+        kept = LoopResult(
+            results=[found.get(index) for index in range(loop.total)], stats=_stats(loop)
+        )
+        result = ResultEnvelope(status="ok", context=carried.inline(kept))
+        return facts.ItemsCollected(run_id=loop.run_id, result=result)
+
+
+def _index(command: Command) -> int:
+    return command.work.index if isinstance(command.work, ItemWork) else 0
+
+
+def _stats(loop: LoopState) -> dict[str, int]:
+    return {
+        "total": loop.total,
+        "success": loop.success,
+        "failed": loop.failed,
+        "skipped": 0,
+        "cancelled": loop.total - loop.success - loop.failed,
+        "retried": loop.retried,
+    }

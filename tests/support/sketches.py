@@ -1,0 +1,270 @@
+"""Random playbooks as values: what the steps do, where they lead, and the same thing as text.
+
+A sketch says everything that the outcome of a run depends on, so that one sketch is played by the
+kernel, by the whole system and by the oracle (`tests.support.oracle`). Values that a run reads are
+those that every order of events gives: of the step itself, or of steps that lead to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+# What a unit of work gives: a number, or the kind of its error.
+Outcome = int | str
+LOST = "worker_lost"
+
+
+class Above(Struct, frozen=True, kw_only=True):
+    """Whether a number is larger than a bound; what is not there counts as 0."""
+
+    source: str
+    name: str
+    bound: int
+    field: str = "n"
+
+    def text(self) -> str:
+        """Write the condition."""
+        if self.source == "workload":
+            return f"{{{{ workload.{self.name} > {self.bound} }}}}"
+        what = f"ctx.{self.name}" if self.source == "ctx" else f"{self.name}.{self.field}"
+        return f"{{{{ ({what} | default(0)) > {self.bound} }}}}"
+
+
+class Below(Struct, frozen=True, kw_only=True):
+    """Whether a counter in `ctx` has not come to a bound; only cycles use it."""
+
+    name: str
+    bound: int
+
+    def text(self) -> str:
+        """Write the condition."""
+        return f"{{{{ (ctx.{self.name} | default(0)) < {self.bound} }}}}"
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """Whether the step failed, in one of the ways to ask; with `kind`, whether that way."""
+
+    how: str
+    kind: str | None = None
+
+    def text(self) -> str:
+        """Write the condition."""
+        return "{{ " + self.how + (f" == '{self.kind}'" if self.kind is not None else "") + " }}"
+
+
+class Fanin(Struct, frozen=True, kw_only=True):
+    """Whether so many units of a loop failed, or whether that is its outcome."""
+
+    failed_above: int | None = None
+    status: str | None = None
+
+    def text(self) -> str:
+        """Write the condition."""
+        if self.status is not None:
+            return f"{{{{ fanin.status == '{self.status}' }}}}"
+        return f"{{{{ fanin.failed > {self.failed_above} }}}}"
+
+
+Condition = Above | Below | Failed | Fanin
+
+
+class Write(Struct, frozen=True, kw_only=True):
+    """One key of a `set` block; a value of None is the step's own number."""
+
+    prefix: str
+    path: tuple[str, ...]
+    value: int | None = None
+    counts: bool = False
+
+
+class Edge(Struct, frozen=True, kw_only=True):
+    """An arc."""
+
+    to: str
+    on: str | None = None
+    when: Condition | None = None
+    writes: tuple[Write, ...] = ()
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """An admission rule: allowed when the condition holds, else not (or the reverse)."""
+
+    when: Condition
+    allows: bool
+    has_else: bool
+    on_deny: str
+
+
+class Units(Struct, frozen=True, kw_only=True):
+    """A loop: what each item gives, and when the failures of items are the loop's."""
+
+    mode: str
+    outcomes: tuple[Outcome, ...]
+    in_flight: int = 1
+    failure: str | None = None
+    failed_max: int | str = 0
+    success_min: int | str = 0
+
+    def is_sure(self) -> bool:
+        """Tell whether the counters are the same in every order of events."""
+        return self.failure != "fail_fast" or self.mode == "sequential"
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """A step: its work, and what follows."""
+
+    name: str
+    outcome: Outcome = 0
+    units: Units | None = None
+    patch: bool = False
+    gate: Gate | None = None
+    writes: tuple[Write, ...] = ()
+    mode: str = "exclusive"
+    on_no_match: str = "complete"
+    edges: tuple[Edge, ...] = ()
+
+
+class Sketch(Struct, frozen=True, kw_only=True):
+    """A playbook; `nodes` are in workflow order."""
+
+    nodes: tuple[Node, ...]
+    entry: str
+    final: str | None = None
+    workload: Mapping[str, int] = msgspec.field(default_factory=dict)
+    failure: str = "fail_fast"
+    no_next_is_error: bool = False
+    steps_max: int | None = None
+    is_acyclic: bool = True
+
+    def node(self, name: str) -> Node:
+        """Return the step of a name."""
+        return next(one for one in self.nodes if one.name == name)
+
+    def targets(self, name: str) -> list[str]:
+        """List where a step may lead, the implicit arc included."""
+        node = self.node(name)
+        if node.edges:
+            return list(dict.fromkeys(edge.to for edge in node.edges))
+        return [self.final] if self.final is not None and self.final != name else []
+
+    def reach(self) -> dict[str, frozenset[str]]:
+        """Map every step to those that one or more arcs lead to."""
+        direct = {node.name: self.targets(node.name) for node in self.nodes}
+        found: dict[str, frozenset[str]] = {}
+        for name in direct:
+            seen: set[str] = set()
+            todo = list(direct[name])
+            while todo:
+                here = todo.pop()
+                if here not in seen:
+                    seen.add(here)
+                    todo += direct[here]
+            found[name] = frozenset(seen)
+        return found
+
+
+def text(sketch: Sketch, *, name: str = "sketch", must_be_real: bool = False) -> str:
+    """Write a sketch as a playbook; JSON is YAML.
+
+    `must_be_real` gives the tasks the behaviour, for workers that execute them.
+    """
+    spec: dict[str, Any] = {
+        "entry_step": sketch.entry,
+        "no_next_is_error": sketch.no_next_is_error,
+        "policy": {"failure": {"mode": sketch.failure}},
+    }
+    if sketch.final is not None:
+        spec["final_step"] = sketch.final
+    if sketch.steps_max is not None:
+        spec["policy"]["limits"] = {"max_steps": sketch.steps_max}
+    document = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": {"name": name, "path": f"random/{name}"},
+        "executor": {"spec": spec},
+        "workload": dict(sketch.workload),
+        "workflow": [_step(node, must_be_real=must_be_real) for node in sketch.nodes],
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode()
+
+
+def _step(node: Node, *, must_be_real: bool) -> dict[str, Any]:
+    written: dict[str, Any] = {"step": node.name}
+    if node.gate is not None:
+        written["spec"] = {"policy": {"admit": _gate(node.gate)}}
+    if node.units is not None:
+        written["loop"] = _loop(node.units)
+    written["tool"] = _task(node) if must_be_real else {"kind": "noop"}
+    if node.writes:
+        written["set"] = _set(node, node.writes)
+    spec = {"mode": node.mode, "on_no_match": node.on_no_match}
+    if node.edges:
+        written["next"] = {"spec": spec, "arcs": [_arc(node, edge) for edge in node.edges]}
+    return written
+
+
+def _gate(gate: Gate) -> dict[str, Any]:
+    rules: list[dict[str, Any]] = [{"when": gate.when.text(), "then": {"allow": gate.allows}}]
+    if gate.has_else:
+        rules.append({"else": {"then": {"allow": not gate.allows}}})
+    return {"on_deny": gate.on_deny, "rules": rules}
+
+
+def _loop(units: Units) -> dict[str, Any]:
+    spec: dict[str, Any] = {"mode": units.mode}
+    if units.mode == "parallel":
+        spec["max_in_flight"] = units.in_flight
+    if units.failure is not None:
+        failure: dict[str, Any] = {"mode": units.failure, "max_failed": units.failed_max}
+        if units.success_min:
+            failure["min_success"] = units.success_min
+        spec["policy"] = {"failure": failure}
+    return {"in": f"{{{{ {len(units.outcomes)} }}}}", "iterator": "i", "spec": spec}
+
+
+def _task(node: Node) -> dict[str, Any]:
+    outcomes: Sequence[Outcome] = node.units.outcomes if node.units else (node.outcome,)
+    values = [one if isinstance(one, int) else 0 for one in outcomes]
+    place = "iter.i" if node.units else "0"
+    patch = {"set": {patch_key(node): f"{{{{ {place} }}}}"}} if node.patch else {}
+    failing = [index for index, one in enumerate(outcomes) if isinstance(one, str)]
+    rules = [
+        {
+            "when": f"{{{{ {place} in {failing} }}}}",
+            "then": {"do": "fail", "message": "as planned", **patch},
+        },
+        {"else": {"then": {"do": "continue", **patch}}},
+    ]
+    result = {"n": f"{{{{ {values or [0]}[{place}] }}}}"}
+    return {"kind": "noop", "result": result, "spec": {"policy": {"rules": rules}}}
+
+
+def patch_key(node: Node) -> str:
+    """Name the `ctx` key that a step's pipeline writes: the index of its latest item."""
+    return f"ctx.p_{node.name}"
+
+
+def _set(node: Node, writes: Sequence[Write]) -> dict[str, Any]:
+    return {write.prefix + ".".join(write.path): _value(node, write) for write in writes}
+
+
+def _value(node: Node, write: Write) -> Any:
+    if write.counts:
+        return f"{{{{ (ctx.{write.path[0]} | default(0)) + 1 }}}}"
+    if write.value is not None:
+        return write.value
+    field = "stats.success" if node.units is not None else "n"
+    return f"{{{{ {node.name}.{field} | default(0) }}}}"
+
+
+def _arc(node: Node, edge: Edge) -> dict[str, Any]:
+    written: dict[str, Any] = {"step": edge.to}
+    if edge.on is not None:
+        written["on"] = edge.on
+    if edge.when is not None:
+        written["when"] = edge.when.text()
+    if edge.writes:
+        written["set"] = _set(node, edge.writes)
+    return written
