@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from noetl_chassis import identity
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.sites import Site
 
@@ -44,6 +45,19 @@ class Call(Struct, frozen=True, kw_only=True):
     named: dict[str, Any] = {}
     transaction: Transaction | None = None
     may_share: bool = False
+
+    @property
+    def idempotency_key(self) -> str:
+        """Name the effect of this task: the same in every attempt of it."""
+        site = self.site
+        return identity.idempotency_key(
+            execution_id=site.execution_id,
+            step=site.step,
+            unit=site.unit,
+            row_index=site.row_index,
+            task=self.task,
+            visit=self.visit,
+        )
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
