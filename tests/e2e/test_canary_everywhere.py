@@ -27,6 +27,7 @@ from noetl_cli.stack import nats, ports
 
 PATIENCE_S = 150.0
 STEPS = 11
+WAITS = 5
 pytestmark = pytest.mark.timeout(600)
 
 QUEUE = (
@@ -293,10 +294,15 @@ def searched(desk: Desk, house: House, runs: list[str], said: str) -> dict[str, 
 
 
 def assert_nothing_was_skipped(desk: Desk, execution_id: str) -> None:
-    """Every step has run to its own end, whichever that was."""
-    kinds = desk.kinds(execution_id)
+    """Every step has run to its own end, and each wait was waited for."""
+    events = desk.events(execution_id)
+    kinds = [str(event["event_type"]) for event in events]
     assert kinds.count("step.exit") == STEPS
-    assert {"loop.done", "loop.failed", "frame.committed", "command.resumed"} <= set(kinds)
+    assert {"loop.done", "loop.failed", "frame.committed", "frame.failed"} <= set(kinds)
+    assert kinds.count("command.resumed") >= WAITS
+    assert kinds.count("child.started") >= 2
+    done = {event["node_name"] for event in events if event["event_type"] == "call.done"}
+    assert {"start", "wait", "table"} <= done
 
 
 def test_canaries_are_nowhere_after_loops_waits_and_cancellation(

@@ -161,4 +161,4 @@ def test_for_programs_a_failure_is_one_line_of_json(noetl: Noetl) -> None:
     for words in NAMED:
         outcome = noetl(*words, "--json")
         assert outcome.code == 2
-        assert json.loads(outcome.err.strip().splitlines()[-1])
+        assert json.loads(outcome.out.strip().splitlines()[-1])
