@@ -5,8 +5,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from noetl_chassis import identity
 from noetl_contracts.errors import ErrorObject
+from noetl_worker.domain import identity
 from noetl_worker.domain.sites import Site
 
 
