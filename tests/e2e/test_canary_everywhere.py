@@ -153,7 +153,8 @@ def tasks(use: str, echo: str) -> list[dict[str, Any]]:
         {**bus, "operation": "kv_get", "auth": "c_bus_gone"},
         {**bus, "operation": "kv_get", "auth": {"type": "nats", "url": f"nats://admin:{use}@127.0.0.1:1"}},
         {**call, "url": echo + "/500", "spec": {"policy": {"on_unmatched": "continue", "rules": [
-            {"when": "{{ output.status == 'error' }}", "then": {"do": "retry", "attempts": 3, "delay": 0, "set": {"iter.seen": use}}}]}}},
+            {"when": "{{ output.status == 'error' }}", "then": {"do": "retry", "attempts": 3, "delay": 0, "set": {"iter.seen": use}}},
+            {"when": "{{ output.status == 'error' }}", "then": {"do": "continue"}}]}}},
     ]  # fmt: skip
 
 
