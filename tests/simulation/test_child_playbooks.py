@@ -2,24 +2,21 @@
 """Playbooks that call playbooks, with every service in one process."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulation.test_one_process import ShakyBroker
+from tests.simulation.test_one_process import shaken
 from tests.support.polling import eventually
 
-from noetl_chassis.clock import Clock
 from noetl_cli.local import system
 from noetl_cli.local.system import System
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging.topology import Topology
 from noetl_planner.http import playbooks, submission, wishes
 from noetl_planner.http.submission import ExecuteBody
 from noetl_playbook.problems import Level
@@ -350,13 +347,7 @@ workflow:
 async def test_lost_late_and_repeated_messages_start_no_child_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    brokers: list[ShakyBroker] = []
-
-    def broker(declared: Topology, clock: Clock) -> ShakyBroker:
-        brokers.append(ShakyBroker(declared, clock, chance=random.Random(seed)))
-        return brokers[-1]
-
-    monkeypatch.setattr(system, "MemoryBroker", broker)
+    brokers = shaken(monkeypatch, seed)
     monkeypatch.setitem(globals(), "SETTINGS", SHAKEN)
     family = {"two": TWO_LEVELS, "middle": MIDDLE, "double": DOUBLE}
     async with running(tmp_path, **family) as opened:

@@ -116,6 +116,18 @@ class ShakyBroker(MemoryBroker):
         return [one for one in taken if not self._happens("lost", 0.15)]
 
 
+def shaken(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[ShakyBroker]:
+    """Let every system from now on have a broker that shakes; return those that were made."""
+    brokers: list[ShakyBroker] = []
+
+    def broker(declared: Topology, clock: Clock) -> ShakyBroker:
+        brokers.append(ShakyBroker(declared, clock, chance=random.Random(seed)))
+        return brokers[-1]
+
+    monkeypatch.setattr(system, "MemoryBroker", broker)
+    return brokers
+
+
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[System]:
     configs = system.load(SETTINGS, folder)
@@ -176,13 +188,7 @@ async def assert_projected(opened: System, events: list[Envelope]) -> ExecutionS
 async def test_shaken_messages_end_in_the_same_state_with_each_effect_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    brokers: list[ShakyBroker] = []
-
-    def broker(declared: Topology, clock: Clock) -> ShakyBroker:
-        brokers.append(ShakyBroker(declared, clock, chance=random.Random(seed)))
-        return brokers[-1]
-
-    monkeypatch.setattr(system, "MemoryBroker", broker)
+    brokers = shaken(monkeypatch, seed)
     async with running(tmp_path) as opened:
         for execution_id in await started(opened):
             events = await ended(opened, execution_id)

@@ -1,17 +1,12 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Chunks, shards and reduces over a broker that loses, delays, reorders and repeats by seed."""
 
-import random
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from tests.simulation.test_one_process import SETTINGS, ShakyBroker
+from tests.simulation.test_one_process import SETTINGS, shaken
 from tests.support.inprocess import a_system, begin, ended
-
-from noetl_chassis.clock import Clock
-from noetl_cli.local import system
-from noetl_messaging.topology import Topology
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -46,13 +41,7 @@ CTX = {
 async def test_shaken_frames_end_in_the_same_state_with_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    brokers: list[ShakyBroker] = []
-
-    def broker(declared: Topology, clock: Clock) -> ShakyBroker:
-        brokers.append(ShakyBroker(declared, clock, chance=random.Random(seed)))
-        return brokers[-1]
-
-    monkeypatch.setattr(system, "MemoryBroker", broker)
+    brokers = shaken(monkeypatch, seed)
     async with a_system(tmp_path, **SETTINGS) as opened:
         told = [await ended(opened, await begin(opened, PLAYBOOK)) for _ in range(2)]
     for one in told:

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from noetl_cli import render
+from noetl_cli import inputs, render
 from noetl_cli.commands import (
     approvals,
     approve,
@@ -69,6 +69,7 @@ app.command("schema")(schema.schema)
 def main() -> None:
     """Run one verb and end with its exit code."""
     try:
+        inputs.check_words(sys.argv[1:])
         app()
     except CliError as error:
         render.failure(error, as_json="--json" in sys.argv[1:])

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import msgspec
@@ -41,6 +41,14 @@ class Refused(CliError):  # noqa: N818 - it is an answer, not a failure of the c
         )
         self.status = status
         self.diagnostics: list[dict[str, Any]] = problem.get("diagnostics") or []
+
+
+class Answer(dict[str, Any]):
+    """What the planner answered; a field that every planner gives is never missing."""
+
+    def __missing__(self, name: str) -> Any:
+        """Say that whoever answered is no planner."""
+        raise no_planner(f"The answer has no {name!r}")
 
 
 class Client:
@@ -85,9 +93,12 @@ class Client:
             response = self.http.send(request)
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from error
-        if response.is_success:
-            return _decoded(response.content)
-        raise refusal(response)
+        if not response.is_success:
+            raise refusal(response)
+        found = _decoded(response.content)
+        if found is not None and not isinstance(found, dict):
+            raise no_planner("The answer is no mapping")
+        return None if found is None else Answer(found)
 
 
 @contextmanager
@@ -108,7 +119,7 @@ def find_server(server: str | None) -> str:
     """Choose the planner: the argument, the environment, or the running stack's state."""
     environ = settings.environment()
     address = server or settings.api_url(environ=environ) or _stack_address(environ)
-    if not address.startswith(("http://", "https://")):
+    if not _is_address(address):
         raise _bad_address(address)
     return address.rstrip("/")
 
@@ -140,14 +151,19 @@ def refusal(response: httpx.Response) -> Refused:
     return Refused(response.status_code, problem if isinstance(problem, dict) else {})
 
 
+def no_planner(found: str) -> CliError:
+    """Say why whoever answered cannot be a planner."""
+    return CliError(
+        f"{found}: this is not a NoETL planner.",
+        way_out="Check the address: --server, or NOETL_SERVER.",
+    )
+
+
 def _decoded(content: bytes) -> Any:
     try:
         return codec.decode(content) if content else None
     except msgspec.DecodeError as error:
-        raise CliError(
-            "The answer is not JSON: this is not a NoETL planner.",
-            way_out="Check the address: --server, or NOETL_SERVER.",
-        ) from error
+        raise no_planner("The answer is not JSON") from error
 
 
 def _stack_address(environ: dict[str, str]) -> str:
@@ -160,6 +176,15 @@ def _stack_address(environ: dict[str, str]) -> str:
             way_out="Start it with `noetl up`, or name one with --server or NOETL_SERVER.",
         )
     return address
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        # Reading the port is what checks it.
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _bad_address(address: str) -> CliError:

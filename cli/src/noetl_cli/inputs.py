@@ -18,7 +18,25 @@ STANDARD_INPUT = Path("-")
 def looks_like_file(name: str) -> bool:
     """Tell a playbook's file from the path of a registered one."""
     path = Path(name)
-    return path.suffix in PLAYBOOK_SUFFIXES or path.is_file()
+    try:
+        return path.suffix in PLAYBOOK_SUFFIXES or path.is_file()
+    except OSError:
+        # No file system takes such a name.
+        return False
+
+
+def check_path(path: str) -> None:
+    """Refuse a registered path that names nothing; raises `CliError`."""
+    if not path.strip("/ "):
+        raise _unusable("The path of a playbook is empty.", "Name a file, or see noetl catalog ls.")
+
+
+def check_words(words: list[str]) -> None:
+    """Refuse words that are not text; raises `CliError`."""
+    for word in words:
+        if any("\ud800" <= one <= "\udfff" for one in word):
+            shown = word.encode(errors="backslashreplace").decode()[:80]
+            raise _unusable(f"{shown!r} is not UTF-8.", "Check the terminal's encoding.")
 
 
 def playbook_files(places: list[Path]) -> list[Path]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
+import msgspec
 import typer
 
 from noetl_cli import client, inputs, render
@@ -45,9 +46,15 @@ def plan(
     if inputs.looks_like_file(playbook) or playbook == "-":
         found = _of_file(Path(playbook))
     else:
+        inputs.check_path(playbook)
         with client.open_client(server) as planner:
             answer = planner.get(f"/api/catalog/{quote(playbook.strip('/'))}", version=version)
-        found = codec.convert(answer["model"], Playbook)
+        try:
+            found = codec.convert(answer["model"], Playbook)
+        except msgspec.ValidationError as error:
+            raise client.no_planner(
+                f"The answer holds no playbook that is known here ({error})"
+            ) from error
     outline = outline_of(found, given=given)
     match Format.JSON if as_json else form:
         case Format.JSON:

@@ -47,6 +47,9 @@ SETTINGS: dict[str, str] = {
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] %q%u@%d ",
     "log_checkpoints": "off",
+    # Whoever sent a statement is told why it failed; the log does not repeat what it held.
+    "log_min_error_statement": "panic",
+    "log_parameter_max_length_on_error": "0",
 }
 # The ledger's promise rests on these three: `noetl doctor` checks them.
 DURABLE: dict[str, str] = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}

@@ -100,9 +100,8 @@ class Vault:
             self._mask.learn(value)
             return
         self._mask.learn({key: value[key] for key in value if key not in _OPEN_FIELDS})
-        dsn = value.get("dsn")
-        if isinstance(dsn, str):
-            password = urlsplit(dsn).password or ""
+        for text in value.values():
+            password = _password_in(text) if isinstance(text, str) else ""
             self._mask.learn([password, unquote(password)])
 
     def open_text(self, sealed: str, site: Site) -> str:
@@ -178,6 +177,14 @@ class Vault:
             raise ToolFailure(failure("config", str(problem))) from problem
         self.learn(fields)
         return Credential(name=sealed.name, kind=sealed.kind, version=sealed.version, fields=fields)
+
+
+def _password_in(text: str) -> str:
+    """Find the password of an address; a text that is no address has none."""
+    try:
+        return urlsplit(text).password or ""
+    except ValueError:
+        return ""
 
 
 def _unregistered(name: str) -> ToolFailure:

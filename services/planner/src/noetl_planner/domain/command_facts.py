@@ -159,18 +159,7 @@ def fail(
 ) -> None:
     """End a command as failed, and go on from there; writes that do not fit are left out."""
     patch, _ = growth.carried(draft, fact.patch if fact is not None else {}, step=live.step)
-    draft.emit(
-        command.CommandFailed(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
-            error=error,
-            worker_id=worker_id,
-            stage_id=live.stage_id,
-            slot=live.slot,
-        )
-    )
+    issuing.fail(draft, live, error, worker_id=worker_id)
     if live.slot is None:
         draft.emit(
             step.CallError(

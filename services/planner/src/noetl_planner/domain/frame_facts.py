@@ -1,7 +1,7 @@
 """Facts about frames: opened, closed, and slots that ran dry."""
 
 from noetl_contracts import facts
-from noetl_contracts.events import command, frame
+from noetl_contracts.events import frame
 from noetl_planner.domain import (
     cancelling,
     command_facts,
@@ -130,19 +130,7 @@ def dry_slot(draft: Draft, fact: facts.SlotDry) -> None:
         _resume_after_gap(draft, live)
         return
     issuing.start(draft, live, fact.worker_id)
-    draft.emit(
-        command.CommandCompleted(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
-            worker_id=fact.worker_id,
-            stage_id=live.stage_id,
-            slot=live.slot,
-            is_dry=True,
-            metrics=fact.metrics,
-        )
-    )
+    issuing.complete(draft, live, worker_id=fact.worker_id, metrics=fact.metrics, is_dry=True)
     _look_again(draft, live)
 
 

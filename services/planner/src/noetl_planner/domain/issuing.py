@@ -37,6 +37,48 @@ def issue_frame(
     return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id)
 
 
+def complete(
+    draft: Draft,
+    live: CommandState,
+    *,
+    worker_id: WorkerId,
+    metrics: dict[str, Any],
+    is_dry: bool = False,
+) -> None:
+    """Record that a frame's or a slot's command ended well."""
+    draft.emit(
+        command.CommandCompleted(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            worker_id=worker_id,
+            stage_id=live.stage_id,
+            slot=live.slot,
+            is_dry=is_dry,
+            metrics=metrics,
+        )
+    )
+
+
+def fail(
+    draft: Draft, live: CommandState, error: ErrorObject, *, worker_id: WorkerId | None
+) -> None:
+    """Record that a command failed for good."""
+    draft.emit(
+        command.CommandFailed(
+            command_id=live.command_id,
+            run_id=live.run_id,
+            step=live.step,
+            attempt=live.attempt,
+            error=error,
+            worker_id=worker_id,
+            stage_id=live.stage_id,
+            slot=live.slot,
+        )
+    )
+
+
 def reissue(draft: Draft, lost: CommandState, reason: str) -> None:
     """Ask for a lost command again, under the next attempt."""
     draft.emit(

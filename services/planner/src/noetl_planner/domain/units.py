@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl_contracts import facts, ids
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command, fanout, frame
+from noetl_contracts.events import fanout, frame
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
 from noetl_contracts.ids import FrameId, StageId
@@ -183,17 +183,7 @@ def close(draft: Draft, run: RunState, live: CommandState, fact: facts.FrameClos
         retry_later(draft, opened, fact.error, reason="its body failed")
         return True
     frame_ends.terminate(draft, opened, fact)
-    draft.emit(
-        command.CommandCompleted(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
-            worker_id=fact.worker_id,
-            stage_id=live.stage_id,
-            metrics=fact.metrics,
-        )
-    )
+    issuing.complete(draft, live, worker_id=fact.worker_id, metrics=fact.metrics)
     if fact.rows_left:
         end = (opened.start or 0) + fact.row_count + fact.rows_left
         mint(
@@ -248,17 +238,7 @@ def lose(draft: Draft, run: RunState, live: CommandState, reason: str, *, is_rel
         redispatch(draft, lost, reason)
         return True
     error = frame_ends.exhaust(draft, lost, reason)
-    draft.emit(
-        command.CommandFailed(
-            command_id=live.command_id,
-            run_id=live.run_id,
-            step=live.step,
-            attempt=live.attempt,
-            error=error,
-            worker_id=live.worker_id,
-            stage_id=live.stage_id,
-        )
-    )
+    issuing.fail(draft, live, error, worker_id=live.worker_id)
     _tell_shard(draft, run, lost, error, key=None)
     return True
 

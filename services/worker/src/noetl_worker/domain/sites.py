@@ -14,6 +14,9 @@ class Keychain(Protocol):
     def credential(self, name: str) -> Awaitable[Any]:
         """Give an entry as a credential, None when there is no such entry."""
 
+    def kept_safe(self, value: Any, *, is_secret: bool) -> Any:
+        """Seal the texts of a value that is about to become state, where they hold secrets."""
+
 
 class Site(Struct, frozen=True, kw_only=True):
     """Where a unit of work stands: one step run, item or row."""

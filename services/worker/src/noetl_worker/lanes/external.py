@@ -58,7 +58,7 @@ def introduce(
             raise ToolFailure(found) from error
     if written is None:
         written = _default_key(surrounding, unit=unit, task=task.name, visit=visit, attempt=attempt)
-    correlation_key = _checked_key(task.name, written)
+    correlation_key = _checked_key(task.name, written, hands)
     key = parking.key_of(task.name, visit=visit, attempt=attempt)
     token = hands.callbacks.token(command_id=surrounding.command.command_id, key=key)
     hands.mask.learn(token)
@@ -107,9 +107,15 @@ def message_wait(
 _FILLED = KINDS[parking.EXTERNAL].fields - set(NESTED_FIELDS)
 
 
-def _checked_key(task: str, found: Any) -> str:
-    """Admit a correlation key; raises `ToolFailure`."""
+def _checked_key(task: str, found: Any, hands: Hands) -> str:
+    """Admit a correlation key; raises `ToolFailure`.
+
+    It is an address that everybody may read: masked, it would lead nowhere.
+    """
     text = str(found)
+    if hands.mask.holds(text):
+        way = "it holds a secret; make the key of what everybody may know"
+        raise ToolFailure(failure("validation", f"task '{task}', field 'correlation_key': {way}"))
     if not text or len(text) > CORRELATION_KEY_CHARACTERS_MAX:
         limit = f"1 to {CORRELATION_KEY_CHARACTERS_MAX} characters are wanted"
         raise ToolFailure(failure("validation", f"task '{task}', field 'correlation_key': {limit}"))

@@ -142,6 +142,9 @@ async def child_wait(call: Call, hands: Hands) -> ChildWait:
     if not isinstance(path, str) or not path.strip("/ "):
         raise _refused(call, "path", path, "the path of a registered playbook")
     request = {**_mapping(call, "workload"), **_mapping(call, "payload"), **call.input}
+    if call.site.keychain is not None:
+        # The child's request is an event: its secrets travel sealed and open in its own tasks.
+        request = call.site.keychain.kept_safe(request, is_secret=False)
     data = hands.mask.data(codec.encode(request))
     if len(data) > CHILD_INPUT_BYTES_MAX:
         text = (
@@ -155,13 +158,13 @@ async def child_wait(call: Call, hands: Hands) -> ChildWait:
     return ChildWait(
         key=key_of(call.task, visit=call.visit, attempt=call.attempt),
         task=call.task,
-        path=path.strip("/ "),
+        path=hands.mask.text(path.strip("/ ")),
         version=_version(call),
         workload=codec.decode(data) if is_small else {},
         workload_ref=None
         if is_small
         else await hands.payloads.store(data, media_type=JSON_MEDIA_TYPE),
-        return_step=None if return_step is None else str(return_step),
+        return_step=None if return_step is None else hands.mask.text(str(return_step)),
         is_awaited=wanted is not False,
         timeout_s=call.timeout.total,
     )

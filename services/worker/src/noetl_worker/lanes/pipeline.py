@@ -203,11 +203,15 @@ class Pipeline:
         if not self._unit.may_park:
             raise ToolFailure(parking.unavailable(task.kind))
         walk = self._walk
-        walk.input, walk.wait, walk.submitted = call.input, None, None
+        # The input was opened for the tool; what is kept is sealed again.
+        walk.input = self._surrounding.keychain.kept_safe(call.input, is_secret=False)
+        walk.wait, walk.submitted = None, None
         if task.kind == parking.PLAYBOOK:
             raise Parked(await parking.child_wait(call, self._hands))
+        mask = self._hands.mask
+        shown = structs.replace(call, input=mask.value(call.input), fields=mask.value(call.fields))
         walk.wait = external.message_wait(
-            call,
+            shown,
             key=parking.key_of(task.name, visit=call.visit, attempt=call.attempt),
             command_id=self._surrounding.command.command_id,
             names=self._scratch.scope,

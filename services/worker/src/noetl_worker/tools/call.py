@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts.errors import ErrorObject
+from noetl_worker.domain import identity
 from noetl_worker.domain.sites import Site
 
 
@@ -58,6 +59,19 @@ class Call(Struct, frozen=True, kw_only=True):
     transaction: Transaction | None = None
     may_share: bool = False
     sink: Sink | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """Name the effect of this task: the same in every attempt of it."""
+        site = self.site
+        return identity.idempotency_key(
+            execution_id=site.execution_id,
+            step=site.step,
+            unit=site.unit,
+            row_index=site.row_index,
+            task=self.task,
+            visit=self.visit,
+        )
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ COMPRESSIONS = ("gzip", "zstd")
 
 Change = Callable[[bytes], bytes]
 
-_TEXTS = frozenset({"json", "ndjson", "csv", "text"})
+_TABLES = frozenset({"parquet", "arrow"})
 _MEDIA_TYPE = {
     "json": JSON_MEDIA_TYPE,
     "ndjson": "application/x-ndjson",
@@ -58,16 +58,18 @@ class Content(Struct, frozen=True, kw_only=True):
 def encode(value: Any, *, format_: Any, compression: Any, mask: Change | None = None) -> Content:
     """Write a value; raises `ToolFailure` for one that the format cannot hold.
 
-    `mask` changes what is text, before it is compressed.
+    `mask` changes what is written, before it is packed: of a table, its rows.
     """
     wanted = _checked(format_, FORMATS, "format") or ("text" if isinstance(value, str) else "json")
     how = _checked("gzip" if compression is True else compression, COMPRESSIONS, "compress")
     try:
+        if mask is not None and wanted in _TABLES:
+            value = codec.decode(mask(codec.encode(value)))
         data = _written(value, wanted)
     except (pa.ArrowException, ValueError, binascii.Error) as problem:
         text = f"the data cannot be written as {wanted}: {problem}"
         raise ToolFailure(failure("validation", text)) from problem
-    if mask is not None and wanted in _TEXTS:
+    if mask is not None and wanted not in _TABLES:
         data = mask(data)
     check_size(len(data))
     media_type = _MEDIA_TYPE[wanted]

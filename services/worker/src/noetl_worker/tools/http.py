@@ -16,7 +16,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_storage.ports import Payloads
 from noetl_worker.credentials import Credential, Vault
-from noetl_worker.domain import egress, identity
+from noetl_worker.domain import egress
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
 from noetl_worker.keys.tokens import Fetched, Tokens
@@ -85,16 +85,8 @@ class HttpTool:
 
     async def _prepare(self, call: Call) -> Request:
         site = call.site
-        key = identity.idempotency_key(
-            execution_id=site.execution_id,
-            step=site.step,
-            unit=site.unit,
-            row_index=site.row_index,
-            task=call.task,
-            visit=call.visit,
-        )
         parts = await http_parts.load(call.fields.get("files"), self._payloads, site)
-        request = http_request.build(call.fields, parts=parts, idempotency_key=key)
+        request = http_request.build(call.fields, parts=parts, idempotency_key=call.idempotency_key)
         if call.auth is None:
             return request
         credential = await self._vault.resolve(call.auth, site)

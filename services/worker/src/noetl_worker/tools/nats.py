@@ -18,7 +18,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_worker.credentials import Vault
-from noetl_worker.domain import identity, nats_names
+from noetl_worker.domain import nats_names
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.nats_names import UnfitName
 from noetl_worker.tools.call import Call, Outcome, as_text
@@ -112,18 +112,9 @@ def _fields(call: Call) -> dict[str, Any]:
 
 
 def _task(call: Call, fields: dict[str, Any], connected: Connected) -> Task:
-    site = call.site
-    message_id = identity.idempotency_key(
-        execution_id=site.execution_id,
-        step=site.step,
-        unit=site.unit,
-        row_index=site.row_index,
-        task=call.task,
-        visit=call.visit,
-    )
     timeout_s = min(call.timeout.total, _REQUEST_S_MAX)
     jetstream = connected.client.jetstream(timeout=timeout_s)
-    return Task(fields=fields, jetstream=jetstream, message_id=message_id)
+    return Task(fields=fields, jetstream=jetstream, message_id=call.idempotency_key)
 
 
 async def _perform(task: Task) -> dict[str, Any]:
