@@ -20,6 +20,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.catalog import PostgresCatalog
@@ -30,6 +31,7 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
 
@@ -76,6 +78,7 @@ class Stores:
     snapshots: ports.Snapshots
     catalog: ports.Catalog
     credentials: ports.Credentials
+    schedules: ports.Schedules
 
 
 def memory_stores() -> Stores:
@@ -92,6 +95,7 @@ def memory_stores() -> Stores:
         snapshots=MemorySnapshots(store),
         catalog=MemoryCatalog(store),
         credentials=MemoryCredentials(store),
+        schedules=MemorySchedules(store),
     )
 
 
@@ -108,6 +112,7 @@ def postgres_stores(database: Database) -> Stores:
         snapshots=PostgresSnapshots(database),
         catalog=PostgresCatalog(database),
         credentials=PostgresCredentials(database),
+        schedules=PostgresSchedules(database),
     )
 
 

@@ -18,6 +18,7 @@ from noetl_contracts.ledger import (
     ShardLease,
     Snapshot,
 )
+from noetl_contracts.schedules import Schedule
 from noetl_storage.ports import Clock
 
 
@@ -93,6 +94,7 @@ class MemoryStore:
     checkpoint_by_shard: dict[int, datetime] = field(default_factory=dict)
     snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
+    schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict
     )
