@@ -86,13 +86,15 @@ READS = {
         "request",
         "role_lease",
         "runtime",
+        "schedule",
     },
     "noetl_reader": {*PROJECTIONS, "event"},
 }
 WRITES = {
     "noetl_planner": {
-        "insert": {"credential", "projection_snapshot"},
-        "update": {"projection_snapshot"},
+        "insert": {"credential", "projection_snapshot", "schedule"},
+        "update": {"projection_snapshot", "schedule"},
+        "delete": {"schedule"},
     },
     "noetl_projector": {
         "insert": PROJECTED,
@@ -124,6 +126,7 @@ CALLS = {
     },
     "noetl_reaper": {
         "ensure_partitions",
+        "fire_schedule",
         "hand_over_letter",
         "lead_role",
         "redrive_requests",

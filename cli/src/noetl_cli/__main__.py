@@ -24,6 +24,7 @@ from noetl_cli.commands import (
     rerun,
     resume,
     run,
+    schedule,
     schema,
     signal,
     status,
@@ -62,6 +63,7 @@ app.command("plan")(plan.plan)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(dlq.app, name="dlq")
 app.command("schema")(schema.schema)
 

@@ -37,6 +37,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker import assembly as working
@@ -134,6 +135,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             snapshots=MemorySnapshots(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
+            schedules=MemorySchedules(store),
             payloads=payloads,
             publisher=broker,
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),

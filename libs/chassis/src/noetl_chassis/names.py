@@ -158,6 +158,9 @@ EXECUTIONS_NUDGED = _counter(
 LETTERS_HANDED_OVER = _counter(
     "noetl_letters_handed_over_total", "{letter}", "Messages from outside that the reaper matched."
 )
+SCHEDULE_TIMES = _counter(
+    "noetl_schedule_times_total", "{time}", "Times of schedules by what became of them.", OUTCOME
+)
 TOPOLOGY_REPAIRED = _counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
 )

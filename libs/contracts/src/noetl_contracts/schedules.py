@@ -18,6 +18,8 @@ CATCH_UP_MAX = 1000
 # A firing this late still counts as on time: what a sweep, or the change of the leader, takes.
 ON_TIME_S = 60.0
 WORKLOAD_KEY = "schedule"
+# What `requested_by` begins with, before the schedule's name.
+ASKER = "schedule "
 _FIRST_LOOK = timedelta(hours=1)
 
 
@@ -132,7 +134,7 @@ def firing(
                 path=schedule.path,
                 version=schedule.version,
                 workload=fired_workload(schedule.workload, schedule.name, nominal_at),
-                requested_by=f"schedule {schedule.name}",
+                requested_by=f"{ASKER}{schedule.name}",
             )
         ],
         request_id=request_id,

@@ -25,6 +25,7 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
 
@@ -68,6 +69,7 @@ async def serve(config: Settings) -> None:
                 snapshots=PostgresSnapshots(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
+                schedules=PostgresSchedules(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
                 consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),

@@ -38,6 +38,7 @@ from noetl_storage.ports import (
     Payloads,
     Projections,
     Requests,
+    Schedules,
     ShardLeases,
     Snapshots,
 )
@@ -59,6 +60,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     catalog: Catalog
     credentials: Credentials
+    schedules: Schedules
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -134,6 +136,7 @@ def api_services(
         ledger=adapters.ledger,
         catalog=adapters.catalog,
         credentials=adapters.credentials,
+        schedules=adapters.schedules,
         payloads=adapters.payloads,
         hints=adapters.hints,
         publisher=adapters.publisher,

@@ -21,6 +21,7 @@ from noetl_planner.http import (
     problems,
     reruns,
     results,
+    schedules,
     stream,
     variables,
 )
@@ -46,6 +47,7 @@ def create_app(services: ApiServices) -> Litestar:
             *payloads.ROUTES,
             *reruns.ROUTES,
             *results.ROUTES,
+            *schedules.ROUTES,
             *variables.ROUTES,
         ],
     )

@@ -19,6 +19,7 @@ from noetl_storage.ports import (
     Payloads,
     Projections,
     Requests,
+    Schedules,
     Snapshots,
 )
 
@@ -40,6 +41,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     ledger: LedgerReader
     catalog: Catalog
     credentials: Credentials
+    schedules: Schedules
     payloads: Payloads
     hints: Hints
     publisher: Publisher
