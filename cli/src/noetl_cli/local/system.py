@@ -22,6 +22,7 @@ from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.memory.registers import MemoryRegisters
 from noetl_outbox.service import OutboxPublisher
 from noetl_planner import assembly as planning
 from noetl_planner import settings as planner_settings
@@ -152,6 +153,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             ),
             publisher=broker,
             hints=broker,
+            registers=MemoryRegisters(),
             dead_letters=adapters.dead_letters,
             payloads=payloads,
             tools=tools,

@@ -7,6 +7,7 @@ from noetl_contracts.ids import WorkerId
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.keeping import Keeper
+from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools import Tools
 
@@ -20,4 +21,5 @@ class Hands(Struct, frozen=True, kw_only=True):
     mask: Mask
     clock: Clock
     worker_id: WorkerId
+    pacer: Pacer
     callbacks: Callbacks = Callbacks()
