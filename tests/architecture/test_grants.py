@@ -61,6 +61,7 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "webhook",
     },
     "noetl_projector": {
         *PROJECTIONS,
@@ -92,9 +93,9 @@ READS = {
 }
 WRITES = {
     "noetl_planner": {
-        "insert": {"credential", "projection_snapshot", "schedule"},
-        "update": {"projection_snapshot", "schedule"},
-        "delete": {"schedule"},
+        "insert": {"credential", "projection_snapshot", "schedule", "webhook"},
+        "update": {"projection_snapshot", "schedule", "webhook"},
+        "delete": {"schedule", "webhook"},
     },
     "noetl_projector": {
         "insert": PROJECTED,

@@ -22,6 +22,7 @@ from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
@@ -34,6 +35,7 @@ from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
@@ -79,6 +81,7 @@ class Stores:
     catalog: ports.Catalog
     credentials: ports.Credentials
     schedules: ports.Schedules
+    webhooks: ports.Webhooks
 
 
 def memory_stores() -> Stores:
@@ -96,6 +99,7 @@ def memory_stores() -> Stores:
         catalog=MemoryCatalog(store),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
+        webhooks=MemoryWebhooks(store),
     )
 
 
@@ -113,6 +117,7 @@ def postgres_stores(database: Database) -> Stores:
         catalog=PostgresCatalog(database),
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
+        webhooks=PostgresWebhooks(database),
     )
 
 

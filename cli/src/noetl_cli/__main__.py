@@ -29,6 +29,7 @@ from noetl_cli.commands import (
     signal,
     status,
     up,
+    webhook,
 )
 from noetl_cli.failures import CliError, ExitCode
 
@@ -64,6 +65,7 @@ app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(webhook.app, name="webhook")
 app.add_typer(dlq.app, name="dlq")
 app.command("schema")(schema.schema)
 

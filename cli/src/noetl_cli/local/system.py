@@ -40,6 +40,7 @@ from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker import assembly as working
 from noetl_worker import settings as worker_settings
@@ -137,6 +138,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),
+            webhooks=MemoryWebhooks(store),
             payloads=payloads,
             publisher=broker,
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),

@@ -23,6 +23,7 @@ from noetl_contracts.ledger import (
 )
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.schedules import Schedule
+from noetl_contracts.webhooks import Webhook
 
 
 class Clock(Protocol):
@@ -154,6 +155,28 @@ class Schedules(Protocol):
 
     async def pass_over(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
         """Move on without an execution; False when the schedule is no longer as it was read."""
+
+
+class Webhooks(Protocol):
+    """What calls from outside start."""
+
+    async def put(self, webhook: Webhook) -> None:
+        """Keep a webhook under its name, replacing the one before."""
+
+    async def find(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Webhook | None:
+        """Return a webhook by name, or None."""
+
+    async def list_webhooks(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, webhooks_max: int
+    ) -> list[Webhook]:
+        """Return the webhooks in the order of their names."""
+
+    async def remove(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a webhook; False when there was none."""
 
 
 class OutboxDrain(Protocol):

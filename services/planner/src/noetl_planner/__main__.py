@@ -28,6 +28,7 @@ from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 
 async def serve(config: Settings) -> None:
@@ -70,6 +71,7 @@ async def serve(config: Settings) -> None:
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
+                webhooks=PostgresWebhooks(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
                 consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),

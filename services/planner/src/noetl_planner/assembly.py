@@ -41,6 +41,7 @@ from noetl_storage.ports import (
     Schedules,
     ShardLeases,
     Snapshots,
+    Webhooks,
 )
 
 
@@ -61,6 +62,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
+    webhooks: Webhooks
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -137,6 +139,7 @@ def api_services(
         catalog=adapters.catalog,
         credentials=adapters.credentials,
         schedules=adapters.schedules,
+        webhooks=adapters.webhooks,
         payloads=adapters.payloads,
         hints=adapters.hints,
         publisher=adapters.publisher,

@@ -24,6 +24,7 @@ from noetl_planner.http import (
     schedules,
     stream,
     variables,
+    webhooks,
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -49,6 +50,7 @@ def create_app(services: ApiServices) -> Litestar:
             *results.ROUTES,
             *schedules.ROUTES,
             *variables.ROUTES,
+            *webhooks.ROUTES,
         ],
     )
     return Litestar(

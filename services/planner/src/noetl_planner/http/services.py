@@ -21,6 +21,7 @@ from noetl_storage.ports import (
     Requests,
     Schedules,
     Snapshots,
+    Webhooks,
 )
 
 STREAMS_MAX = 256
@@ -42,6 +43,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
+    webhooks: Webhooks
     payloads: Payloads
     hints: Hints
     publisher: Publisher
