@@ -14,7 +14,7 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import ports
+from noetl_storage import ports, trigger_ports
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -80,8 +80,8 @@ class Stores:
     snapshots: ports.Snapshots
     catalog: ports.Catalog
     credentials: ports.Credentials
-    schedules: ports.Schedules
-    webhooks: ports.Webhooks
+    schedules: trigger_ports.Schedules
+    webhooks: trigger_ports.Webhooks
 
 
 def memory_stores() -> Stores:

@@ -38,11 +38,10 @@ from noetl_storage.ports import (
     Payloads,
     Projections,
     Requests,
-    Schedules,
     ShardLeases,
     Snapshots,
-    Webhooks,
 )
+from noetl_storage.trigger_ports import Schedules, Webhooks
 
 
 class Ledger(LedgerReader, LedgerWriter, Protocol):

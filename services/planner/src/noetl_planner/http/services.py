@@ -19,10 +19,9 @@ from noetl_storage.ports import (
     Payloads,
     Projections,
     Requests,
-    Schedules,
     Snapshots,
-    Webhooks,
 )
+from noetl_storage.trigger_ports import Schedules, Webhooks
 
 STREAMS_MAX = 256
 

@@ -14,7 +14,8 @@ from noetl_contracts.cron import CronRefused
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.schedules import Overlap, Schedule
 from noetl_messaging.ports import Hints
-from noetl_storage.ports import Instances, Projections, Schedules
+from noetl_storage.ports import Instances, Projections
+from noetl_storage.trigger_ports import Schedules
 
 PRODUCER = "scheduler"
 KIND = "reaper"
