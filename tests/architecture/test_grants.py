@@ -61,6 +61,7 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "webhook",
     },
     "noetl_projector": {
         *PROJECTIONS,
@@ -86,13 +87,15 @@ READS = {
         "request",
         "role_lease",
         "runtime",
+        "schedule",
     },
     "noetl_reader": {*PROJECTIONS, "event"},
 }
 WRITES = {
     "noetl_planner": {
-        "insert": {"credential", "projection_snapshot"},
-        "update": {"projection_snapshot"},
+        "insert": {"credential", "projection_snapshot", "schedule", "webhook"},
+        "update": {"projection_snapshot", "schedule", "webhook"},
+        "delete": {"schedule", "webhook"},
     },
     "noetl_projector": {
         "insert": PROJECTED,
@@ -124,6 +127,7 @@ CALLS = {
     },
     "noetl_reaper": {
         "ensure_partitions",
+        "fire_schedule",
         "hand_over_letter",
         "lead_role",
         "redrive_requests",

@@ -26,7 +26,9 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.payloads.memory import MemoryPayloads
 
 SHARD_COUNT = 16
@@ -103,6 +105,8 @@ class ApiWorld:
             "ledger": self.ledger,
             "catalog": self.catalog,
             "credentials": MemoryCredentials(self.store),
+            "schedules": MemorySchedules(self.store),
+            "webhooks": MemoryWebhooks(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
             "publisher": ClosedBus(),

@@ -14,13 +14,15 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import ports
+from noetl_storage import ports, trigger_ports
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
@@ -30,8 +32,10 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 TENANT = TenantId("acme")
 ORGANIZATION = OrganizationId("west")
@@ -76,6 +80,8 @@ class Stores:
     snapshots: ports.Snapshots
     catalog: ports.Catalog
     credentials: ports.Credentials
+    schedules: trigger_ports.Schedules
+    webhooks: trigger_ports.Webhooks
 
 
 def memory_stores() -> Stores:
@@ -92,6 +98,8 @@ def memory_stores() -> Stores:
         snapshots=MemorySnapshots(store),
         catalog=MemoryCatalog(store),
         credentials=MemoryCredentials(store),
+        schedules=MemorySchedules(store),
+        webhooks=MemoryWebhooks(store),
     )
 
 
@@ -108,6 +116,8 @@ def postgres_stores(database: Database) -> Stores:
         snapshots=PostgresSnapshots(database),
         catalog=PostgresCatalog(database),
         credentials=PostgresCredentials(database),
+        schedules=PostgresSchedules(database),
+        webhooks=PostgresWebhooks(database),
     )
 
 

@@ -21,7 +21,8 @@ from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Message
+from noetl_messaging.memory.registers import MemoryRegisters
+from noetl_messaging.ports import Message, Registers
 from noetl_playbook import carried
 from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
@@ -30,6 +31,7 @@ from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
+from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.opening import open_tools
 from noetl_worker.reporting import Desk
 from noetl_worker.settings import Settings
@@ -198,7 +200,7 @@ def settings_of(**fields: Any) -> Settings:
 
 
 @asynccontextmanager
-async def bench(**fields: Any) -> AsyncIterator[Bench]:
+async def bench(registers: Registers | None = None, **fields: Any) -> AsyncIterator[Bench]:
     """A worker's lane with memory adapters and real tools."""
     config, clock = settings_of(**fields), SystemClock()
     broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
@@ -220,6 +222,7 @@ async def bench(**fields: Any) -> AsyncIterator[Bench]:
                 lease_s=config.lease_s,
                 commands_max=config.commands_max,
                 halts=halts,
+                pacer=Pacer(registers=registers or MemoryRegisters(), clock=clock),
             )
         )
         yield Bench(

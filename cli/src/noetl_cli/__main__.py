@@ -24,10 +24,12 @@ from noetl_cli.commands import (
     rerun,
     resume,
     run,
+    schedule,
     schema,
     signal,
     status,
     up,
+    webhook,
 )
 from noetl_cli.failures import CliError, ExitCode
 
@@ -62,6 +64,8 @@ app.command("plan")(plan.plan)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")
+app.add_typer(schedule.app, name="schedule")
+app.add_typer(webhook.app, name="webhook")
 app.add_typer(dlq.app, name="dlq")
 app.command("schema")(schema.schema)
 

@@ -73,6 +73,12 @@ class Client:
         request = self.http.build_request("POST", path, content=codec.encode(body), headers=typed)
         return self._answer(request)
 
+    def put(self, path: str, body: Any) -> Any:
+        """Send a JSON body that replaces what is there."""
+        typed = {"Content-Type": "application/json"}
+        request = self.http.build_request("PUT", path, content=codec.encode(body), headers=typed)
+        return self._answer(request)
+
     def post_text(self, path: str, text: str, /, **params: Any) -> Any:
         """Send a playbook as it was written."""
         request = self.http.build_request(

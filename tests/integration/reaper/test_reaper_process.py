@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from noetl_cli.__main__ import app
 from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.schedules import Schedule
 from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.connection import Waits, open_connection
@@ -26,6 +28,7 @@ from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.ports import Message
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.schedules import PostgresSchedules
 
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
 WAITS = Waits(connect_s=10, request_s=2)
@@ -37,6 +40,7 @@ class World(Struct):
 
     requests: PostgresRequests
     outbox: PostgresOutbox
+    schedules: PostgresSchedules
     nats: NatsServer
     environ: dict[str, str]
     log: Path
@@ -60,6 +64,7 @@ async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]
             yield World(
                 requests=PostgresRequests(opened),
                 outbox=PostgresOutbox(opened),
+                schedules=PostgresSchedules(opened),
                 nats=server,
                 environ={
                     "POSTGRES_DSN": dsn,
@@ -108,6 +113,45 @@ async def test_another_reaper_takes_over_from_a_killed_one(world: World) -> None
         assert await eventually(resent)
         one.kill()
         assert await eventually(resent)
+
+
+async def test_two_reapers_fire_a_due_schedule_once_and_a_killed_leader_is_replaced(
+    world: World,
+) -> None:
+    async def begun() -> list[str]:
+        rows = await world.outbox.claim(owner="test", lease_s=60, rows_max=10)
+        return [row.execution_id for row in rows]
+
+    async def put(name: str) -> Schedule:
+        return await world.schedules.put(
+            Schedule(
+                schedule_id=str(secrets.randbits(60)),
+                tenant_id=ACME,
+                organization_id=OPS,
+                name=name,
+                path="demo/a",
+                cron="0 0 1 1 *",
+                next_at=datetime(2026, 1, 1, tzinfo=UTC),
+            )
+        )
+
+    with (
+        service("reaper", world.environ, log=world.log) as one,
+        service("reaper", world.environ, log=world.log) as two,
+    ):
+        for each in (one, two):
+            await asyncio.to_thread(each.wait_ready)
+        await put("first")
+        (execution,) = await eventually(begun)
+        fired = await world.schedules.find("first", tenant_id=ACME, organization_id=OPS)
+        assert fired is not None
+        assert fired.last_execution_id == execution
+        assert fired.next_at is not None
+        assert fired.next_at > datetime.now(UTC)
+        one.kill()
+        await put("second")
+        assert len(await eventually(begun)) == 1
+    assert "Traceback" not in world.log.read_text()
 
 
 async def test_a_given_up_message_can_be_seen_and_sent_again_from_the_command_line(

@@ -22,6 +22,7 @@ from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_messaging.ports import Message
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker import assembly
@@ -88,6 +89,7 @@ async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]
             consumer=JetStreamConsumer(bus, stream=topology.COMMANDS, name="worker-default-io"),
             publisher=JetStreamPublisher(bus),
             hints=NatsHints(bus),
+            registers=JetStreamRegisters(bus),
             dead_letters=JetStreamDeadLetters(bus),
             payloads=payloads,
             tools=tools,

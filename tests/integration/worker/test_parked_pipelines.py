@@ -210,6 +210,7 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
         mask=worker.mask,
         clock=clock,
         worker_id="w",  # type: ignore[arg-type]  # any worker
+        pacer=worker.lane._lane.pacer,
     )
     around = Surrounding(command, workload={}, iterator=None, clock=clock)
     row = Unit(site=around.site(unit="f", row_index=0), fixed={"iter": {}}, iterators={}, ctx={})

@@ -22,6 +22,7 @@ from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.memory.registers import MemoryRegisters
 from noetl_outbox.service import OutboxPublisher
 from noetl_planner import assembly as planning
 from noetl_planner import settings as planner_settings
@@ -37,7 +38,9 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker import assembly as working
 from noetl_worker import settings as worker_settings
@@ -134,6 +137,8 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             snapshots=MemorySnapshots(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
+            schedules=MemorySchedules(store),
+            webhooks=MemoryWebhooks(store),
             payloads=payloads,
             publisher=broker,
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
@@ -150,6 +155,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             ),
             publisher=broker,
             hints=broker,
+            registers=MemoryRegisters(),
             dead_letters=adapters.dead_letters,
             payloads=payloads,
             tools=tools,

@@ -103,6 +103,15 @@ FRAME_ROWS = _counter("noetl_frame_rows_total", "{row}", "Rows that frames ran."
 FRAME_DURATION = _histogram("noetl_frame_duration_seconds", "s", "How long a frame ran.")
 TOOL_CALLS = _counter("noetl_tool_calls_total", "{call}", "Calls of tools.", TOOL, OUTCOME)
 TOOL_SECONDS = _counter("noetl_tool_seconds_total", "s", "Time spent in calls of tools.", TOOL)
+RATE_LIMITED_CALLS = _counter(
+    "noetl_rate_limited_calls_total", "{call}", "Calls that went under a rate limit."
+)
+RATE_LIMIT_WAITED = _counter(
+    "noetl_rate_limit_wait_seconds_total", "s", "Time that calls waited for their rate limit."
+)
+RATE_LIMIT_CONTENTIONS = _counter(
+    "noetl_rate_limit_contentions_total", "{swap}", "Times that another worker was faster."
+)
 PAYLOAD_BYTES = _counter(
     "noetl_payload_bytes_total", "By", "Bytes moved to and from the payload store.", TIER, OPERATION
 )
@@ -157,6 +166,9 @@ EXECUTIONS_NUDGED = _counter(
 )
 LETTERS_HANDED_OVER = _counter(
     "noetl_letters_handed_over_total", "{letter}", "Messages from outside that the reaper matched."
+)
+SCHEDULE_TIMES = _counter(
+    "noetl_schedule_times_total", "{time}", "Times of schedules by what became of them.", OUTCOME
 )
 TOPOLOGY_REPAIRED = _counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."

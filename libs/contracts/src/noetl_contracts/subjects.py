@@ -10,6 +10,7 @@ INGEST = "noetl.ingest"
 EVENTS = "noetl.events"
 COMMANDS = "noetl.commands"
 DEAD_LETTERS = "noetl.dlq"
+LIMITS = "noetl.limits"
 POKES = "noetl.poke"
 HALTED = f"{POKES}.halted"
 TAKEN = f"{POKES}.taken"
@@ -68,6 +69,11 @@ def command_filter(pool: str, lane: str) -> str:
 def dead_letter(stream: str, consumer: str) -> str:
     """Address a message that its consumer gave up: `noetl.dlq.<stream>.<consumer>`."""
     return f"{DEAD_LETTERS}.{_token(stream)}.{_token(consumer)}"
+
+
+def limit(tenant_id: TenantId, organization_id: OrganizationId, name: str) -> str:
+    """Address what the calls of a rate limit share: `noetl.limits.<tenant>.<org>.<name>`."""
+    return f"{LIMITS}.{_token(tenant_id)}.{_token(organization_id)}.{_token(name)}"
 
 
 def poke(what: str) -> str:

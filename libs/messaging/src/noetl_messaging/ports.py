@@ -138,6 +138,19 @@ class Streams(Protocol):
         """Return every consumer that is declared and exists."""
 
 
+class Registers(Protocol):
+    """Small values that many processes swap; any of them may be lost at any time."""
+
+    async def find(self, name: str) -> tuple[int, bytes] | None:
+        """Return a value with its revision, or None. Raises `MessagingUnavailable`."""
+
+    async def swap(self, name: str, data: bytes, *, revision: int) -> int | None:
+        """Replace a value of that revision, 0 for none; return the new one, None when it moved.
+
+        Raises `MessagingUnavailable`: whether it took effect shows at the next swap.
+        """
+
+
 # Hints that wait for a busy listener.
 OVERHEARD_MAX = 1024
 

@@ -14,6 +14,7 @@ EVENTS = "NOETL_EVENTS"
 COMMANDS = "NOETL_COMMANDS"
 DEAD_LETTERS = "NOETL_DLQ"
 ADVISORIES = "NOETL_ADVISORIES"
+LIMITS = "NOETL_LIMITS"
 
 ADVISORY_SUBJECT = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 REAPER_CONSUMER = "reaper"
@@ -31,6 +32,7 @@ COMMAND_DELIVERIES_MAX = 100
 ACK_PENDING_MAX = 2048
 
 _MIB = 1024 * 1024
+_DAY_S = 24 * 3600.0
 _WEEK_S = 7 * 24 * 3600.0
 
 
@@ -56,6 +58,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True):
     message_bytes_max: int = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX
     duplicate_window_s: float = DUPLICATE_WINDOW_S
     is_protected: bool = True
+    # Of one subject, the oldest let go; 0: as many as there are.
+    subject_messages_max: int = 0
 
 
 class ConsumerSpec(Struct, frozen=True, kw_only=True):
@@ -103,6 +107,17 @@ STREAMS = (
         retention=Retention.LIMITS,
         bytes_max=128 * _MIB,
         is_protected=False,
+    ),
+    # One message for each rate limit in use: losing it fills an allowance, no more.
+    StreamSpec(
+        name=LIMITS,
+        subjects=(f"{subjects.LIMITS}.>",),
+        retention=Retention.LIMITS,
+        bytes_max=16 * _MIB,
+        age_s_max=2 * _DAY_S,
+        message_bytes_max=4096,
+        is_protected=False,
+        subject_messages_max=1,
     ),
     StreamSpec(
         name=ADVISORIES,

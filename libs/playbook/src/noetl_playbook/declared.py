@@ -8,7 +8,7 @@ from noetl_playbook import coercion
 
 _DURATION_FIELDS = frozenset(
     {
-        *("timeout", "timeout_s", "deadline_s", "delay", "max_delay", "ttl"),
+        *("timeout", "timeout_s", "deadline_s", "delay", "max_delay", "ttl", "per"),
         *("max_seconds", "lease_seconds", "heartbeat_seconds", "statement_timeout_s"),
     }
 )

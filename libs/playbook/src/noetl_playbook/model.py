@@ -104,6 +104,15 @@ class Stream(Canonical, frozen=True, kw_only=True):
     max_ahead: int = 4
 
 
+class RateLimit(Canonical, frozen=True, kw_only=True):
+    """How fast the calls of all tasks with the same key may go, over all workers together."""
+
+    key: str
+    rate: Number
+    per: Number = 1
+    burst: int | str = 1
+
+
 class Task(Canonical, frozen=True, kw_only=True):
     """One tool call; `fields` are the kind's own, templates unrendered.
 
@@ -122,6 +131,7 @@ class Task(Canonical, frozen=True, kw_only=True):
     assert_: Assertion | None = None
     rules: tuple[Rule, ...] = ()
     on_unmatched: Literal["default", "continue", "fail"] = "default"
+    rate_limit: RateLimit | None = None
 
 
 class Failure(Canonical, frozen=True, kw_only=True):

@@ -159,9 +159,9 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
 
 def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
     """Spell a task as the document does: its kind's fields beside the shared ones."""
-    apart = ("fields", "rules", "on_unmatched")
+    apart = ("fields", "rules", "on_unmatched", "rate_limit")
     properties = {key: item for key, item in definition["properties"].items() if key not in apart}
-    rules, on_unmatched = (definition["properties"][key] for key in apart[1:])
+    rules, on_unmatched, rate_limit = (definition["properties"][key] for key in apart[1:])
     properties["kind"] = {
         "enum": [*sorted(tools.KINDS), *sorted(tools.KIND_ALIASES)],
         "description": "What runs the task.",
@@ -170,6 +170,7 @@ def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
         "type": ["object", "null"],
         "properties": {
             "timeout": properties["timeout"],
+            "rate_limit": rate_limit,
             "policy": {
                 "type": ["object", "null"],
                 "properties": {"rules": rules, "on_unmatched": on_unmatched},

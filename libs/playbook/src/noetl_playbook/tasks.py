@@ -2,10 +2,10 @@
 
 from typing import Any, TypeGuard
 
-from noetl_playbook import field_types, names, tools
+from noetl_playbook import field_types, names, rates, tools
 from noetl_playbook.auth_literals import check_literals
 from noetl_playbook.fragments import fragment
-from noetl_playbook.model import Assertion, Stream, Task
+from noetl_playbook.model import Assertion, RateLimit, Stream, Task
 from noetl_playbook.policies import read_output, read_rules, read_set
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading, ReadTask, shown
@@ -96,6 +96,7 @@ def read_task(
         assert_=_optional(reading, Assertion, raw.get("assert"), (*path, "assert")),
         rules=read_rules(reading, policy.get("rules"), (*policy_path, "rules")),
         on_unmatched=_read_on_unmatched(reading, policy, policy_path),
+        rate_limit=_read_rate_limit(reading, spec, (*path, "spec", "rate_limit")),
     )
 
 
@@ -151,7 +152,7 @@ def _read_fields(
     own = table.known if table is not None else frozenset[str]()
     shared = _SHARED - (own & {"description"})
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
-        ignored = shared if section is raw else frozenset({"timeout", "policy"})
+        ignored = shared if section is raw else frozenset({"timeout", "policy", "rate_limit"})
         for key, item in section.items():
             here = (*origin, key)
             if key in ignored or (section is raw and key in shapes.INLINE_DATABASE):
@@ -290,6 +291,19 @@ def _read_on_unmatched(reading: Reading, policy: dict[str, Any], path: Path) -> 
         return "default"
     found = reading.fields(Task, {"on_unmatched": value}, path)
     return found.get("on_unmatched", "default")
+
+
+def _read_rate_limit(reading: Reading, spec: dict[str, Any], path: Path) -> RateLimit | None:
+    """Read how fast a task's calls may go; numbers that are written out are checked here."""
+    limit: RateLimit | None = _optional(reading, RateLimit, spec.get("rate_limit"), path)
+    if limit is None:
+        return None
+    rate, per, burst = limit.rate, limit.per, limit.burst
+    if isinstance(rate, str) or isinstance(per, str) or isinstance(burst, str):
+        return limit
+    if (fault := rates.fault(key=limit.key, rate=rate, per_s=per, burst=burst)) is not None:
+        reading.report("E104", path, f"in a rate limit, {fault}")
+    return limit
 
 
 def _check_pipeline(reading: Reading, count: int, path: Path) -> None:

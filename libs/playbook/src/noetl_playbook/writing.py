@@ -51,7 +51,12 @@ def _task(task: dict[str, Any]) -> dict[str, Any]:
         policy["rules"] = [_rule(rule) for rule in task["rules"]]
     if "on_unmatched" in task:
         policy["on_unmatched"] = task["on_unmatched"]
-    return {**written, "spec": {"policy": policy}} if policy else written
+    spec: dict[str, Any] = {}
+    if policy:
+        spec["policy"] = policy
+    if "rate_limit" in task:
+        spec["rate_limit"] = task["rate_limit"]
+    return {**written, "spec": spec} if spec else written
 
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:

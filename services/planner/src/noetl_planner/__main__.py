@@ -6,7 +6,6 @@ from functools import partial
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
-from noetl_chassis.lifecycle import open_process
 from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -25,37 +24,36 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 
 async def serve(config: Settings) -> None:
     """Wire, run, give the shards back."""
     async with AsyncExitStack() as stack:
-        process = await stack.enter_async_context(open_process(config, service="planner"))
-        database = await stack.enter_async_context(
-            open_database(
-                config.postgres_dsn,
-                application_name=process.instance,
-                connections_max=config.pool_connections_max,
-                connect_deadline_s=config.connect_s,
-            )
+        enter = stack.enter_async_context
+        process = await enter(lifecycle.open_process(config, service="planner"))
+        opening = open_database(
+            config.postgres_dsn,
+            application_name=process.instance,
+            connections_max=config.pool_connections_max,
+            connect_deadline_s=config.connect_s,
         )
+        database = await enter(opening)
         waits = Waits(connect_s=config.connect_s)
-        opening = open_connection(config.nats_url, name="planner", waits=waits)
-        bus = await stack.enter_async_context(opening)
-        payloads = await stack.enter_async_context(
-            open_payloads(
-                config.payload_url,
-                access_key=config.payload_access_key or None,
-                secret_key=config.payload_secret_key or None,
-                connect_s=config.connect_s,
-            )
+        bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
+        storing = open_payloads(
+            config.payload_url,
+            access_key=config.payload_access_key or None,
+            secret_key=config.payload_secret_key or None,
+            connect_s=config.connect_s,
         )
+        payloads = await enter(storing)
         clock, instances = SystemClock(), PostgresInstances(database)
-        node = await instances.register(
-            instance=process.instance, kind="planner", lease_s=config.shard_lease_s * 2
-        )
+        name, lease_s = process.instance, config.shard_lease_s * 2
+        node = await instances.register(instance=name, kind="planner", lease_s=lease_s)
         process.health.add("nats", bus.check)
         await run(
             Adapters(
@@ -68,6 +66,8 @@ async def serve(config: Settings) -> None:
                 snapshots=PostgresSnapshots(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
+                schedules=PostgresSchedules(database),
+                webhooks=PostgresWebhooks(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
                 consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),

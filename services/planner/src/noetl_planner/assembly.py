@@ -41,6 +41,7 @@ from noetl_storage.ports import (
     ShardLeases,
     Snapshots,
 )
+from noetl_storage.trigger_ports import Schedules, Webhooks
 
 
 class Ledger(LedgerReader, LedgerWriter, Protocol):
@@ -59,6 +60,8 @@ class Adapters(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     catalog: Catalog
     credentials: Credentials
+    schedules: Schedules
+    webhooks: Webhooks
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -134,6 +137,8 @@ def api_services(
         ledger=adapters.ledger,
         catalog=adapters.catalog,
         credentials=adapters.credentials,
+        schedules=adapters.schedules,
+        webhooks=adapters.webhooks,
         payloads=adapters.payloads,
         hints=adapters.hints,
         publisher=adapters.publisher,

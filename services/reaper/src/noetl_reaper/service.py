@@ -18,6 +18,7 @@ from noetl_reaper.domain import QueueState, SuspectKey
 from noetl_storage.ports import Instances, LedgerReader, Projections, Requests
 
 ROLE = "reaper"
+Duty = Callable[[], Awaitable[None]]
 OUTBOX_POKE = subjects.poke("outbox")
 
 log = structlog.get_logger(__name__)
@@ -65,6 +66,11 @@ class Reaper:
         self._bounds = bounds
         self._suspected_at: dict[SuspectKey, int] = {}
         self._reported: set[SuspectKey] = set()
+        self._more: list[Duty] = []
+
+    def add_duty(self, duty: Duty) -> None:
+        """Do this as well in every sweep that leads, after all else."""
+        self._more.append(duty)
 
     async def sweep(self) -> bool:
         """Do every duty once if this instance leads; raises the first duty's failure at the end."""
@@ -81,7 +87,7 @@ class Reaper:
                 raise failure
         return True
 
-    def _duties(self) -> list[Callable[[], Awaitable[None]]]:
+    def _duties(self) -> list[Duty]:
         return [
             self.repair_streams,
             self.report_lost_commands,
@@ -90,6 +96,7 @@ class Reaper:
             self.hand_over_letters,
             self.collect_dead_letters,
             self.ensure_partitions,
+            *self._more,
         ]
 
     async def repair_streams(self) -> None:
@@ -224,7 +231,7 @@ class Reaper:
             await self._hints.poke(OUTBOX_POKE)
 
 
-async def _attempt(duty: Callable[[], Awaitable[None]]) -> Retryable | None:
+async def _attempt(duty: Duty) -> Retryable | None:
     """Let one duty fail without keeping the others from being done."""
     try:
         await duty()

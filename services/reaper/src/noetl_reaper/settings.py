@@ -40,6 +40,10 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     stalled_age_s: Seconds = 60.0
     executions_max: Count = 100
     letters_max: Count = 100
+    # Schedules that one sweep fires.
+    schedules_max: Count = 200
+    # How long the number lasts under which execution ids are minted; far longer than a sweep.
+    node_lease_s: Seconds = 120.0
     partition_months: Annotated[int, Meta(ge=1, le=24)] = 2
     connect_s: Seconds = 30.0
     request_s: Seconds = 5.0

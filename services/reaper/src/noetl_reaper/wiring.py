@@ -9,12 +9,14 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_reaper import settings
 from noetl_reaper.service import Reaper, Tables
 from noetl_reaper.settings import Settings
+from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.partitions import PostgresPartitions
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.schedules import PostgresSchedules
 
 
 def wire(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
@@ -26,7 +28,7 @@ def wire(config: Settings, *, owner: str, database: Database, nats: Connection) 
         pools=config.pools,
         lease_s=config.lease_s,
     )
-    return Reaper(
+    reaper = Reaper(
         tables=Tables(
             instances=PostgresInstances(database),
             requests=PostgresRequests(database),
@@ -41,4 +43,20 @@ def wire(config: Settings, *, owner: str, database: Database, nats: Connection) 
         owner=owner,
         policy=settings.policy_of(config),
         bounds=settings.bounds_of(config),
+    )
+    reaper.add_duty(_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
+    return reaper
+
+
+def _scheduler(config: Settings, *, owner: str, database: Database, nats: Connection) -> Scheduler:
+    clock = SystemClock()
+    return Scheduler(
+        schedules=PostgresSchedules(database),
+        projections=PostgresProjections(database),
+        hints=NatsHints(nats),
+        clock=clock,
+        numbers=Numbers(
+            PostgresInstances(database), owner=owner, lease_s=config.node_lease_s, clock=clock
+        ),
+        limits=Limits(schedules_max=config.schedules_max, shard_count=config.shard_count),
     )

@@ -13,6 +13,7 @@ from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker import assembly, settings
 from noetl_worker.assembly import Adapters
@@ -44,6 +45,7 @@ async def serve(config: Settings) -> None:
             consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
             publisher=JetStreamPublisher(nats),
             hints=NatsHints(nats),
+            registers=JetStreamRegisters(nats),
             dead_letters=JetStreamDeadLetters(nats),
             payloads=payloads,
             tools=tools,

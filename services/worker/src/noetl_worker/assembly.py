@@ -9,7 +9,7 @@ from noetl_contracts import locators
 from noetl_contracts.commands import IO_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
 from noetl_messaging import topology
-from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
+from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher, Registers
 from noetl_storage.payloads.buckets import open_buckets
 from noetl_storage.ports import Buckets, Payloads
 from noetl_worker.domain import egress
@@ -17,6 +17,7 @@ from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
+from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
 from noetl_worker.settings import Settings, inherited
@@ -32,6 +33,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     consumer: Consumer
     publisher: Publisher
     hints: Hints
+    registers: Registers
     dead_letters: DeadLetters
     payloads: Payloads
     tools: Tools
@@ -64,6 +66,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             lease_s=config.lease_s,
             commands_max=config.commands_max,
             halts=Halts(adapters.hints),
+            pacer=Pacer(registers=adapters.registers, clock=adapters.clock),
             callbacks=Callbacks(base_url=config.callback_url, secret=config.secret_key),
             backend=_BACKENDS.get(config.payload_url.partition(":")[0], "disk"),
         )

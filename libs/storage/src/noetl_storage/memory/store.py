@@ -18,6 +18,8 @@ from noetl_contracts.ledger import (
     ShardLease,
     Snapshot,
 )
+from noetl_contracts.schedules import Schedule
+from noetl_contracts.webhooks import Webhook
 from noetl_storage.ports import Clock
 
 
@@ -93,6 +95,8 @@ class MemoryStore:
     checkpoint_by_shard: dict[int, datetime] = field(default_factory=dict)
     snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
+    webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
+    schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict
     )

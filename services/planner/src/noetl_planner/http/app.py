@@ -21,8 +21,10 @@ from noetl_planner.http import (
     problems,
     reruns,
     results,
+    schedules,
     stream,
     variables,
+    webhooks,
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -46,7 +48,9 @@ def create_app(services: ApiServices) -> Litestar:
             *payloads.ROUTES,
             *reruns.ROUTES,
             *results.ROUTES,
+            *schedules.ROUTES,
             *variables.ROUTES,
+            *webhooks.ROUTES,
         ],
     )
     return Litestar(

@@ -21,6 +21,7 @@ from noetl_storage.ports import (
     Requests,
     Snapshots,
 )
+from noetl_storage.trigger_ports import Schedules, Webhooks
 
 STREAMS_MAX = 256
 
@@ -40,6 +41,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     ledger: LedgerReader
     catalog: Catalog
     credentials: Credentials
+    schedules: Schedules
+    webhooks: Webhooks
     payloads: Payloads
     hints: Hints
     publisher: Publisher

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from noetl_contracts import codec, subjects
+from noetl_contracts import codec, schedules, subjects
 from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.ledger import CatalogEntry, Request
@@ -205,9 +205,13 @@ def _is_same(earlier: ExecutionRequested, fact: ExecutionRequested, *, is_pinned
 
 
 def _asked(fact: ExecutionRequested) -> tuple[Any, ...]:
+    workload = fact.workload
+    if (fact.requested_by or "").startswith(schedules.ASKER):
+        # A retry of the same ask comes at another time.
+        workload = {name: workload[name] for name in workload if name != schedules.WORKLOAD_KEY}
     source = fact.rerun.source if fact.rerun is not None else None
     repeated = None if source is None else (source.execution_id, source.step)
-    return fact.path, fact.workload, fact.workload_ref, fact.parent_execution_id, repeated
+    return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated
 
 
 def _inputs(body: ExecuteBody) -> dict[str, Any]:

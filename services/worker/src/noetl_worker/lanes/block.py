@@ -14,6 +14,7 @@ from noetl_playbook.repeats import Ended, ended_by_bound
 from noetl_playbook.tools import NESTED_FIELDS
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.nesting import nested
+from noetl_worker.lanes.pacing import CompiledLimit, compile_limit
 from noetl_worker.tools.call import Timeout
 
 TIMEOUT_S_BY_KIND = {"http": 60.0, "shell": 600.0, "container": 900.0, "external": 86_400.0}
@@ -94,6 +95,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     is_result_unread: bool
     shows_secrets: bool
     bounds: tuple[Ended, ...] = ()
+    rate_limit: CompiledLimit | None = None
     submit: "CompiledTask | None" = None
     cancel: "CompiledTask | None" = None
 
@@ -154,6 +156,7 @@ def _task(
         code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
+        rate_limit=compile_limit(task.rate_limit),
         submit=_nested(task, "submit", step),
         cancel=_nested(task, "cancel", step),
         shows_secrets=task.kind == "noop" and bool(_names_of(fields) & _SECRET_NAMES),
@@ -209,6 +212,7 @@ def _mentions(task: CompiledTask) -> frozenset[str]:
     """Gather every name that a task's templates read."""
     parts = [task.input, task.auth, task.timeout, *(one for _, one in task.fields)]
     parts += [target.value for target in task.set]
+    parts += task.rate_limit.parts if task.rate_limit is not None else ()
     found = frozenset[str]().union(*(part.names for part in parts))
     for rule in task.rules:
         written = (target.value.names for target in rule.action.set)

@@ -9,6 +9,7 @@ from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Progress
 from noetl_worker.keeping import Keeper
+from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools import Tools
 
@@ -22,5 +23,6 @@ class Hands(Struct, frozen=True, kw_only=True):
     mask: Mask
     clock: Clock
     worker_id: WorkerId
+    pacer: Pacer
     callbacks: Callbacks = Callbacks()
     progress: Progress = msgspec.field(default_factory=Progress)

@@ -21,6 +21,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts, Hold, Interruption, LeaseLost, Released, Stopped
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.tracing import command_span
 from noetl_worker.lanes.work import execute, failed
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
@@ -46,6 +47,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     lease_s: float
     commands_max: int
     halts: Halts
+    pacer: Pacer
     callbacks: Callbacks = Callbacks()
     # What playbooks read as the store of a result.
     backend: str = "memory"
@@ -252,6 +254,7 @@ class IoLane:
             clock=lane.desk.clock,
             worker_id=lane.desk.worker_id,
             callbacks=lane.callbacks,
+            pacer=lane.pacer,
         )
 
 

@@ -18,10 +18,11 @@ from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
-from noetl_worker.lanes import emitting, external, parking
+from noetl_worker.lanes import emitting, external, pacing, parking
 from noetl_worker.lanes.attempt import INPUT, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
@@ -56,6 +57,7 @@ class Pipeline:
         self._notes: set[str] = set()
         self._walk = Walk(visits=[0] * len(block.tasks))
         self._resumed: Resumed | None = None
+        self._waited_s = 0.0
 
     async def run(self, resumed: Resumed | None = None) -> PipelineEnd:
         """Run the tasks to the pipeline's end; raises `Parked` when a task waits."""
@@ -135,9 +137,10 @@ class Pipeline:
         clock = self._hands.clock
         started = clock.monotonic()
         if self._resumed is None:
+            self._waited_s = 0.0
             started_at = self._walk.started_at = clock.now()
             outcome = await self._attempt(task, attempt)
-            duration_s = clock.monotonic() - started
+            duration_s = clock.monotonic() - started - self._waited_s
         else:
             started_at = self._walk.started_at or clock.now()
             outcome = await self._end_wait(task, attempt, self._resumed)
@@ -176,6 +179,8 @@ class Pipeline:
             if task.kind == parking.EXTERNAL:
                 await self._introduce(task, attempt)
             call = await self._prepared(task, attempt)
+            if task.rate_limit is not None:
+                call = await self._paced(task, task.rate_limit, call)
             if task.kind in parking.KINDS:
                 await self._park(task, call)
         except ToolFailure as problem:
@@ -185,6 +190,14 @@ class Pipeline:
             # Its result is a rendered field, not data that a short secret could be a part of.
             return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)
         return _checked(task, outcome)
+
+    async def _paced(self, task: CompiledTask, limit: CompiledLimit, call: Call) -> Call:
+        """Wait until a call may go; one that has grown old meanwhile is rendered again."""
+        step, scope = self._unit.site.step, self._scratch.scope
+        wanted = await self._loading(lambda: pacing.rendered(limit, scope, step, task.name))
+        self._waited_s = await self._hands.pacer.wait(wanted, self._surrounding.command)
+        is_old = self._waited_s > pacing.HORIZON_S
+        return await self._prepared(task, call.attempt) if is_old else call
 
     async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
         return await self._loading(

@@ -1,0 +1,46 @@
+"""Shared values as the last messages of their subjects, swapped by the sequence before."""
+
+from nats.js.api import Header
+from nats.js.errors import APIError, NotFoundError
+
+from noetl_messaging import topology
+from noetl_messaging.jetstream.connection import Connection, translated
+
+_WRONG_LAST_SEQUENCE = 10071
+_NO_MESSAGE = 10037
+
+
+class JetStreamRegisters:
+    """Keeps each value as the one message of its subject; the server compares and swaps."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def find(self, name: str) -> tuple[int, bytes] | None:
+        """Return a value with its revision, or None."""
+        self._connection.require()
+        with translated(f"reading {name}"):
+            try:
+                found = await self._connection.jetstream.get_last_msg(topology.LIMITS, name)
+            except NotFoundError as failure:
+                if failure.err_code == _NO_MESSAGE:
+                    return None
+                raise
+        return found.seq or 0, found.data or b""
+
+    async def swap(self, name: str, data: bytes, *, revision: int) -> int | None:
+        """Replace a value of that revision, 0 for none; return the new one, None when it moved."""
+        self._connection.require()
+        with translated(f"swapping {name}"):
+            try:
+                ack = await self._connection.jetstream.publish(
+                    name,
+                    data,
+                    timeout=self._connection.waits.request_s,
+                    headers={str(Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value): str(revision)},
+                )
+            except APIError as failure:
+                if failure.err_code == _WRONG_LAST_SEQUENCE:
+                    return None
+                raise
+        return ack.seq

@@ -1,0 +1,124 @@
+"""Schedules in memory."""
+
+from datetime import datetime
+
+from msgspec import structs
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import Request
+from noetl_contracts.schedules import Schedule
+from noetl_storage.memory.outbox import MemoryRequests
+from noetl_storage.memory.store import MemoryStore
+
+_Place = tuple[str, str, str]
+
+
+class MemorySchedules:
+    """Fires a schedule only as long as it is as it was read."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._requests = MemoryRequests(store)
+
+    async def put(self, schedule: Schedule) -> Schedule:
+        """Keep a schedule under its name; one that is there keeps its identity and its past."""
+        earlier = self._store.schedule_by_place.get(_place(schedule))
+        kept = schedule
+        if earlier is not None:
+            kept = structs.replace(
+                schedule,
+                schedule_id=earlier.schedule_id,
+                revision=earlier.revision + 1,
+                last_at=earlier.last_at,
+                last_execution_id=earlier.last_execution_id,
+            )
+        return self._keep(kept)
+
+    async def find(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Schedule | None:
+        """Return a schedule by name, or None."""
+        return self._store.schedule_by_place.get((tenant_id, organization_id, name))
+
+    async def list_schedules(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, schedules_max: int
+    ) -> list[Schedule]:
+        """Return the schedules in the order of their names."""
+        owner = (tenant_id, organization_id)
+        places = sorted(place for place in self._store.schedule_by_place if place[:2] == owner)
+        return [self._store.schedule_by_place[place] for place in places][:schedules_max]
+
+    async def switch(self, schedule: Schedule) -> bool:
+        """Keep whether a schedule is enabled, and its next time; False when it was changed."""
+        known = self._store.schedule_by_place.get(_place(schedule))
+        if known is None or known.revision != schedule.revision:
+            return False
+        self._keep(
+            structs.replace(
+                known,
+                revision=known.revision + 1,
+                is_enabled=schedule.is_enabled,
+                next_at=schedule.next_at,
+            )
+        )
+        return True
+
+    async def remove(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a schedule; False when there was none."""
+        place = (tenant_id, organization_id, name)
+        return self._store.schedule_by_place.pop(place, None) is not None
+
+    async def list_due(self, *, now: datetime, schedules_max: int) -> list[Schedule]:
+        """Return enabled schedules of everyone whose next time has come, the longest due first."""
+        due = [
+            (schedule.next_at, schedule.schedule_id, schedule)
+            for schedule in self._store.schedule_by_place.values()
+            if schedule.is_enabled and schedule.next_at is not None and schedule.next_at <= now
+        ]
+        return [schedule for _, _, schedule in sorted(due, key=lambda one: one[:2])][:schedules_max]
+
+    async def fire(
+        self,
+        schedule: Schedule,
+        *,
+        nominal_at: datetime,
+        next_at: datetime | None,
+        request: Request,
+    ) -> ExecutionId | None:
+        """Ask for an execution and move on; None when the schedule is no longer as it was read."""
+        known = self._as_read(schedule)
+        if known is None:
+            return None
+        execution_id = await self._requests.submit(request)
+        self._keep(
+            structs.replace(
+                known, next_at=next_at, last_at=nominal_at, last_execution_id=execution_id
+            )
+        )
+        return execution_id
+
+    async def pass_over(self, schedule: Schedule, *, next_at: datetime | None) -> bool:
+        """Move on without an execution; False when the schedule is no longer as it was read."""
+        known = self._as_read(schedule)
+        if known is None:
+            return False
+        self._keep(structs.replace(known, next_at=next_at))
+        return True
+
+    def _as_read(self, schedule: Schedule) -> Schedule | None:
+        known = self._store.schedule_by_place.get(_place(schedule))
+        is_same = known is not None and (
+            (known.schedule_id, known.revision, known.next_at, known.is_enabled)
+            == (schedule.schedule_id, schedule.revision, schedule.next_at, True)
+        )
+        return known if is_same else None
+
+    def _keep(self, schedule: Schedule) -> Schedule:
+        self._store.schedule_by_place[_place(schedule)] = schedule
+        return schedule
+
+
+def _place(schedule: Schedule) -> _Place:
+    return schedule.tenant_id, schedule.organization_id, schedule.name

@@ -1,0 +1,66 @@
+-- name: put :one
+-- Keep a schedule; one of the same name keeps its identity, its past, and grows its revision.
+insert into noetl.schedule as s (
+    schedule_id, tenant_id, organization_id, name, path, version, workload, cron, timezone,
+    catch_up, catch_up_max, overlap, is_enabled, next_at
+)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+on conflict (tenant_id, organization_id, name) do update
+set path = excluded.path,
+    version = excluded.version,
+    workload = excluded.workload,
+    cron = excluded.cron,
+    timezone = excluded.timezone,
+    catch_up = excluded.catch_up,
+    catch_up_max = excluded.catch_up_max,
+    overlap = excluded.overlap,
+    is_enabled = excluded.is_enabled,
+    next_at = excluded.next_at,
+    revision = s.revision + 1,
+    updated_at = now()
+returning *;
+
+-- name: find :one
+-- The schedule of tenant $1 and organization $2 that is named $3.
+select *
+from noetl.schedule
+where tenant_id = $1 and organization_id = $2 and name = $3;
+
+-- name: list_schedules :many
+-- At most $3 schedules of tenant $1 and organization $2, by name.
+select *
+from noetl.schedule
+where tenant_id = $1 and organization_id = $2
+order by name collate "C"
+limit $3;
+
+-- name: switch :one
+-- Enable or disable schedule $1 as long as its revision is $2, with a new next time.
+update noetl.schedule
+set is_enabled = $3, next_at = $4, revision = revision + 1, updated_at = now()
+where schedule_id = $1 and revision = $2
+returning schedule_id;
+
+-- name: remove :one
+-- Remove the schedule of tenant $1 and organization $2 that is named $3.
+delete from noetl.schedule
+where tenant_id = $1 and organization_id = $2 and name = $3
+returning schedule_id;
+
+-- name: list_due :many
+-- At most $2 enabled schedules whose next time is not after $1, the longest due first.
+select *
+from noetl.schedule
+where is_enabled and cron is not null and next_at <= $1
+order by next_at, schedule_id
+limit $2;
+
+-- name: fire :one
+-- Ask for the execution of a nominal time and move on; see the function.
+select noetl.fire_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
+
+-- name: pass_over :one
+-- Move on without an execution; see the function.
+select noetl.fire_schedule(
+    $1, $2, $3, $4, null, null, null, null, null, null, null, null, null
+);

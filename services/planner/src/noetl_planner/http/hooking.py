@@ -1,0 +1,143 @@
+"""How a call from outside becomes an execution: found, trusted, read, asked for once."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from noetl_chassis.sealing import SealBroken
+from noetl_contracts import codec
+from noetl_contracts import webhooks as hooks
+from noetl_contracts.credentials import DELETED
+from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.webhooks import Webhook
+from noetl_planner.http import problems, submission, views
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
+from noetl_playbook.expressions import TemplateError, compile_value
+from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.scope import Parts, Scope
+
+# What only the door is to know.
+_HIDDEN_HEADERS = frozenset(
+    {"authorization", "cookie", "proxy-authorization", "x-api-key", hooks.SIGNATURE_HEADER}
+)
+
+
+async def take(
+    services: ApiServices,
+    name: str,
+    *,
+    body: bytes,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+    key: str | None,
+) -> views.Accepted:
+    """Start what a webhook starts; the same signed call again answers with the first execution."""
+    webhook = await _get(services, name)
+    if len(body) > webhook.body_bytes_max:
+        raise ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            code="payload_too_large",
+            detail=f"the body takes {len(body)} bytes; this webhook takes {webhook.body_bytes_max}",
+        )
+    if webhook.credential is not None:
+        await _check_signature(services, webhook, body, headers)
+        # Not the sender's key, which the signature does not cover: it could be changed.
+        key = headers[hooks.SIGNATURE_HEADER]
+    inputs = workload_of(webhook, body=_decoded(body), headers=headers, query=query)
+    entry = await submission.find_playbook(services, webhook.path, webhook.version)
+    submission.check_requirements(services, entry)
+    workload, workload_ref = await submission.carried_inputs(services, inputs)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        requested_by=f"webhook {webhook.name}",
+    )
+    return await submission.begin(
+        services,
+        fact,
+        entry,
+        key=None if key is None else f"webhook/{webhook.name}/{key}",
+        is_pinned=webhook.version is not None,
+    )
+
+
+def workload_of(
+    webhook: Webhook, *, body: Any, headers: Mapping[str, str], query: Mapping[str, str]
+) -> dict[str, Any]:
+    """Make the workload of a call; raises a 422 when a template does not fit it."""
+    if not webhook.inputs:
+        return body if isinstance(body, dict) else {"body": body}
+    shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
+    scope = Scope({"body": body, "headers": shown, "query": dict(query)}, Parts())
+    try:
+        rendered = compile_value(webhook.inputs).render(scope)
+    except (TemplateError, PayloadNeeded) as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="inputs_do_not_fit",
+            detail=f"the webhook's inputs do not fit this call: {error}",
+            hint="send what they name, or give them a default in the webhook",
+        ) from error
+    return rendered if isinstance(rendered, dict) else {"body": rendered}
+
+
+async def _check_signature(
+    services: ApiServices, webhook: Webhook, body: bytes, headers: Mapping[str, str]
+) -> None:
+    secret = await open_secret(services, webhook.credential or "")
+    fault = hooks.fault(
+        secret=secret,
+        timestamp=headers.get(hooks.TIMESTAMP_HEADER),
+        signature=headers.get(hooks.SIGNATURE_HEADER),
+        body=body,
+        now_s=services.clock.now().timestamp(),
+    )
+    if fault is not None:
+        raise ApiError(
+            HTTPStatus.UNAUTHORIZED,
+            code="signature_refused",
+            detail=fault,
+            hint="sign '<timestamp>.<body>' with HMAC-SHA256, "
+            f"and send it as {hooks.SIGNATURE_HEADER}: sha256=<hex>",
+        )
+
+
+async def open_secret(services: ApiServices, name: str) -> str:
+    """Return the secret of a credential; raises a 409 when there is none to be had."""
+    sealed = await services.credentials.find(name, **services.place)
+    secret: Any = None
+    if sealed is not None and sealed.kind != DELETED:
+        try:
+            secret = services.sealer.open(sealed, **services.place).get(hooks.SECRET_FIELD)
+        except SealBroken:
+            secret = None
+    if not isinstance(secret, str) or not secret:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="secret_missing",
+            detail=f"credential {name!r} holds no '{hooks.SECRET_FIELD}' that can be opened",
+            hint=f"noetl credential put {name} --type generic --data {hooks.SECRET_FIELD}=...",
+        )
+    return secret
+
+
+async def _get(services: ApiServices, name: str) -> Webhook:
+    webhook = await services.webhooks.find(name, **services.place)
+    if webhook is None or not webhook.is_enabled:
+        # A stranger is told no more.
+        raise problems.not_found(f"there is no webhook {name[:128]!r}")
+    return webhook
+
+
+def _decoded(body: bytes) -> Any:
+    if not body:
+        return {}
+    try:
+        return codec.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise problems.refused(f"the body is not JSON: {error}") from error

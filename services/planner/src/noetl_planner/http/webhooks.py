@@ -1,0 +1,163 @@
+"""Webhooks: kept and shown, and called from outside."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, post, put
+from litestar.params import FromPath, HeaderParameter, JSONBody
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
+from msgspec import Meta, Struct
+
+from noetl_contracts.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Webhook
+from noetl_planner.http import hooking, problems, submission, views
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import Services
+from noetl_playbook.expressions import TemplateError, compile_value
+
+WEBHOOKS_MAX = 1000
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+IdempotencyKey = Annotated[
+    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=100)
+]
+
+
+class WebhookBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a call starts; it names a credential, or says `unsigned`."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=512)]
+    version: Annotated[int, Meta(ge=1)] | None = None
+    credential: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    unsigned: bool = False
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    body_bytes_max: Annotated[int, Meta(ge=1, le=BODY_BYTES_MAX)] = BODY_BYTES_DEFAULT
+    enabled: bool = True
+
+
+class WebhookView(Struct, frozen=True, kw_only=True):
+    """A webhook as people see it; the secret is nowhere in it."""
+
+    name: str
+    path: str
+    version: int | None
+    credential: str | None
+    unsigned: bool
+    inputs: dict[str, Any]
+    body_bytes_max: int
+    enabled: bool
+    url: str
+
+
+class WebhookList(Struct, frozen=True, kw_only=True):
+    """The webhooks, by name."""
+
+    webhooks: list[WebhookView]
+
+
+class Removed(Struct, frozen=True, kw_only=True):
+    """A webhook that is no more."""
+
+    name: str
+    removed: bool = True
+
+
+@get("/webhooks", tags=["webhooks"])
+async def list_webhooks(services: Services) -> WebhookList:
+    """List the webhooks."""
+    found = await services.webhooks.list_webhooks(webhooks_max=WEBHOOKS_MAX, **services.place)
+    return WebhookList(webhooks=[_view(one) for one in found])
+
+
+@put("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
+async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBody]) -> WebhookView:
+    """Keep a webhook under a name, whether or not there was one."""
+    if (data.credential is None) != data.unsigned:
+        raise problems.refused(
+            "a webhook names a credential, or says that calls are unsigned, and not both",
+            hint='"credential": "NAME" with a secret, or "unsigned": true to let anybody start it',
+        )
+    entry = await submission.find_playbook(services, data.path, data.version)
+    submission.check_requirements(services, entry)
+    if data.credential is not None:
+        await hooking.open_secret(services, data.credential)
+    try:
+        compile_value(data.inputs)
+    except TemplateError as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
+        ) from error
+    webhook = Webhook(
+        **services.place,
+        name=_checked(name),
+        path=entry.path,
+        version=data.version,
+        credential=data.credential,
+        inputs=data.inputs,
+        body_bytes_max=data.body_bytes_max,
+        is_enabled=data.enabled,
+    )
+    await services.webhooks.put(webhook)
+    return _view(webhook)
+
+
+@get("/webhooks/{name:str}", tags=["webhooks"])
+async def show(services: Services, name: FromPath[str]) -> WebhookView:
+    """Show a webhook."""
+    found = await services.webhooks.find(name, **services.place)
+    if found is None:
+        raise problems.not_found(f"there is no webhook {name[:128]!r}", hint="noetl webhook ls")
+    return _view(found)
+
+
+@delete("/webhooks/{name:str}", status_code=HTTP_200_OK, tags=["webhooks"])
+async def remove(services: Services, name: FromPath[str]) -> Removed:
+    """Remove a webhook: calls find nothing from now on."""
+    if not await services.webhooks.remove(name, **services.place):
+        raise problems.not_found(f"there is no webhook {name[:128]!r}", hint="noetl webhook ls")
+    return Removed(name=name)
+
+
+@post("/webhooks/{name:str}", status_code=HTTP_202_ACCEPTED, tags=["webhooks"])
+async def call(
+    services: Services,
+    request: Request[Any, Any, Any],
+    name: FromPath[str],
+    idempotency_key: IdempotencyKey = None,
+) -> views.Accepted:
+    """Start what a webhook starts; the answer is durable and comes before the first step."""
+    return await hooking.take(
+        services,
+        name,
+        body=await request.body(),
+        headers={key.lower(): value for key, value in request.headers.items()},
+        query={key: str(value) for key, value in request.query_params.items()},
+        key=idempotency_key,
+    )
+
+
+def _checked(name: str) -> str:
+    try:
+        return msgspec.convert(name, Name)
+    except msgspec.ValidationError as refusal:
+        raise problems.refused(
+            f"{name[:128]!r} cannot name a webhook",
+            hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
+        ) from refusal
+
+
+def _view(webhook: Webhook) -> WebhookView:
+    return WebhookView(
+        name=webhook.name,
+        path=webhook.path,
+        version=webhook.version,
+        credential=webhook.credential,
+        unsigned=webhook.credential is None,
+        inputs=webhook.inputs,
+        body_bytes_max=webhook.body_bytes_max,
+        enabled=webhook.is_enabled,
+        url=f"/api/webhooks/{webhook.name}",
+    )
+
+
+ROUTES = [list_webhooks, keep, show, remove, call]

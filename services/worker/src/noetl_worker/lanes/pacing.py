@@ -1,0 +1,204 @@
+"""Lets calls go no faster than their key allows, over all workers together.
+
+Nothing here is authoritative: what is shared may be lost at any time, which only fills the
+allowance again. Workers use their own clocks; one that is ahead by d lets at most d seconds' worth
+of calls more go, once.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis import identity, instruments, names
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec, subjects
+from noetl_contracts.commands import Command
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.ports import Registers
+from noetl_playbook import coercion, rates
+from noetl_playbook.expressions import Compiled, TemplateError, compile_value
+from noetl_playbook.model import RateLimit
+from noetl_worker.domain import pacing
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.pacing import Pace
+from noetl_worker.lanes.unit import template_failure
+
+HORIZON_S = 1.0
+WAIT_S_MAX = 3_600.0
+LINES_MAX = 10_000
+_DIGEST_CHARACTERS = 40
+# How long to rest when another worker was faster, or the bus is away.
+_CONTENDED_S = 0.02
+_UNREACHED_S = 0.5
+
+
+class CompiledLimit(Struct, frozen=True, kw_only=True):
+    """A task's limit with its templates compiled."""
+
+    key: Compiled
+    rate: Compiled
+    per: Compiled
+    burst: Compiled
+
+    @property
+    def parts(self) -> tuple[Compiled, ...]:
+        """Return everything that is rendered."""
+        return (self.key, self.rate, self.per, self.burst)
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """A rendered limit: which calls share it, and their pace."""
+
+    key: str
+    pace: Pace
+
+
+class _Ticket:
+    """One call in the line; `at` is when it may go, once that is known."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+
+
+class _Line:
+    """The calls of this worker that wait under one key, and what was last seen to be shared."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = asyncio.Lock()
+        self.waiting: deque[_Ticket] = deque()
+        self.revision = 0
+        self.tat = 0.0
+
+    def hand_out(self, times: list[float]) -> None:
+        """Give the first in the line their times; those of calls that left meanwhile are lost."""
+        for time, ticket in zip(times, list(self.waiting), strict=False):
+            ticket.at = time
+            self.waiting.popleft()
+
+
+class Pacer:
+    """Owns the lines of one worker; a call that stops waiting leaves its line."""
+
+    def __init__(self, *, registers: Registers, clock: Clock) -> None:
+        self._registers = registers
+        self._clock = clock
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+
+    async def wait(self, limit: Limit, command: Command) -> float:
+        """Return when a call may go, and how many seconds that took; raises `ToolFailure`."""
+        digest = codec.digest(limit.key.encode())[:_DIGEST_CHARACTERS]
+        name = subjects.limit(command.tenant_id, command.organization_id, digest)
+        line, started = self._line(name), self._clock.monotonic()
+        ticket = _Ticket()
+        line.waiting.append(ticket)
+        try:
+            async with asyncio.timeout(WAIT_S_MAX):
+                await self._get_time(line, ticket, limit.pace)
+                if ticket.at is not None:
+                    await asyncio.sleep(max(0.0, ticket.at - self._now()))
+        except TimeoutError:
+            text = f"rate limit {limit.key!r} let the call wait for more than {WAIT_S_MAX:g} s"
+            raise ToolFailure(failure("rate_limit", text, code="RATE_LIMIT_WAIT")) from None
+        finally:
+            if ticket.at is None:
+                line.waiting.remove(ticket)
+        waited_s = self._clock.monotonic() - started
+        instruments.count(names.RATE_LIMITED_CALLS)
+        instruments.count(names.RATE_LIMIT_WAITED, waited_s)
+        return waited_s
+
+    async def _get_time(self, line: _Line, ticket: _Ticket, pace: Pace) -> None:
+        while ticket.at is None:
+            rest_s = 0.0
+            async with line.lock:
+                if ticket.at is None:
+                    rest_s = await self._ask(line, pace)
+            # Others ask at the same moment: without the noise they would meet again.
+            await asyncio.sleep(rest_s * (1 + identity.noise() * 0.1))
+
+    async def _ask(self, line: _Line, pace: Pace) -> float:
+        """Take times for all who wait; return how long to rest when there were none."""
+        granted = pacing.grant(
+            pace,
+            tat=line.tat,
+            now=self._now(),
+            wanted=len(line.waiting),
+            horizon_s=HORIZON_S,
+        )
+        if not granted.times:
+            return granted.rest_s
+        data = codec.encode({"tat": granted.tat})
+        try:
+            revision = await self._registers.swap(line.name, data, revision=line.revision)
+            if revision is None:
+                instruments.count(names.RATE_LIMIT_CONTENTIONS)
+                await self._read(line)
+                return _CONTENDED_S * identity.noise()
+        except MessagingUnavailable:
+            return _UNREACHED_S
+        line.revision, line.tat = revision, granted.tat
+        line.hand_out(granted.times)
+        return 0.0
+
+    async def _read(self, line: _Line) -> None:
+        found = await self._registers.find(line.name)
+        line.revision, line.tat = (0, 0.0) if found is None else (found[0], _tat(found[1]))
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _line(self, name: str) -> _Line:
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _Line(name)
+            idle = next((one for one in self._lines.values() if not one.waiting), None)
+            if len(self._lines) > LINES_MAX and idle is not None and idle is not line:
+                del self._lines[idle.name]
+        self._lines.move_to_end(name)
+        return line
+
+
+def compile_limit(limit: RateLimit | None) -> CompiledLimit | None:
+    """Compile a task's limit, if it has one."""
+    if limit is None:
+        return None
+    return CompiledLimit(
+        key=compile_value(limit.key),
+        rate=compile_value(limit.rate),
+        per=compile_value(limit.per),
+        burst=compile_value(limit.burst),
+    )
+
+
+def rendered(limit: CompiledLimit, scope: Any, step: str, task: str) -> Limit:
+    """Render a limit; raises `ToolFailure`, or `PayloadNeeded` to be called again."""
+    try:
+        key, rate_given, per_given, burst_given = (part.render(scope) for part in limit.parts)
+    except TemplateError as error:
+        found = template_failure(error, step=step, task=task, field="spec.rate_limit")
+        raise ToolFailure(found) from error
+    rate, per_s = coercion.number(rate_given), coercion.duration_s(per_given)
+    burst = coercion.integer(burst_given)
+    if rate is None or per_s is None or burst is None:
+        raise _refused("'rate' is a number, 'per' a duration, 'burst' a whole number")
+    text = key if isinstance(key, str) else codec.text(key)
+    if (fault := rates.fault(key=text, rate=rate, per_s=per_s, burst=burst)) is not None:
+        raise _refused(fault)
+    return Limit(key=text, pace=Pace(interval_s=per_s / rate, burst=burst))
+
+
+def _refused(why: str) -> ToolFailure:
+    return ToolFailure(failure("validation", f"field 'spec.rate_limit': {why}"))
+
+
+def _tat(data: bytes) -> float:
+    """Read what is shared; what cannot be read counts as lost."""
+    try:
+        found = codec.decode(data)
+    except ValueError:
+        return 0.0
+    tat = found.get("tat") if isinstance(found, dict) else None
+    return float(tat) if isinstance(tat, int | float) else 0.0

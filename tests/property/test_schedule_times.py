@@ -1,0 +1,166 @@
+"""Over random crons, zones, crashes and rival leaders: each nominal time as the policy says."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.storage import ORGANIZATION, TENANT
+
+from noetl_chassis.clock import ManualClock
+from noetl_contracts import cron, facts
+from noetl_contracts.errors import Retryable
+from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.schedules import CatchUp, Schedule
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
+from noetl_storage.memory.leases import MemoryInstances
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.schedules import MemorySchedules
+from noetl_storage.memory.store import MemoryStore
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]
+# Around the changes of the clocks in these zones.
+STARTS = [datetime(2026, *day, tzinfo=UTC) for day in ((3, 7), (3, 28), (4, 4), (10, 24), (10, 31))]
+HOURS = 72
+
+
+class CrashError(Retryable):
+    """The process dies here."""
+
+
+class Frail(MemorySchedules):
+    """Dies before or after it has moved a schedule on, as the test says."""
+
+    def __init__(self, store: MemoryStore, crashes: list[str]) -> None:
+        super().__init__(store)
+        self.crashes = crashes
+
+    async def fire(self, schedule: Schedule, **rest: Any) -> Any:
+        crash = self.crashes.pop() if self.crashes else "none"
+        if crash == "before":
+            raise CrashError
+        begun = await super().fire(schedule, **rest)
+        if crash == "after":
+            raise CrashError
+        return begun
+
+
+fields = st.tuples(
+    st.sampled_from(["0", "30", "*/20", "15,45", "*", "10-12"]),
+    st.sampled_from(["*", "2", "*/2", "1-3", "0", "3,23"]),
+    st.sampled_from(["*", "*", "*/2", "28-31"]),
+)
+
+
+def nominal_times(fired: list[ExecutionRequested]) -> list[datetime]:
+    return [datetime.fromisoformat(one.workload["schedule"]["nominal_at"]) for one in fired]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    parts=fields,
+    zone=st.sampled_from(ZONES),
+    start=st.sampled_from(STARTS),
+    looks=st.lists(st.integers(1, 300), min_size=3, max_size=25),
+    crashes=st.lists(st.sampled_from(["none", "before", "after"]), max_size=30),
+    policy=st.sampled_from(list(CatchUp)),
+)
+def test_every_nominal_time_is_fired_once_or_as_the_policy_says(
+    parts: tuple[str, str, str],
+    zone: str,
+    start: datetime,
+    looks: list[int],
+    crashes: list[str],
+    policy: CatchUp,
+) -> None:
+    minute, hour, day = parts
+    expression = f"{minute} {hour} {day} * *"
+    clock = ManualClock(start)
+    store = MemoryStore(clock=clock)
+    asyncio.run(watch(store, clock, expression, zone, looks, list(crashes), policy))
+    end = clock.now()
+    due = [time for time in cron.list_next(expression, zone, start, times_max=5000) if time <= end]
+    fired = nominal_times(
+        [
+            fact
+            for message in store.message_by_id.values()
+            for fact in facts.decode_batch(message.row.data).facts
+            if isinstance(fact, ExecutionRequested)
+        ]
+    )
+    assert len(set(fired)) == len(fired), "no time is fired twice"
+    assert fired == sorted(fired)
+    assert set(fired) <= set(due), "nothing else is fired"
+    if policy is CatchUp.ALL:
+        assert fired == due
+    elif policy is CatchUp.LAST:
+        assert fired[-1:] == due[-1:]
+
+
+async def watch(
+    store: MemoryStore,
+    clock: ManualClock,
+    expression: str,
+    zone: str,
+    looks: list[int],
+    crashes: list[str],
+    policy: CatchUp,
+) -> None:
+    """Look at the clock at odd times, by two rivals in turn, until nobody dies any more."""
+    frail = Frail(store, crashes)
+    await frail.put(
+        Schedule(
+            schedule_id="7",
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+            name="odd",
+            path="demo/a",
+            cron=expression,
+            timezone=zone,
+            catch_up=policy,
+            catch_up_max=1000,
+            next_at=next(cron.times(expression, zone, clock.now()), None),
+        )
+    )
+    for turn, minutes in enumerate(looks):
+        clock.advance(minutes * 60)
+        await look(store, frail, clock, owner=f"rival-{turn % 2}")
+    frail.crashes.clear()
+    await look(store, frail, clock, owner="last")
+
+
+async def look(store: MemoryStore, frail: Frail, clock: ManualClock, *, owner: str) -> None:
+    scheduler = Scheduler(
+        schedules=frail,
+        projections=MemoryProjections(store),
+        hints=MemoryBroker(topology.declare(shard_count=1), clock),
+        clock=clock,
+        numbers=Numbers(MemoryInstances(store), owner=owner, lease_s=60, clock=clock),
+        limits=Limits(schedules_max=10, shard_count=1),
+    )
+    try:
+        await scheduler.fire_due()
+    except CrashError:
+        return
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    parts=fields,
+    zone=st.sampled_from(ZONES),
+    start=st.sampled_from(STARTS),
+    cut=st.integers(0, HOURS * 60),
+)
+def test_looking_again_from_any_moment_finds_the_same_times(
+    parts: tuple[str, str, str], zone: str, start: datetime, cut: int
+) -> None:
+    minute, hour, day = parts
+    expression = f"{minute} {hour} {day} * *"
+    middle = start + timedelta(minutes=cut)
+    through = cron.list_next(expression, zone, start, times_max=500)
+    again = cron.list_next(expression, zone, middle, times_max=20)
+    expected = [time for time in through if time > middle][:20]
+    assert again[: len(expected)] == expected
