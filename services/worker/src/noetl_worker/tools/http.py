@@ -207,7 +207,8 @@ def _header(headers: dict[str, str], wanted: str) -> str | None:
 def _joined(headers: Mapping[str, str]) -> dict[str, str]:
     """Make a mapping of headers; those that came several times are joined."""
     found: dict[str, str] = {}
-    for name, value in headers.items():
+    for key, value in headers.items():
+        name = str(key)  # the library's own kind of string would not be JSON
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
 
