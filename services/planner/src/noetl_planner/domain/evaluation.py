@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
@@ -40,7 +40,7 @@ class Refusal(Exception):  # noqa: N818 - the playbook is refused, nothing went 
     @classmethod
     def of(cls, kind: str, step: str, message: str) -> Self:
         """Name the step, the kind and the way out."""
-        return cls(ErrorObject(kind=kind, code=kind.upper(), step=step, message=message))
+        return cls(ErrorObject(kind=kind, code=code_of(kind), step=step, message=message))
 
     @classmethod
     def over(cls, limit: str, step: str, message: str) -> Self:
