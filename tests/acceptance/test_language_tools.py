@@ -21,8 +21,7 @@ PATIENCE_S = 60.0
 class Canceller(Examiner):
     """Cancels each execution once step `a` is at work."""
 
-    def run(self, path: str, version: int, workload: dict[str, Any]) -> str:
-        execution_id = super().run(path, version, workload)
+    def wait(self, execution_id: str) -> Any:
         wait_until(
             lambda: any(
                 (one["event_type"], one["node_name"]) == ("command.started", "a")
@@ -35,7 +34,7 @@ class Canceller(Examiner):
             f"/api/executions/{execution_id}/cancel", json={"reason": "enough"}
         )
         assert answer.status_code == 202, answer.text
-        return execution_id
+        return super().wait(execution_id)
 
 
 def credentials(stack: Stack) -> list[dict[str, Any]]:
@@ -59,26 +58,30 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, st
     """One stack and one site for all the cases, their credentials, and what others call."""
     folder = tmp_path_factory.mktemp("language") / "stack"
     with tool_site.serving() as site, running_stack(folder, *SETTINGS) as stack:
-        client = Examiner(stack).client
-        for credential in credentials(stack):
-            kept = client.post("/api/credentials", json=credential)
-            assert kept.status_code == 200, kept.text
-        for playbook in sorted(CALLED.glob("*.yaml")):
-            registered = client.post("/api/catalog/register", content=playbook.read_bytes())
-            assert registered.status_code == 200, registered.text
+        with Examiner(stack).client as client:
+            for credential in credentials(stack):
+                kept = client.post("/api/credentials", json=credential)
+                assert kept.status_code == 200, kept.text
+            for playbook in sorted(CALLED.glob("*.yaml")):
+                registered = client.post("/api/catalog/register", content=playbook.read_bytes())
+                assert registered.status_code == 200, registered.text
         yield stack, site.url
 
 
 @pytest.fixture(scope="module")
-def examiner(places: tuple[Stack, str]) -> Examiner:
+def examiner(places: tuple[Stack, str]) -> Iterator[Examiner]:
     stack, site = places
-    return Examiner(stack, SITE=site)
+    found = Examiner(stack, SITE=site)
+    with found.client:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def canceller(places: tuple[Stack, str]) -> Examiner:
+def canceller(places: tuple[Stack, str]) -> Iterator[Examiner]:
     stack, site = places
-    return Canceller(stack, SITE=site)
+    found = Canceller(stack, SITE=site)
+    with found.client:
+        yield found
 
 
 @pytest.mark.parametrize("case", cases(*SECTIONS))
