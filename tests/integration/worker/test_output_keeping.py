@@ -385,3 +385,53 @@ async def test_a_template_may_not_load_without_end(worker: Bench) -> None:
     assert isinstance(done, CommandFailed)
     assert (done.error.kind, done.error.code) == ("payload_too_large", "TOO_LARGE")
     assert "output.select" in done.error.message
+
+
+EPOCHS = """
+  - step: page
+    tool: {kind: http, url: "URL"}
+    output: {accumulate: {merge_path: items, manifest_as: all}}
+"""
+
+
+async def test_what_is_accumulated_on_a_step_goes_on_in_its_next_run(
+    worker: Bench, server: Script
+) -> None:
+    server.answers(says({"items": [1]}), says({"items": [2, 3]}), says({"items": [4]}))
+    steps: dict[str, StepResult] = {}
+    for expected in ([1], [1, 2, 3], [1, 2, 3, 4]):
+        *_, done = await worker.run(command_of(EPOCHS.replace("URL", server.url), steps=steps))
+        assert isinstance(done, CommandCompleted), done
+        assert done.result is not None
+        assert (await worker.value(done.result))["all"] == expected
+        steps = {"page": StepResult(status="ok", result=done.result)}
+
+
+async def test_an_output_block_on_a_step_of_several_tasks_is_that_of_the_last(
+    worker: Bench,
+) -> None:
+    text = """
+  - step: s
+    tool:
+      - {name: one, kind: python, code: "result = {'a': 1}"}
+      - {name: two, kind: python, code: "result = {'deep': {'b': 2}}"}
+    output: {inline_max_bytes: 0, select: [{path: deep.b}]}
+"""
+    *_, done = await worker.run(command_of(text))
+    assert isinstance(done, CommandCompleted), done
+    assert done.result is not None
+    assert done.result.context["fields"]["b"] == 2
+
+
+async def test_an_answer_over_http_is_stored_with_its_headers(
+    worker: Bench, server: Script
+) -> None:
+    server.answers(says({"a": 1}, headers={"X-Any": "1"}))
+    text = """
+  - step: s
+    tool: {kind: http, url: "URL", output: {inline_max_bytes: 0, preview_max_bytes: 2000}}
+"""
+    *_, done = await worker.run(command_of(text.replace("URL", server.url)))
+    assert isinstance(done, CommandCompleted), done
+    assert done.result is not None
+    assert "X-Any" in done.result.context["preview"]

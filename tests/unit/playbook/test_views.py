@@ -153,7 +153,7 @@ def test_a_failed_task_that_the_pipeline_passed_leaves_a_failure_record() -> Non
     view = pipeline_view(PipelineResult(tasks={"get": failed}))
     assert value("s.status", s=view) == "error"
     assert value("s.error.kind", s=view) == "not_found"
-    assert value("s", s=view)["error"] == {"kind": "not_found"}
+    assert value("s", s=view)["error"] == {"kind": "not_found", "retryable": False}
 
 
 def test_a_loop_result_gives_its_results_as_data() -> None:
@@ -298,3 +298,11 @@ def test_steps_with_any_name_are_reached_by_index() -> None:
     assert value("steps['a/b'].data.n", steps=steps) == 4
     assert value("steps['a/b'].status", steps=steps) == "ok"
     assert value("steps.gone is defined", steps=steps) is False
+
+
+def test_an_error_says_whether_to_retry_and_names_its_status_thrice() -> None:
+    error = {"kind": "not_found", "status": 404, "code": None}
+    for shown in (Output(error=error), ResultView({"body": 1}, kind="http", error=error)):
+        assert value("o.error.retryable", o=shown) is False
+        assert value("[o.error.status_code, o.error.http_status]", o=shown) == [404, 404]
+        assert value("o.error.code is defined", o=shown) is False

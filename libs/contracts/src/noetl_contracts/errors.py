@@ -33,6 +33,20 @@ class SubjectError(Permanent):
     """A subject does not follow the subject grammar."""
 
 
+# Kinds whose code is not their own name in upper case (language, 14).
+_CODES = {
+    "connection": "CONN",
+    "payload_too_large": "TOO_LARGE",
+    "storage_access": "STORE",
+    "storage_quota": "STORE",
+}
+
+
+def code_of(kind: str) -> str:
+    """Return the code of an error that nothing more particular is known of."""
+    return _CODES.get(kind, kind.upper())
+
+
 class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as playbooks, events and the API see it; absent fields are undefined."""
 

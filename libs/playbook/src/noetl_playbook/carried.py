@@ -12,7 +12,7 @@ import msgspec
 
 from noetl_contracts import locators
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook import forms, parts
+from noetl_playbook import error_view, forms, parts
 from noetl_playbook.handles import Handle, PayloadNeeded
 from noetl_playbook.parts import Fanin, Part
 from noetl_playbook.results import LoopResult, PipelineResult, Stored
@@ -101,21 +101,21 @@ def rows(shape: str, data: Any) -> list[Any]:
     def refuse(reference: PayloadRef) -> Any:
         raise PayloadNeeded(Stored(reference=reference, locator=reference.uri))
 
-    return rows_of(_shown(shape, data, None, refuse))
+    return rows_of(_shown(shape, data, None, refuse).settled())
 
 
 def part_data(part: Part, find: Find) -> Any:
     """Return the plain output of a part; a failed one has its failure record."""
     error = part.error
     if part.result is None:
-        return None if error is None else {"status": "error", "error": error}
+        return None if error is None else {"status": "error", "error": error_view.shown(error)}
     shown = plain(part.result, find)
     if part.result.context.get("shape") == LOOP:
         shown = shown["results"]
         return shown[0] if part.is_single and shown else shown
     if error is None:
         return shown
-    failure = {"status": "error", "error": error}
+    failure = {"status": "error", "error": error_view.shown(error)}
     return {**shown, **failure} if isinstance(shown, dict) else failure
 
 

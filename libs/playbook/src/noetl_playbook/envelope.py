@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from noetl_playbook import aliases, forms
+from noetl_playbook import aliases, error_view, forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.views import CARRIERS, ResultView
 
 _DATA = frozenset({"data", "result", "response"})
-_HTTP_STATUSES = ("status", "status_code", "http_status")
 
 
 class Output(Lookup):
@@ -27,7 +26,7 @@ class Output(Lookup):
     ) -> None:
         self._data = data
         self._kind = kind
-        self._error = None if error is None else _with_statuses(error)
+        self._error = error_view.found(error)
         self._meta = meta or {}
         self._ref = ref
 
@@ -103,15 +102,6 @@ class Output(Lookup):
 
     def __str__(self) -> str:
         return str(self.plain())
-
-
-def _with_statuses(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the three names of an HTTP status agree, and leave out what is absent."""
-    found = {key: item for key, item in error.items() if item is not None}
-    status = next((found[name] for name in _HTTP_STATUSES if name in found), None)
-    if status is not None:
-        found.update(dict.fromkeys(_HTTP_STATUSES, status))
-    return found
 
 
 def _chosen(details: Any, names: tuple[str, ...]) -> dict[str, Any]:

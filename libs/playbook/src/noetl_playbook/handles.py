@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from noetl_playbook import forms
+from noetl_playbook import error_view, forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.results import Stored
 from noetl_playbook.sources import rows_of
@@ -41,7 +41,7 @@ class Handle(Lookup):
         error: Mapping[str, Any] | None = None,
     ) -> None:
         self.stored = stored
-        self.error = error
+        self.error = error_view.found(error)
         self._load = load
 
     def find(self, key: Any) -> Any:
@@ -67,7 +67,7 @@ class Handle(Lookup):
 
     def _from_outline(self, key: str) -> Any:
         if self._is_list(key):
-            return Rows(self.stored, load=lambda one: rows_of(self._load(one)))
+            return Rows(self.stored, load=lambda _: rows_of(self._value()))
         if key in ("data", "context", "rows") and self.stored.reference.row_count is not None:
             return self
         if key == "error" and self.error is not None:
@@ -79,13 +79,17 @@ class Handle(Lookup):
             return False
         return key == "rows" or (self.stored.shape == "loop" and key in ("results", "data"))
 
+    def _value(self) -> Any:
+        loaded = self._load(self.stored)
+        return loaded.settled() if isinstance(loaded, Lookup) else loaded
+
     def settled(self) -> Any:
         """Stay a handle: how it is used decides whether it is loaded."""
         return self
 
     def plain(self) -> Any:
         """Give the payload's plain form."""
-        return forms.plain(self._load(self.stored))
+        return forms.plain(self._value())
 
     def known_names(self) -> Iterable[str]:
         """List the selected fields."""
@@ -93,20 +97,20 @@ class Handle(Lookup):
 
     def __len__(self) -> int:
         count = self.stored.reference.row_count
-        return len(self._load(self.stored)) if count is None else count
+        return len(self._value()) if count is None else count
 
     def __bool__(self) -> bool:
         count = self.stored.reference.row_count
         return True if count is None else count > 0
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._load(self.stored))
+        return iter(self._value())
 
     def __getitem__(self, key: Any) -> Any:
-        return self._load(self.stored)[key]
+        return self._value()[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._load(self.stored)
+        return key in self._value()
 
     def __eq__(self, other: object) -> bool:
         return bool(self.plain() == forms.plain(other))

@@ -9,6 +9,21 @@ from noetl_playbook.executor import Executor
 
 LoopMode = Literal["sequential", "parallel", "chunked", "cursor", "fanout"]
 FailureMode = Literal["drain", "fail_fast", "best_effort"]
+StoreKind = Literal[
+    "auto",
+    "memory",
+    "kv",
+    "disk",
+    "pvc",
+    "object",
+    "s3",
+    "minio",
+    "gcs",
+    "azure",
+    "db",
+    "eventlog",
+    "duckdb",
+]
 ActionName = Literal["continue", "retry", "jump", "break", "fail"]
 
 
@@ -55,7 +70,7 @@ class Assertion(Canonical, frozen=True, kw_only=True):
 class Store(Canonical, frozen=True, kw_only=True):
     """Which backend keeps a payload."""
 
-    kind: str = "auto"
+    kind: StoreKind = "auto"
     bucket: str | None = None
     prefix: str | None = None
     compression: Literal["none", "gzip", "zstd"] | None = None

@@ -90,7 +90,7 @@ def _policy_as_mapping(reading: Reading, raw: dict[str, Any], path: Path) -> dic
     if not isinstance(spec, dict) or not isinstance(spec.get("policy"), list):
         return raw
     here = (*path, "spec", "policy")
-    policy = {"rules": spec["policy"]}
+    policy = {"rules": [_flat_rule(item) for item in spec["policy"]]}
     reading.report(
         "W902",
         here,
@@ -108,7 +108,7 @@ def _eval_as_rules(reading: Reading, raw: dict[str, Any], path: Path) -> dict[st
         return raw
     rules_path = (*path, "spec", "policy", "rules")
     reading.move((*path, "eval"), rules_path)
-    rules = [_eval_rule(item) for item in reading.listed(raw["eval"], (*path, "eval"))]
+    rules = [_flat_rule(item) for item in reading.listed(raw["eval"], (*path, "eval"))]
     reading.report(
         "W902",
         (*path, "eval"),
@@ -122,7 +122,7 @@ def _eval_as_rules(reading: Reading, raw: dict[str, Any], path: Path) -> dict[st
     return {**{key: item for key, item in raw.items() if key != "eval"}, "spec": spec}
 
 
-def _eval_rule(item: Any) -> Any:
+def _flat_rule(item: Any) -> Any:
     if not isinstance(item, dict) or "then" in item or "do" not in item:
         return item
     condition = {key: item[key] for key in _CONDITIONS if key in item}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from noetl_playbook import aliases, forms
+from noetl_playbook import aliases, error_view, forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
 
@@ -42,7 +42,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         self._kind = kind
         self._names = names
         self._tasks = tasks
-        self.error = error
+        self.error = error_view.found(error)
 
     @property
     def raw(self) -> Any:
@@ -159,7 +159,7 @@ class ResultView(Lookup, Mapping[str, Any]):
     def plain(self) -> Any:
         """Give the finite mapping of every name, or the raw scalar or list."""
         raw = self._raw
-        if type(raw) is not dict and self.error is None and not self._several():
+        if type(raw) is not dict and self.error is None:
             return raw
         found: dict[str, Any] = {}
         if self._several():

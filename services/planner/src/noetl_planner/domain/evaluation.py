@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
@@ -21,11 +21,12 @@ from noetl_playbook.expressions import (
     compile_value,
     located,
 )
+from noetl_playbook.lookup import MISSING
 from noetl_playbook.parts import Fanin
 from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.results import LoopResult
 from noetl_playbook.scope import Clockwork, Parts, Scope, last_name
-from noetl_playbook.views import Views
+from noetl_playbook.views import ResultView, Views
 from noetl_replay.state import StepState
 
 
@@ -39,7 +40,7 @@ class Refusal(Exception):  # noqa: N818 - the playbook is refused, nothing went 
     @classmethod
     def of(cls, kind: str, step: str, message: str) -> Self:
         """Name the step, the kind and the way out."""
-        return cls(ErrorObject(kind=kind, code=kind.upper(), step=step, message=message))
+        return cls(ErrorObject(kind=kind, code=code_of(kind), step=step, message=message))
 
     @classmethod
     def over(cls, limit: str, step: str, message: str) -> Self:
@@ -154,7 +155,13 @@ def view(draft: Draft, step: StepState, *, admit: Callable[[PayloadRef], None] =
 def output(draft: Draft, step: StepState, error: ErrorObject | None = None) -> Output:
     """Show how a step's latest run ended, as `output`."""
     failure = error or step.error
-    return Output(view(draft, step), error=codec.builtins(failure) if failure is not None else None)
+    shown = view(draft, step)
+    is_empty = failure is not None and isinstance(shown, ResultView) and shown.raw is None
+    return Output(
+        MISSING if is_empty else shown,
+        kind=shown.kind if isinstance(shown, ResultView) else "python",
+        error=codec.builtins(failure) if failure is not None else None,
+    )
 
 
 def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any) -> Scope:

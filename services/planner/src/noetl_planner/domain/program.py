@@ -76,6 +76,9 @@ def _names_of(definition: dict[str, Any]) -> frozenset[str]:
         is_at_hand = "code_b64" not in fields and "script" not in fields
         if task.get("kind") == "python" and (not is_at_hand or "context" in str(code)):
             found.add("context")
+    if definition.get("loop") is None and (definition.get("output") or {}).get("accumulate"):
+        # What earlier runs of the step have collected goes on in the next.
+        found.add(definition["step"])
     return frozenset(found)
 
 

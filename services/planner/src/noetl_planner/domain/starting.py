@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from noetl_contracts import facts
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.events import execution
 from noetl_planner.domain import bounds, evaluation, flow, growth, requirements, rerunning
 from noetl_planner.domain.draft import Draft
@@ -101,7 +101,7 @@ def render_workload(
         except TemplateError as error:
             message = located(error, step=WORKLOAD, field=key)
             return dict(request), ErrorObject(
-                kind=error.kind, code=error.kind.upper(), step=WORKLOAD, message=message
+                kind=error.kind, code=code_of(error.kind), step=WORKLOAD, message=message
             )
         except KeyError:
             message = f"step {WORKLOAD!r}, field {key!r}: the default refers to itself"
@@ -177,7 +177,7 @@ def _render_vars(
     except TemplateError as error:
         return {}, ErrorObject(
             kind=error.kind,
-            code=error.kind.upper(),
+            code=code_of(error.kind),
             step=VARS,
             message=located(error, step=VARS),
         )

@@ -16,7 +16,7 @@ from noetl_planner.http import finding, histories, problems, reading
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.reading import WINDOW_MAX, Window
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook import carried, forms
+from noetl_playbook import carried, error_view, forms
 from noetl_playbook.results import PipelineResult
 from noetl_playbook.views import task_view
 from noetl_replay.state import StepState
@@ -122,7 +122,7 @@ async def show_result(
         status="error" if error is not None else "ok",
         ref=_locator(known, found),
         data=shown.data,
-        error=error,
+        error=error_view.found(error),
         total=shown.total,
         offset=shown.offset,
         has_next=shown.has_next,

@@ -10,7 +10,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
-from noetl_playbook import kept
+from noetl_playbook import error_view, kept
 
 Row = dict[str, Any]
 
@@ -130,7 +130,7 @@ def event_view(envelope: Envelope) -> EventView:
         created_at=envelope.ingest_time or envelope.event_time,
         context=body,
         result=result,
-        error=error,
+        error=error_view.found(error),
         meta=envelope.meta,
     )
 
@@ -161,7 +161,7 @@ def summary(row: Row, *, now: datetime) -> Summary:
         current_step=row.get("current_step"),
         frames=row.get("frames", 0),
         rows=row.get("rows", 0),
-        error=row.get("error"),
+        error=error_view.found(row.get("error")),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         duration=_duration_s(row, now),
@@ -180,7 +180,7 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         current_step=row.get("current_step"),
         completed_steps=list(row.get("completed_steps") or []),
         variables=kept.shown(row.get("variables") or {}),
-        error=row.get("error") or _called_off(row),
+        error=error_view.found(row.get("error") or _called_off(row)),
         duration=_duration_s(row, now),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),

@@ -19,7 +19,7 @@ from noetl_contracts.payloads import (
 )
 from noetl_planner.domain import ending
 from noetl_planner.shell.layouts import Layouts
-from noetl_playbook import carried, parts
+from noetl_playbook import carried, error_view, parts
 from noetl_playbook.parts import Part
 from noetl_playbook.results import LoopResult
 from noetl_replay.state import ExecutionState, LoopState
@@ -220,7 +220,7 @@ class Collector:
         plain = None if event.result is None else await self._value(event.result)
         if isinstance(event, CallDone):
             return plain
-        failure = {"status": "error", "error": codec.builtins(event.error)}
+        failure = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
         return {**plain, **failure} if isinstance(plain, dict) else failure
 
     async def _value(self, result: ResultEnvelope) -> Any:
@@ -300,7 +300,7 @@ def _frame_part(event: FrameEnd, index: int, *, is_single: bool) -> Part:
 
 def _failure(event: FrameEnd) -> dict[str, Any]:
     assert isinstance(event, FrameFailed), "a committed frame has its results"
-    return {"status": "error", "error": codec.builtins(event.error)}
+    return {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
 
 
 def _cancelled(loop: LoopState, index: int, results: int) -> Unit:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, code_of
 
 _RETRYABLE = frozenset(
     {
@@ -19,12 +19,6 @@ _RETRYABLE = frozenset(
         "internal",
     }
 )
-_CODES = {
-    "connection": "CONN",
-    "storage_quota": "STORE",
-    "storage_access": "STORE",
-    "payload_too_large": "TOO_LARGE",
-}
 _RETRYABLE_CLIENT_STATUS = frozenset({408, 425})
 _STATUS_RATE_LIMIT = 429
 _STATUS_NOT_FOUND = 404
@@ -50,7 +44,7 @@ def failure(kind: str, message: str, **fields: Any) -> ErrorObject:
         kind=kind,
         message=message,
         retryable=fields.pop("retryable", kind in _RETRYABLE),
-        code=fields.pop("code", None) or _CODES.get(kind, kind.upper()),
+        code=fields.pop("code", None) or code_of(kind),
         **fields,
     )
 

@@ -152,7 +152,7 @@ def _task(
         on_unmatched=task.on_unmatched,
         expects=task.assert_.expects if task.assert_ else (),
         returns=task.assert_.returns if task.assert_ else (),
-        output=task.output or (step.output if len(step.tool) == 1 else None),
+        output=task.output or (step.output if position == len(step.tool) - 1 else None),
         code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),

@@ -8,7 +8,7 @@ from msgspec import structs
 from noetl_chassis import instruments, names
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_playbook import forms, kept
+from noetl_playbook import error_view, forms, kept
 from noetl_playbook.views import pipeline_view
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.block import Block
@@ -168,7 +168,7 @@ def _failure_record(plain: Any, error: ErrorObject | None) -> Any:
     """Return a row's entry in the results: what it gave, under its error if it failed."""
     if error is None:
         return plain
-    record = {"status": "error", "error": codec.builtins(error)}
+    record = {"status": "error", "error": error_view.shown(codec.builtins(error))}
     return {**plain, **record} if isinstance(plain, dict) else record
 
 

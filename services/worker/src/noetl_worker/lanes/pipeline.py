@@ -84,11 +84,13 @@ class Pipeline:
     async def _run_tasks(self) -> None:
         walk, tasks = self._walk, self._block.tasks
         jumps_max = self._limit("max_jumps", JUMPS_MAX)
+        await self._loading(self._scratch.seed)
         while walk.position < len(tasks):
             if self._resumed is None:
                 walk.visits[walk.position] += 1
                 walk.attempt = 0
-            action = await self._run_task(tasks[walk.position])
+            task = tasks[walk.position]
+            action = await self._run_task(task)
             if action is None or action.do == "continue":
                 walk.position += 1
             elif action.do == "break":
@@ -97,7 +99,8 @@ class Pipeline:
                 walk.jumps += 1
                 if walk.jumps > jumps_max:
                     text = f"step '{self._unit.site.step}' jumped more than {jumps_max} times"
-                    raise ToolFailure(failure("limit", text, code="max_jumps"))
+                    about = {"step": self._unit.site.step, "task": task.name}
+                    raise ToolFailure(failure("limit", text, code="max_jumps", **about))
                 await self._pause(self._delay_s(action) or 0.0)
                 walk.position = action.to
 

@@ -11,7 +11,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_playbook import forms, kept
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError
-from noetl_playbook.lookup import MISSING
+from noetl_playbook.lookup import MISSING, member
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_playbook.scope import Scope
 from noetl_playbook.views import ResultView, Views, body_of, pipeline_view, task_view
@@ -65,6 +65,8 @@ class Scratch:
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView] = {}
         self._collections: dict[str, Collection] = {}
+        self._step = block.step
+        self._earlier = surrounding.steps.get(block.step.step)
         self._own = block.step.step if block.step.step in block.mentions else None
         self._steps = dict(surrounding.steps) if self._own else surrounding.steps
         self.scope: Scope = surrounding.scope(
@@ -76,6 +78,20 @@ class Scratch:
             steps=self._steps,
         )
         self.scope["results"] = Views(self._views)
+
+    def seed(self) -> None:
+        """Go on with what earlier runs of the step have collected; raises `PayloadNeeded`.
+
+        Only a block written on the step collects over its runs, and its last task carries it.
+        """
+        output, task = self._step.output, self._step.tool[-1]
+        if output is None or output.accumulate is None or task.output is not None:
+            return
+        if self._step.loop is not None or self._earlier is None or task.name in self._collections:
+            return
+        found = member(self._earlier, output.accumulate.manifest_as)
+        if found is not MISSING:
+            self._collections[task.name] = Collection(forms.plain(found))
 
     def result(self) -> PipelineResult:
         """Return what the pipeline has produced."""

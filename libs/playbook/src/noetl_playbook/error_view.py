@@ -1,0 +1,24 @@
+"""What templates and the API show of an error: its kept fields, and those that follow from them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_HTTP_STATUSES = ("status", "status_code", "http_status")
+
+
+def shown(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is absent, let the names of an HTTP status agree, say whether to retry.
+
+    Events keep only what differs from a default; `retryable` is never undefined.
+    """
+    found = {key: item for key, item in error.items() if item is not None}
+    found.setdefault("retryable", False)
+    status = next((found[name] for name in _HTTP_STATUSES if name in found), None)
+    if status is not None:
+        found.update(dict.fromkeys(_HTTP_STATUSES, status))
+    return found
+
+
+def found(error: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Show an error, if there is one."""
+    return None if error is None else shown(error)

@@ -1,0 +1,92 @@
+# ruff: noqa: E501 - a playbook reads best with one task to a line
+"""What arcs and `set` blocks see of results that are lists, and of failures."""
+
+from msgspec import structs
+from tests.support.planning import WORKER, Desk, done
+
+from noetl_contracts import facts
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_playbook import carried
+from noetl_playbook.results import PipelineResult, TaskResult
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+
+LISTS = (
+    HEAD
+    + """
+workflow:
+  - step: s
+    tool:
+      - {name: one, kind: python, code: "result = [1, 9]"}
+      - {name: two, kind: python, code: "result = [1]"}
+    set: {ctx.data: "{{ s.data }}", ctx.one: "{{ s.one[1] }}", ctx.all: "{{ s.results.one }}", ctx.n: "{{ s | length }}", ctx.sum: "{{ s + [2] }}"}
+"""
+)
+
+FAILURE = (
+    HEAD
+    + """
+workflow:
+  - step: s
+    tool: {kind: http, url: "http://x"}
+    next: {arcs: [{step: t, on: call.error, set: {ctx.http: "{{ output.http }}", ctx.data: "{{ output.data is defined }}", ctx.again: "{{ error.retryable }}"}}]}
+  - {step: t, tool: {kind: noop}}
+"""
+)
+
+EPOCHS = (
+    HEAD
+    + """
+workflow:
+  - step: s
+    tool: {kind: http, url: "http://x"}
+    output: {accumulate: {merge_path: items}}
+    next: {arcs: [{step: s}]}
+"""
+)
+
+
+def kept(**tasks: TaskResult) -> ResultEnvelope:
+    last = list(tasks)[-1]
+    return ResultEnvelope(
+        status="ok", context=carried.inline(PipelineResult(tasks=tasks, last=last))
+    )
+
+
+def test_names_reach_through_a_result_that_is_a_list() -> None:
+    desk = Desk(LISTS)
+    desk.start()
+    (first,) = desk.sent()
+    result = kept(one=TaskResult(kind="python", raw=[1, 9]), two=TaskResult(kind="python", raw=[1]))
+    desk.tell(structs.replace(done(first), result=result))
+    expected = {"data": [1], "one": 9, "all": [1, 9], "n": 1, "sum": [1, 2]}
+    assert desk.state.ctx == expected
+
+
+def test_a_failure_without_an_answer_has_no_data_and_an_empty_http() -> None:
+    desk = Desk(FAILURE)
+    desk.start()
+    (first,) = desk.sent()
+    error = ErrorObject(kind="connection", message="refused")
+    result = kept(s_task=TaskResult(kind="http", raw=None, error={"kind": "connection"}))
+    desk.tell(
+        facts.CommandFailed(
+            command_id=first.command_id,
+            attempt=first.attempt,
+            worker_id=WORKER,
+            error=error,
+            result=result,
+        )
+    )
+    assert desk.state.ctx == {"http": {}, "data": False, "again": False}
+
+
+def test_a_step_that_accumulates_is_sent_its_own_earlier_result() -> None:
+    desk = Desk(EPOCHS)
+    desk.start()
+    (first,) = desk.sent()
+    assert first.slice.steps == {}
+    desk.tell(done(first, {"items": [1]}))
+    (second,) = desk.sent()
+    assert list(second.slice.steps) == ["s"]
