@@ -12,11 +12,14 @@ pytestmark = pytest.mark.timeout(300)
 SECTIONS = ("document", "templates", "execution", "pipelines", "results", "pagination")
 
 
+SETTINGS = ("--no-s3", "--set", "WORKER_SHELL_ALLOWED=true")
+
+
 @pytest.fixture(scope="module")
 def examiner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
     """One stack for all the cases; they share nothing but it."""
     folder = tmp_path_factory.mktemp("language") / "stack"
-    with site.serving() as running, running_stack(folder, "--no-s3") as stack:
+    with site.serving() as running, running_stack(folder, *SETTINGS) as stack:
         stack.noetl(
             *("credential", "put", "pg_target", "--type", "postgres"),
             *("--data", f"dsn={stack.url('target')}"),

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -47,19 +48,32 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     message: str | list[str] = []
 
 
+class Unaccepted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the wish to execute must be turned down."""
+
+    status: int
+    code: str
+    message: str | list[str] = []
+
+
 class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must be seen of one run.
 
-    `level` is that of the registration, `diagnostics` the codes of all its warnings; `result`
-    values by `<step>.<path>` from the results' API; `ctx` values by path from the variables' API;
-    `events` how often each type occurs (with `@<step>`: of one step); `errors` the error of the
-    last failed run of a step; `entered` the steps in the order in which they began.
+    `level` is that of the registration, `diagnostics` the codes of all its warnings; `unaccepted`
+    says that it may be registered but not run; `sent_as` is the request's name for `workload`;
+    `catalog` holds values of the playbook's entry by path, `result` values by `<step>.<path>` from
+    the results' API, `ctx` values by path from the variables' API; `events` how often each type
+    occurs (with `@<step>`: of one step); `errors` the error of the last failed run of a step;
+    `entered` the steps in the order in which they began; `warnings` how many the run counts.
     """
 
     about: str = ""
     workload: dict[str, Any] = {}
+    sent_as: str = "workload"
     level: str = "tolerant"
     refused: Refusal | None = None
+    unaccepted: Unaccepted | None = None
+    catalog: dict[str, Any] = {}
     diagnostics: list[str] = []
     status: str = "COMPLETED"
     error: ErrorSays | None = None
@@ -69,6 +83,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     events: dict[str, int] = {}
     entered: list[str] | None = None
     completed_steps: list[str] | None = None
+    warnings: int | None = None
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,11 +140,31 @@ class Examiner:
             assert registered.status_code == 200, registered.text
             codes = [one["code"] for one in registered.json()["diagnostics"]]
             found = _differs("diagnostics", codes, asked.diagnostics)
-            found += self._run_differs(registered.json(), asked)
+            found += self._catalog_differs(registered.json()["path"], asked)
+            found += self._executed_differs(registered.json(), asked)
         assert not found, "\n".join([f"{case.name}: {asked.about}", *found])
 
-    def _run_differs(self, registered: Any, asked: Expectation) -> list[str]:
-        execution_id = self.run(registered["path"], registered["version"], asked.workload)
+    def _catalog_differs(self, path: str, asked: Expectation) -> list[str]:
+        if not asked.catalog:
+            return []
+        entry = self._get(f"/api/catalog/{path}")
+        seen = [(name, at(entry, name), value) for name, value in asked.catalog.items()]
+        return [
+            line for name, one, value in seen for line in _differs(f"catalog {name}", one, value)
+        ]
+
+    def _executed_differs(self, registered: Any, asked: Expectation) -> list[str]:
+        answer = self.execute(registered, asked)
+        if asked.unaccepted is not None:
+            said = answer.json()
+            found = _differs("accepted", answer.status_code, asked.unaccepted.status)
+            found += _differs("code", said.get("code"), asked.unaccepted.code)
+            lacking = _lacking(said.get("detail"), asked.unaccepted.message)
+            return found + [f"{one!r} is not in {said}" for one in lacking]
+        assert answer.status_code == 202, answer.text
+        return self._run_differs(str(answer.json()["execution_id"]), asked)
+
+    def _run_differs(self, execution_id: str, asked: Expectation) -> list[str]:
         shown = self.wait(execution_id)
         events = self.events(execution_id)
         found = _differs("status", shown["status"], asked.status)
@@ -142,6 +177,8 @@ class Examiner:
             answer = self._result(execution_id, step)
             found += _error_differs(f"error of {step}", answer.get("error"), error)
         found += _events_differ(events, asked)
+        if asked.warnings is not None:
+            found += _differs("warnings", shown.get("warnings"), asked.warnings)
         if asked.completed_steps is not None:
             completed = sorted(shown["completed_steps"])
             found += _differs("completed_steps", completed, sorted(asked.completed_steps))
@@ -149,12 +186,14 @@ class Examiner:
             found.append(f"execution {execution_id}: {shown['status']} {shown['error']}")
         return found
 
-    def run(self, path: str, version: int, workload: dict[str, Any]) -> str:
-        """Execute a version; return the execution's id."""
-        body = {"path": path, "version": version, "workload": self._placed(workload)}
-        answer = self.client.post("/api/execute", json=body)
-        assert answer.status_code == 202, answer.text
-        return str(answer.json()["execution_id"])
+    def execute(self, registered: Any, asked: Expectation) -> httpx.Response:
+        """Ask for a run of what was registered."""
+        body = {
+            "path": registered["path"],
+            "version": registered["version"],
+            asked.sent_as: self._placed(asked.workload),
+        }
+        return self.client.post("/api/execute", json=body)
 
     def wait(self, execution_id: str) -> Any:
         """Wait for the end; return the status."""
@@ -195,7 +234,7 @@ class Examiner:
         return found
 
     def _result(self, execution_id: str, step: str) -> Any:
-        answer = self.client.get(f"/api/result/{execution_id}/{step}")
+        answer = self.client.get(f"/api/result/{execution_id}/{quote(step, safe='')}")
         return answer.json() if answer.is_success else {}
 
     def _get(self, path: str, **query: Any) -> Any:
