@@ -12,6 +12,7 @@ pytestmark = pytest.mark.timeout(300)
 SECTIONS = ("document", "templates", "execution", "pipelines", "results", "pagination")
 
 
+ENVIRON = {"NOETL_TEMPLATE_ENV": "LISTED", "LISTED": "shown"}
 SETTINGS = ("--no-s3", "--set", "WORKER_SHELL_ALLOWED=true")
 
 
@@ -19,7 +20,7 @@ SETTINGS = ("--no-s3", "--set", "WORKER_SHELL_ALLOWED=true")
 def examiner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
     """One stack for all the cases; they share nothing but it."""
     folder = tmp_path_factory.mktemp("language") / "stack"
-    with site.serving() as running, running_stack(folder, *SETTINGS) as stack:
+    with site.serving() as running, running_stack(folder, *SETTINGS, environ=ENVIRON) as stack:
         stack.noetl(
             *("credential", "put", "pg_target", "--type", "postgres"),
             *("--data", f"dsn={stack.url('target')}"),

@@ -153,7 +153,7 @@ def test_a_failed_task_that_the_pipeline_passed_leaves_a_failure_record() -> Non
     view = pipeline_view(PipelineResult(tasks={"get": failed}))
     assert value("s.status", s=view) == "error"
     assert value("s.error.kind", s=view) == "not_found"
-    assert value("s", s=view)["error"] == {"kind": "not_found"}
+    assert value("s", s=view)["error"] == {"kind": "not_found", "retryable": False}
 
 
 def test_a_loop_result_gives_its_results_as_data() -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from noetl_contracts import locators
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.showing import error_view
 from noetl_playbook import forms, parts
 from noetl_playbook.handles import Handle, PayloadNeeded
 from noetl_playbook.parts import Fanin, Part
@@ -52,7 +53,7 @@ def view(
 ) -> Any:
     """Show a carried result as templates see it; a large one is loaded when it is touched."""
     if result is None:
-        return pipeline_view(PipelineResult())
+        return pipeline_view(PipelineResult(), error=error)
     shape = result.context.get("shape", PIPELINE)
     if result.reference is None:
         return _shown(shape, result.context.get("data", {}), error, find)
@@ -67,7 +68,9 @@ def view(
         shape=shape,
     )
     return Handle(
-        stored, load=lambda one: _shown(shape, find(one.reference), error, find), error=error
+        stored,
+        load=lambda one: _shown(shape, find(one.reference), error, find),
+        error=None if error is None else error_view(error),
     )
 
 
@@ -140,4 +143,4 @@ def _shown(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -
         kept = msgspec.convert(data, LoopResult)
         outcome = None if kept.fanin is None else fanin(kept.fanin, find)
         return loop_view(kept, error=error, fanin=outcome)
-    return pipeline_view(msgspec.convert(data, PipelineResult)).settled()
+    return pipeline_view(msgspec.convert(data, PipelineResult), error=error)

@@ -79,6 +79,10 @@ class Handle(Lookup):
             return False
         return key == "rows" or (self.stored.shape == "loop" and key in ("results", "data"))
 
+    def loaded(self) -> Any:
+        """Return the view or value behind it; raises `PayloadNeeded`."""
+        return self._load(self.stored)
+
     def settled(self) -> Any:
         """Stay a handle: how it is used decides whether it is loaded."""
         return self

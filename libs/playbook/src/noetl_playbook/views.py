@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from noetl_contracts.showing import error_view
 from noetl_playbook import aliases, forms
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
@@ -42,7 +43,7 @@ class ResultView(Lookup, Mapping[str, Any]):
         self._kind = kind
         self._names = names
         self._tasks = tasks
-        self.error = error
+        self.error = None if error is None else error_view(error)
 
     @property
     def raw(self) -> Any:
@@ -294,12 +295,20 @@ def task_view(result: TaskResult) -> ResultView:
     return ResultView(result.raw, kind=result.kind, names=result.names or None, error=result.error)
 
 
-def pipeline_view(result: PipelineResult, *, names: Mapping[str, Any] | None = None) -> ResultView:
-    """View the result of a pipeline: its last successful task in front of the others."""
+def pipeline_view(
+    result: PipelineResult,
+    *,
+    names: Mapping[str, Any] | None = None,
+    error: Mapping[str, Any] | None = None,
+) -> ResultView:
+    """View the result of a pipeline: its last successful task in front of the others.
+
+    With the `error` of its step it is the failure record: what failed is in front.
+    """
     tasks = {name: task_view(task) for name, task in result.tasks.items()}
-    name = result.last if result.last in result.tasks else next(reversed(result.tasks), None)
+    name = _front(result, error)
     if name is None:
-        return ResultView({}, kind="noop", names=names, tasks=tasks)
+        return ResultView({}, kind="noop", names=names, tasks=tasks, error=error)
     front = result.tasks[name]
     gathered = {key: item for each in result.tasks.values() for key, item in each.names.items()}
     return ResultView(
@@ -307,8 +316,15 @@ def pipeline_view(result: PipelineResult, *, names: Mapping[str, Any] | None = N
         kind=front.kind,
         names={**gathered, **front.names, **(names or {})} or None,
         tasks=tasks,
-        error=front.error,
+        error=error or front.error,
     )
+
+
+def _front(result: PipelineResult, error: Mapping[str, Any] | None) -> str | None:
+    failed = None if error is None else error.get("task")
+    if isinstance(failed, str) and failed in result.tasks:
+        return failed
+    return result.last if result.last in result.tasks else next(reversed(result.tasks), None)
 
 
 def loop_view(

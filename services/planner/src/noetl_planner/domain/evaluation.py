@@ -122,6 +122,17 @@ class StepViews(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
+class StepEnvelopes(StepViews):
+    """How the latest run of every step ended, as `steps.<name>` shows it."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._shown:
+            if name not in self:
+                raise KeyError(name)
+            self._shown[name] = output(self._draft, self._draft.state.steps[name])
+        return self._shown[name]
+
+
 def _check_bytes(found: int) -> None:
     if found > rendering.PLANNER.payload_bytes:
         text = rendering.payload_too_large(found, rendering.PLANNER)
@@ -169,7 +180,7 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
     fixed = {
         "workload": inputs,
         "ctx": ctx,
-        "steps": Views(steps),
+        "steps": Views(StepEnvelopes(draft)),
         **base_names(draft),
         **bound,
     }

@@ -8,10 +8,9 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import ending, evaluation, growth, patches
+from noetl_planner.domain import boundary, ending, evaluation, growth, patches
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
-from noetl_playbook import aliases
 from noetl_playbook.model import Arc
 from noetl_playbook.plan import is_failure_aware
 from noetl_playbook.scope import Scope
@@ -101,23 +100,12 @@ def _matches(arc: Arc, names: Scope, step: str, index: int) -> bool:
     )
 
 
-def _boundary(draft: Draft, run: RunState, status: RunStatus) -> str:
-    if run.loop is not None and draft.program.steps[run.step].loop is not None:
-        return aliases.LOOP_FAILED if status is RunStatus.FAILED else aliases.LOOP_DONE
-    return aliases.ERROR if status is RunStatus.FAILED else aliases.DONE
-
-
 def _bound(
     draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None
 ) -> dict[str, Any]:
-    event = {
-        "name": aliases.event_name(_boundary(draft, run, status)),
-        "status": aliases.FAILED if status is RunStatus.FAILED else aliases.OK,
-        "step": run.step,
-        "error": codec.builtins(error) if error is not None else None,
-        "timestamp": draft.now,
-    }
-    output = evaluation.output(draft, draft.state.steps[run.step], error)
+    step = draft.state.steps[run.step]
+    event = boundary.event(draft, step, status=status, error=error)
+    output = evaluation.output(draft, step, error)
     bound: dict[str, Any] = {"event": event, "output": output}
     if run.loop is not None and draft.program.steps[run.step].loop is not None:
         counters = evaluation.fanin_counters(draft, run.step)

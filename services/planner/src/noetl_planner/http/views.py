@@ -9,6 +9,7 @@ from noetl_contracts import envelope as envelopes
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.showing import error_view
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_playbook import kept
 
@@ -109,6 +110,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     current_step: str | None
     completed_steps: list[str]
     variables: dict[str, Any]
+    warnings: int
     error: Any
     duration: float | None
     started_at: datetime | None
@@ -130,7 +132,7 @@ def event_view(envelope: Envelope) -> EventView:
         created_at=envelope.ingest_time or envelope.event_time,
         context=body,
         result=result,
-        error=error,
+        error=_error(error),
         meta=envelope.meta,
     )
 
@@ -161,7 +163,7 @@ def summary(row: Row, *, now: datetime) -> Summary:
         current_step=row.get("current_step"),
         frames=row.get("frames", 0),
         rows=row.get("rows", 0),
-        error=row.get("error"),
+        error=_error(row.get("error")),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         duration=_duration_s(row, now),
@@ -180,7 +182,8 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         current_step=row.get("current_step"),
         completed_steps=list(row.get("completed_steps") or []),
         variables=kept.shown(row.get("variables") or {}),
-        error=row.get("error") or _called_off(row),
+        warnings=row.get("warnings") or 0,
+        error=_error(row.get("error")) or _called_off(row),
         duration=_duration_s(row, now),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
@@ -219,6 +222,10 @@ def _loop_view(row: Row) -> LoopView:
         in_flight=row["in_flight"],
         stage_id=row["stage_id"],
     )
+
+
+def _error(error: Any) -> Any:
+    return error_view(error) if isinstance(error, dict) else error
 
 
 def _called_off(row: Row) -> Any:

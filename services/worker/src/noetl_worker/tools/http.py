@@ -207,7 +207,9 @@ def _header(headers: dict[str, str], wanted: str) -> str | None:
 def _joined(headers: Mapping[str, str]) -> dict[str, str]:
     """Make a mapping of headers; those that came several times are joined."""
     found: dict[str, str] = {}
-    for name, value in headers.items():
+    for given, value in headers.items():
+        # The library's own kind of text, which is no JSON, becomes plain text.
+        name = str.__str__(given)
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
 
