@@ -21,11 +21,9 @@ def examiner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
     """One stack for all the cases; they share nothing but it."""
     folder = tmp_path_factory.mktemp("language") / "stack"
     with site.serving() as running, running_stack(folder, *SETTINGS, environ=ENVIRON) as stack:
-        stack.noetl(
-            *("credential", "put", "pg_target", "--type", "postgres"),
-            *("--data", f"dsn={stack.url('target')}"),
-        )
-        yield Examiner(stack, SITE=running.url)
+        found = Examiner(stack, SITE=running.url)
+        found.keep("pg_target", "postgres", dsn=stack.url("target"))
+        yield found
 
 
 @pytest.mark.parametrize("case", cases(*SECTIONS))

@@ -186,6 +186,12 @@ class Examiner:
             found.append(f"execution {execution_id}: {shown['status']} {shown['error']}")
         return found
 
+    def keep(self, name: str, kind: str, **data: str) -> None:
+        """Keep a credential that playbooks may name."""
+        body = {"name": name, "type": kind, "data": data}
+        answer = self.client.post("/api/credentials", json=body)
+        assert answer.is_success, answer.text
+
     def execute(self, registered: Any, asked: Expectation) -> httpx.Response:
         """Ask for a run of what was registered."""
         body = {

@@ -218,8 +218,13 @@ def render(value: Any, names: Scope, *, step: str, field: str) -> Any:
 
 def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool:
     """Evaluate a condition; undefined is false."""
+    return judge(condition, names, step=step, field=field)[0]
+
+
+def judge(condition: Expression, names: Scope, *, step: str, field: str) -> tuple[bool, str | None]:
+    """Evaluate a condition; tell also which path was undefined when the whole of it was."""
     try:
-        return compile_condition(condition).holds(names)
+        return compile_condition(condition).judge(names)
     except TemplateError as error:
         raise _refused(error, step, field) from error
 

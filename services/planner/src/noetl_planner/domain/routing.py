@@ -16,6 +16,8 @@ from noetl_playbook.plan import is_failure_aware
 from noetl_playbook.scope import Scope
 from noetl_replay.state import RunState
 
+UNDEFINED_IN_CONDITION = "undefined_in_condition"
+
 
 class Route(Struct, frozen=True, kw_only=True):
     """The outcome of routing: targets, writes to `ctx`, and whether a failure was handled."""
@@ -36,7 +38,8 @@ def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | N
         names = evaluation.scope(draft, **bound)
         patch = patches.render_set(draft, definition.set, names, draft.state.ctx, step=run.step)
     names = evaluation.scope(draft, patch, **bound)
-    chosen = _choose(draft, run, names, status)
+    notes: list[str] = []
+    chosen = _choose(draft, run, names, status, notes)
     for arc in chosen:
         ctx = {**draft.state.ctx, **patch}
         patch.update(patches.render_set(draft, arc.set, names, ctx, step=run.step))
@@ -45,13 +48,15 @@ def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | N
         raise Refusal(refused)
     targets = list(dict.fromkeys(arc.step for arc in chosen))
     if status is RunStatus.FAILED:
-        return Route(targets=targets, patch=patch, is_handled=bool(chosen), error=error)
+        return Route(
+            targets=targets, patch=patch, is_handled=bool(chosen), error=error, notes=notes
+        )
     if chosen:
-        return Route(targets=targets, patch=patch)
-    return _without_match(draft, run, patch)
+        return Route(targets=targets, patch=patch, notes=notes)
+    return _without_match(draft, run, patch, notes)
 
 
-def _without_match(draft: Draft, run: RunState, patch: dict[str, Any]) -> Route:
+def _without_match(draft: Draft, run: RunState, patch: dict[str, Any], notes: list[str]) -> Route:
     program = draft.program
     if program.has_implicit_arc(run.step) and program.final is not None:
         has_ended = _has_completed(draft, program.final)
@@ -67,9 +72,9 @@ def _without_match(draft: Draft, run: RunState, patch: dict[str, Any]) -> Route:
             step=run.step,
             message=f"step {run.step!r} ended well and no arc of it matches",
         )
-        return Route(patch=patch, is_handled=False, error=error)
-    notes = ["no_route"] if mode == "complete" and program.arcs(run.step) else []
-    return Route(patch=patch, notes=notes)
+        return Route(patch=patch, is_handled=False, error=error, notes=notes)
+    unrouted = ["no_route"] if mode == "complete" and program.arcs(run.step) else []
+    return Route(patch=patch, notes=[*notes, *unrouted])
 
 
 def _has_completed(draft: Draft, name: str) -> bool:
@@ -77,7 +82,10 @@ def _has_completed(draft: Draft, name: str) -> bool:
     return remembered is not None and remembered.status is RunStatus.COMPLETED
 
 
-def _choose(draft: Draft, run: RunState, names: Scope, status: RunStatus) -> list[Arc]:
+def _choose(
+    draft: Draft, run: RunState, names: Scope, status: RunStatus, notes: list[str]
+) -> list[Arc]:
+    """Choose the arcs to follow, and note once that a condition was undefined."""
     following = draft.program.steps[run.step].next
     if following is None:
         return []
@@ -85,19 +93,26 @@ def _choose(draft: Draft, run: RunState, names: Scope, status: RunStatus) -> lis
     for index, arc in enumerate(following.arcs):
         if status is RunStatus.FAILED and not is_failure_aware(arc, step=run.step):
             continue
-        if _matches(arc, names, run.step, index):
+        matches, is_undefined = _matches(arc, names, run.step, index)
+        if is_undefined and UNDEFINED_IN_CONDITION not in notes:
+            notes.append(UNDEFINED_IN_CONDITION)
+        if matches:
             chosen.append(arc)
             if following.spec.mode == "exclusive":
                 break
     return chosen
 
 
-def _matches(arc: Arc, names: Scope, step: str, index: int) -> bool:
+def _matches(arc: Arc, names: Scope, step: str, index: int) -> tuple[bool, bool]:
+    """Tell whether an arc matches, and whether its condition as a whole was undefined."""
     if arc.on is not None and names["event"]["name"] != arc.on:
-        return False
-    return arc.when is None or evaluation.holds(
+        return False, False
+    if arc.when is None:
+        return True, False
+    holds, undefined = evaluation.judge(
         arc.when, names, step=step, field=f"next.arcs[{index}].when"
     )
+    return holds, undefined is not None
 
 
 def _bound(
