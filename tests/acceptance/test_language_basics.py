@@ -1,6 +1,7 @@
 """Documents, templates, execution, pipelines, results and pagination, as the language has them."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from tests.support import site
@@ -20,8 +21,11 @@ SETTINGS = ("--no-s3", "--set", "WORKER_SHELL_ALLOWED=true")
 def examiner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
     """One stack for all the cases; they share nothing but it."""
     folder = tmp_path_factory.mktemp("language") / "stack"
-    with site.serving() as running, running_stack(folder, *SETTINGS, environ=ENVIRON) as stack:
-        found = Examiner(stack, SITE=running.url)
+    with (
+        site.serving() as running,
+        running_stack(folder, *SETTINGS, environ=ENVIRON) as stack,
+        closing(Examiner(stack, SITE=running.url)) as found,
+    ):
         found.keep("pg_target", "postgres", dsn=stack.url("target"))
         yield found
 
