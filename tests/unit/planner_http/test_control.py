@@ -1,6 +1,7 @@
 """Wishes about running executions, their `ctx`, and their results, over HTTP."""
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from litestar import Litestar
@@ -177,6 +178,16 @@ async def test_what_has_ended_takes_no_write(api: Api, world: ApiWorld) -> None:
     ):
         assert (answer.status_code, answer.json()["code"]) == (409, "execution_ended")
     assert (await api.delete(f"/api/vars/{known}/no")).status_code == 404
+
+
+async def test_a_step_whose_name_has_slashes_has_a_result_too(api: Api, world: ApiWorld) -> None:
+    name = "load a/b (50%)"
+    result = ResultEnvelope(status="ok", context=carried.inline(of({"n": 1})))
+    known = await running(world, ended_well(result, step=name))
+    shown = (await api.get(f"/api/result/{known}/{quote(name, safe='')}")).json()
+    assert (shown["step"], shown["data"]) == (name, {"n": 1})
+    assert (await api.get(f"/api/result/{known}/list")).json()["results"][0]["step"] == name
+    assert (await api.get(f"/api/result/{known}/stats")).json()["results"] == 1
 
 
 async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world: ApiWorld) -> None:

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_playbook import carried, error_view
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
 from noetl_playbook.handles import Handle, PayloadNeeded
@@ -154,6 +156,61 @@ def test_a_failed_task_that_the_pipeline_passed_leaves_a_failure_record() -> Non
     assert value("s.status", s=view) == "error"
     assert value("s.error.kind", s=view) == "not_found"
     assert value("s", s=view)["error"] == {"kind": "not_found", "retryable": False}
+
+
+def test_the_result_of_a_failed_pipeline_is_the_record_of_what_failed() -> None:
+    good = TaskResult(kind="noop", raw={"n": 1})
+    bad = TaskResult(kind="http", raw={"status_code": 422}, error={"kind": "client_error"})
+    error = {"kind": "client_error", "task": "bad", "status": 422}
+    kept = PipelineResult(tasks={"good": good, "bad": bad}, last="good")
+    view = pipeline_view(kept, error=error)
+    assert value("[s.status, s.error.task, s.status_code]", s=view) == ["error", "bad", 422]
+    assert value("[s.n, s.good.n, s.results.good.n]", s=view) == [1, 1, 1]
+    assert value("s.http.status", s=Output(view, error=error)) == 422
+    assert pipeline_view(PipelineResult(), error=error).find("error")["kind"] == "client_error"
+
+
+@pytest.mark.parametrize("raw", [5, "words", None, False, [1, 2]])
+def test_a_carried_value_that_is_no_mapping_is_found_bare_and_as_data(raw: Any) -> None:
+    tasks = {
+        "first": TaskResult(kind="noop", raw={"n": 1}),
+        "t": TaskResult(kind="python", raw=raw),
+    }
+    envelope = ResultEnvelope(
+        status="ok", context=carried.inline(PipelineResult(tasks=tasks, last="t"))
+    )
+    view = carried.view(envelope, execution_id="1", step="s", run="r", find=carried.found_in({}))
+    assert value("[s, s.data, s.result, s.first.n]", s=view)[1:] == [raw, raw, 1]
+    assert value("s == x", s=view, x=raw) is True
+
+
+def test_an_error_always_says_whether_it_is_retryable_and_its_status_by_three_names() -> None:
+    shown = error_view.shown(ErrorObject(kind="not_found", message="m", status=404))
+    assert shown == {
+        "kind": "not_found",
+        "message": "m",
+        "retryable": False,
+        **dict.fromkeys(("status", "status_code", "http_status"), 404),
+    }
+    assert error_view.shown({"kind": "timeout", "retryable": True, "code": None}) == {
+        "kind": "timeout",
+        "retryable": True,
+    }
+
+
+def test_the_envelope_of_a_stored_result_knows_its_kind_and_its_reference() -> None:
+    stored = Stored(
+        reference=PayloadRef(
+            uri="file:///x", sha256="0" * 64, payload_bytes=1, media_type="application/json"
+        ),
+        locator="noetl://execution/1/result/s/r",
+    )
+    view = pipeline_view(PipelineResult(tasks={"t": TaskResult(kind="http", raw=HTTP)}, last="t"))
+    envelope = Output(Handle(stored, load=lambda _: view))
+    assert value("o.http.status", o=envelope) == 200
+    assert value("o.ref.ref", o=envelope) == "noetl://execution/1/result/s/r"
+    with pytest.raises(PayloadNeeded):
+        value("o.http.status", o=Output(Handle(stored)))
 
 
 def test_a_loop_result_gives_its_results_as_data() -> None:

@@ -70,7 +70,9 @@ def view(
         shape=shape,
     )
     return Handle(
-        stored, load=lambda one: _shown(shape, find(one.reference), error, find), error=error
+        stored,
+        load=lambda one: _shown(shape, find(one.reference), error, find),
+        error=error_view.found(error),
     )
 
 
@@ -143,4 +145,4 @@ def _shown(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -
         kept = msgspec.convert(data, LoopResult)
         outcome = None if kept.fanin is None else fanin(kept.fanin, find)
         return loop_view(kept, error=error, fanin=outcome)
-    return pipeline_view(msgspec.convert(data, PipelineResult), error=error).settled()
+    return pipeline_view(msgspec.convert(data, PipelineResult), error=error)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from noetl_playbook import aliases, error_view, forms
+from noetl_playbook.handles import Handle
 from noetl_playbook.lookup import MISSING, Lookup, member
 from noetl_playbook.views import CARRIERS, ResultView
 
@@ -19,7 +20,7 @@ class Output(Lookup):
         self,
         data: Any = MISSING,
         *,
-        kind: str = "python",
+        kind: str | None = None,
         error: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         ref: Any = MISSING,
@@ -38,7 +39,7 @@ class Output(Lookup):
     def find(self, key: Any) -> Any:
         """Find a field of the envelope, else a name of its data."""
         if key in _DATA:
-            return self._data
+            return self._produced()
         if key == "status":
             return self.status
         if key == "error":
@@ -50,10 +51,10 @@ class Output(Lookup):
 
     def _particular(self, key: Any) -> Any:
         if key == "ref":
-            return self._ref
-        if key == "http" and self._kind in CARRIERS:
+            return self._reference()
+        if key == "http" and self._made_by() in CARRIERS:
             return self._http()
-        if key == "shell" and self._kind == "shell":
+        if key == "shell" and self._made_by() == "shell":
             return self._shell()
         if self._error is None:
             return MISSING
@@ -70,14 +71,35 @@ class Output(Lookup):
             }
         return MISSING
 
+    def _produced(self) -> Any:
+        """Give the data; of a failure only what its tool did produce."""
+        data = self._data
+        has_none = isinstance(data, ResultView) and data.raw is None
+        return MISSING if has_none and self._error is not None else data
+
+    def _reference(self) -> Any:
+        return self._data.find("_ref") if isinstance(self._data, Handle) else self._ref
+
+    def _made_by(self) -> str:
+        """Return the kind of the tool that made the data; what is stored is loaded to tell."""
+        if self._kind is not None:
+            return self._kind
+        view = self._front()
+        return view.kind if isinstance(view, ResultView) else "python"
+
+    def _front(self) -> Any:
+        return self._data.loaded() if isinstance(self._data, Handle) else self._data
+
     def _http(self) -> dict[str, Any]:
-        raw = self._data.raw if isinstance(self._data, ResultView) else None
+        front = self._front()
+        raw = front.raw if isinstance(front, ResultView) else None
         if type(raw) is not dict or "status_code" not in raw:
             return {}
         return {"status": raw["status_code"], "headers": raw.get("headers", {})}
 
     def _shell(self) -> dict[str, Any]:
-        raw = self._data.raw if isinstance(self._data, ResultView) else None
+        front = self._front()
+        raw = front.raw if isinstance(front, ResultView) else None
         return {"returncode": raw.get("returncode") if type(raw) is dict else None}
 
     def _below(self, key: Any) -> Any:

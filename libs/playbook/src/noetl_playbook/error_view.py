@@ -3,22 +3,27 @@
 from collections.abc import Mapping
 from typing import Any
 
+from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+
 _HTTP_STATUSES = ("status", "status_code", "http_status")
 
 
-def shown(error: Mapping[str, Any]) -> dict[str, Any]:
+def shown(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what is absent, let the names of an HTTP status agree, say whether to retry.
 
-    Events keep only what differs from a default; `retryable` is never undefined.
+    Events keep only what differs from a default; `retryable` is never undefined (language, 14).
     """
-    found = {key: item for key, item in error.items() if item is not None}
-    found.setdefault("retryable", False)
+    given = codec.builtins(error) if isinstance(error, ErrorObject) else error
+    found = {key: item for key, item in given.items() if item is not None}
+    if "kind" in found:
+        found.setdefault("retryable", False)
     status = next((found[name] for name in _HTTP_STATUSES if name in found), None)
     if status is not None:
         found.update(dict.fromkeys(_HTTP_STATUSES, status))
     return found
 
 
-def found(error: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def found(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Show an error, if there is one."""
     return None if error is None else shown(error)

@@ -79,9 +79,13 @@ class Handle(Lookup):
             return False
         return key == "rows" or (self.stored.shape == "loop" and key in ("results", "data"))
 
+    def loaded(self) -> Any:
+        """Return the view or value behind it; raises `PayloadNeeded`."""
+        return self._load(self.stored)
+
     def _value(self) -> Any:
-        loaded = self._load(self.stored)
-        return loaded.settled() if isinstance(loaded, Lookup) else loaded
+        found = self.loaded()
+        return found.settled() if isinstance(found, Lookup) else found
 
     def settled(self) -> Any:
         """Stay a handle: how it is used decides whether it is loaded."""

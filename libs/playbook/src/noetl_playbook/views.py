@@ -302,10 +302,10 @@ def pipeline_view(
 ) -> ResultView:
     """View the result of a pipeline: its last successful task in front of the others.
 
-    `error` is what the pipeline itself failed with.
+    With the `error` of its step it is the failure record: what failed is in front.
     """
     tasks = {name: task_view(task) for name, task in result.tasks.items()}
-    name = result.last if result.last in result.tasks else next(reversed(result.tasks), None)
+    name = _front(result, error)
     if name is None:
         return ResultView({}, kind="noop", names=names, tasks=tasks, error=error)
     front = result.tasks[name]
@@ -317,6 +317,13 @@ def pipeline_view(
         tasks=tasks,
         error=front.error if error is None else error,
     )
+
+
+def _front(result: PipelineResult, error: Mapping[str, Any] | None) -> str | None:
+    failed = None if error is None else error.get("task")
+    if isinstance(failed, str) and failed in result.tasks:
+        return failed
+    return result.last if result.last in result.tasks else next(reversed(result.tasks), None)
 
 
 def loop_view(

@@ -123,6 +123,17 @@ class StepViews(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
+class StepEnvelopes(StepViews):
+    """How the latest run of every step ended, as `steps.<name>` shows it."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._shown:
+            if name not in self:
+                raise KeyError(name)
+            self._shown[name] = output(self._draft, self._draft.state.steps[name])
+        return self._shown[name]
+
+
 def _check_bytes(found: int) -> None:
     if found > rendering.PLANNER.payload_bytes:
         text = rendering.payload_too_large(found, rendering.PLANNER)
@@ -176,7 +187,7 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
     fixed = {
         "workload": inputs,
         "ctx": ctx,
-        "steps": Views(steps),
+        "steps": Views(StepEnvelopes(draft)),
         **base_names(draft),
         **bound,
     }
@@ -214,8 +225,13 @@ def render(value: Any, names: Scope, *, step: str, field: str) -> Any:
 
 def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool:
     """Evaluate a condition; undefined is false."""
+    return judge(condition, names, step=step, field=field)[0]
+
+
+def judge(condition: Expression, names: Scope, *, step: str, field: str) -> tuple[bool, str | None]:
+    """Evaluate a condition; tell also which path was undefined when the whole of it was."""
     try:
-        return compile_condition(condition).holds(names)
+        return compile_condition(condition).judge(names)
     except TemplateError as error:
         raise _refused(error, step, field) from error
 

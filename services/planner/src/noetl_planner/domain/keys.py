@@ -17,7 +17,7 @@ from noetl_contracts.events import (
 )
 
 
-def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
+def key_of(event: Event) -> str | None:
     """Return the key that is unique within the execution, or None for what may repeat."""
     match event:
         case execution.PlaybookInitialized():
@@ -42,25 +42,16 @@ def key_of(event: Event) -> str | None:  # noqa: C901 - one arm per event
             return f"run/{event.run_id}/loop/started"
         case loop.LoopDone() | loop.LoopFailed():
             return f"run/{event.run_id}/loop/ended"
-        case (
-            fanout.LoopFanoutStarted()
-            | fanout.LoopShardEnqueued()
-            | fanout.LoopShardDone()
-            | fanout.LoopShardFailed()
-            | fanout.LoopFaninCompleted()
-            | reduce.ReduceLevelOpened()
-        ):
-            return _stage_key(event)
-        case stage.StageOpened():
-            return f"stage/{event.stage_id}/opened"
-        case stage.StageClosed():
-            return f"stage/{event.stage_id}/closed"
         case _:
-            return _unit_key(event)
+            return _stage_key(event)
 
 
 def _stage_key(event: Event) -> str | None:
     match event:
+        case stage.StageOpened():
+            return f"stage/{event.stage_id}/opened"
+        case stage.StageClosed():
+            return f"stage/{event.stage_id}/closed"
         case fanout.LoopFanoutStarted():
             return f"stage/{event.stage_id}/fanout"
         case fanout.LoopShardEnqueued():
@@ -72,7 +63,7 @@ def _stage_key(event: Event) -> str | None:
         case reduce.ReduceLevelOpened():
             return f"stage/{event.stage_id}/level/{event.level}"
         case _:
-            return None
+            return _unit_key(event)
 
 
 def _unit_key(event: Event) -> str | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import ending, evaluation, growth, patches, streaming
+from noetl_planner.domain import boundary, ending, evaluation, growth, patches, streaming
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import aliases
@@ -16,6 +16,8 @@ from noetl_playbook.model import Arc
 from noetl_playbook.plan import is_failure_aware
 from noetl_playbook.scope import Scope
 from noetl_replay.state import RunState
+
+UNDEFINED_IN_CONDITION = "undefined_in_condition"
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -37,7 +39,8 @@ def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | N
         names = evaluation.scope(draft, **bound)
         patch = patches.render_set(draft, definition.set, names, draft.state.ctx, step=run.step)
     names = evaluation.scope(draft, patch, **bound)
-    chosen = _choose(draft, run, names, status)
+    notes: list[str] = []
+    chosen = _choose(draft, run, names, status, notes)
     for arc in chosen:
         ctx = {**draft.state.ctx, **patch}
         patch.update(patches.render_set(draft, arc.set, names, ctx, step=run.step))
@@ -46,13 +49,15 @@ def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | N
         raise Refusal(refused)
     targets = list(dict.fromkeys(arc.step for arc in chosen))
     if status is RunStatus.FAILED:
-        return Route(targets=targets, patch=patch, is_handled=bool(chosen), error=error)
+        return Route(
+            targets=targets, patch=patch, is_handled=bool(chosen), error=error, notes=notes
+        )
     if chosen:
-        return Route(targets=targets, patch=patch)
-    return _without_match(draft, run, patch)
+        return Route(targets=targets, patch=patch, notes=notes)
+    return _without_match(draft, run, patch, notes)
 
 
-def _without_match(draft: Draft, run: RunState, patch: dict[str, Any]) -> Route:
+def _without_match(draft: Draft, run: RunState, patch: dict[str, Any], notes: list[str]) -> Route:
     program = draft.program
     if program.has_implicit_arc(run.step) and program.final is not None:
         has_ended = _has_completed(draft, program.final)
@@ -68,10 +73,10 @@ def _without_match(draft: Draft, run: RunState, patch: dict[str, Any]) -> Route:
             step=run.step,
             message=f"step {run.step!r} ended well and no arc of it matches",
         )
-        return Route(patch=patch, is_handled=False, error=error)
+        return Route(patch=patch, is_handled=False, error=error, notes=notes)
     others = any(arc.on != aliases.PARTIAL for arc in program.arcs(run.step))
-    notes = ["no_route"] if mode == "complete" and others else []
-    return Route(patch=patch, notes=notes)
+    unrouted = ["no_route"] if mode == "complete" and others else []
+    return Route(patch=patch, notes=[*notes, *unrouted])
 
 
 def _has_completed(draft: Draft, name: str) -> bool:
@@ -79,7 +84,10 @@ def _has_completed(draft: Draft, name: str) -> bool:
     return remembered is not None and remembered.status is RunStatus.COMPLETED
 
 
-def _choose(draft: Draft, run: RunState, names: Scope, status: RunStatus) -> list[Arc]:
+def _choose(
+    draft: Draft, run: RunState, names: Scope, status: RunStatus, notes: list[str]
+) -> list[Arc]:
+    """Choose the arcs to follow, and note once that a condition was undefined."""
     following = draft.program.steps[run.step].next
     if following is None:
         return []
@@ -87,39 +95,34 @@ def _choose(draft: Draft, run: RunState, names: Scope, status: RunStatus) -> lis
     for index, arc in enumerate(following.arcs):
         if status is RunStatus.FAILED and not is_failure_aware(arc, step=run.step):
             continue
-        if _matches(arc, names, run.step, index):
+        matches, is_undefined = _matches(arc, names, run.step, index)
+        if is_undefined and UNDEFINED_IN_CONDITION not in notes:
+            notes.append(UNDEFINED_IN_CONDITION)
+        if matches:
             chosen.append(arc)
             if following.spec.mode == "exclusive":
                 break
     return chosen
 
 
-def _matches(arc: Arc, names: Scope, step: str, index: int) -> bool:
+def _matches(arc: Arc, names: Scope, step: str, index: int) -> tuple[bool, bool]:
+    """Tell whether an arc matches, and whether its condition as a whole was undefined."""
     if arc.on is not None and names["event"]["name"] != arc.on:
-        return False
-    return arc.when is None or evaluation.holds(
+        return False, False
+    if arc.when is None:
+        return True, False
+    holds, undefined = evaluation.judge(
         arc.when, names, step=step, field=f"next.arcs[{index}].when"
     )
-
-
-def _boundary(draft: Draft, run: RunState, status: RunStatus) -> str:
-    if run.loop is not None and draft.program.steps[run.step].loop is not None:
-        return aliases.LOOP_FAILED if status is RunStatus.FAILED else aliases.LOOP_DONE
-    return aliases.ERROR if status is RunStatus.FAILED else aliases.DONE
+    return holds, undefined is not None
 
 
 def _bound(
     draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None
 ) -> dict[str, Any]:
-    event: dict[str, Any] = {
-        "name": aliases.event_name(_boundary(draft, run, status)),
-        "status": aliases.FAILED if status is RunStatus.FAILED else aliases.OK,
-        "step": run.step,
-        "timestamp": draft.now,
-    }
-    if error is not None:
-        event["error"] = codec.builtins(error)
-    output = evaluation.output(draft, draft.state.steps[run.step], error)
+    step = draft.state.steps[run.step]
+    event = boundary.event(draft, step, status=status, error=error)
+    output = evaluation.output(draft, step, error)
     bound: dict[str, Any] = {"event": event, "output": output}
     if streaming.streams(draft, run.step):
         event["chunks"] = streaming.counts(run)

@@ -96,7 +96,7 @@ async def show_stats(services: Services, execution_id: FromPath[str]) -> ResultS
     )
 
 
-@get("/result/{execution_id:str}/{step:str}", tags=["results"])
+@get("/result/{execution_id:str}/{step:path}", tags=["results"])
 async def show_result(
     services: Services,
     execution_id: FromPath[str],
@@ -105,6 +105,8 @@ async def show_result(
     limit: Limit = 1000,
 ) -> ResultView:
     """Show the latest result of a step, row sets by windows."""
+    # A step may have any name, with slashes too; the path begins with the one before it.
+    step = step.removeprefix("/")
     known, steps = await _steps(services, execution_id)
     found = next((one for one in steps if one.step == step), None)
     if found is None:
@@ -112,7 +114,7 @@ async def show_result(
             f"step {step[:200]!r} of execution {known} has no result",
             hint=f"GET /api/result/{known}/list lists those that have",
         )
-    error = codec.builtins(found.error) if found.error is not None else None
+    error = error_view.shown(found.error) if found.error is not None else None
     value = await _plain(services, known, found.step, _run(found), found.result, error=error)
     shown = reading.window(value, offset=offset, limit=limit)
     return ResultView(
@@ -155,15 +157,15 @@ async def _of_run(
     latest = state.steps.get(step)
     is_latest = latest is not None and run in {_run(latest), LATEST}
     if latest is not None and is_latest and (latest.result or latest.error):
-        return latest.result, codec.builtins(latest.error) if latest.error is not None else None
+        return latest.result, error_view.shown(latest.error) if latest.error is not None else None
     found = await services.ledger.find_outcome(execution_id, run)
     match found.event if found is not None else None:
         case CallDone(step=of, result=result) | LoopDone(step=of, result=result) if of == step:
             return result, None
         case CallError(step=of, result=earlier, error=error) if of == step:
-            return earlier, codec.builtins(error)
+            return earlier, error_view.shown(error)
         case LoopFailed(step=of, result=earlier, error=error) if of == step:
-            return earlier, codec.builtins(error)
+            return earlier, error_view.shown(error)
         case _:
             raise _no_run(execution_id, step, run)
 

@@ -109,6 +109,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     current_step: str | None
     completed_steps: list[str]
     variables: dict[str, Any]
+    warnings: int
     error: Any
     duration: float | None
     started_at: datetime | None
@@ -180,6 +181,7 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         current_step=row.get("current_step"),
         completed_steps=list(row.get("completed_steps") or []),
         variables=kept.shown(row.get("variables") or {}),
+        warnings=row.get("warnings") or 0,
         error=error_view.found(row.get("error") or _called_off(row)),
         duration=_duration_s(row, now),
         started_at=row.get("started_at"),

@@ -17,7 +17,7 @@ from noetl_playbook.keychain import KeyNeeded
 from noetl_playbook.lookup import MISSING
 from noetl_playbook.parts import PartViews
 from noetl_playbook.scope import Clockwork, Parts, Scope
-from noetl_playbook.views import ResultView, Views
+from noetl_playbook.views import Views
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame
 from noetl_worker.domain.sites import Site
@@ -148,9 +148,8 @@ class Surrounding:
 
     def _envelope(self, name: str) -> Output:
         view = self.steps[name]
-        kind = view.kind if isinstance(view, ResultView) else "python"
         result = self.command.slice.steps[name]
-        return Output(MISSING if result.result is None else view, kind=kind, error=result.error)
+        return Output(MISSING if result.result is None else view, error=result.error)
 
 
 def _keychain(command: Command, keyring: Keyring) -> Keychain:

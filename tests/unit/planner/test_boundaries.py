@@ -1,0 +1,67 @@
+"""What admission and arcs see of the step that ended."""
+
+from tests.support.planning import Desk, done, run_all
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+
+GUARDED = (
+    HEAD
+    + """
+workflow:
+  - {step: first, tool: {kind: noop}, next: {arcs: [{step: guarded}]}}
+  - step: guarded
+    spec:
+      policy:
+        admit:
+          on_deny: fail
+          rules:
+            - {when: "{{ event.name == 'step.done' and event.step == 'first'
+                         and event.payload.n == 1 and output.n == 1 }}", then: {allow: true}}
+    tool: {kind: noop}
+"""
+)
+
+ARCS = (
+    HEAD
+    + """
+workflow:
+  - step: first
+    tool: {kind: noop}
+    next:
+      arcs:
+        - {step: other, when: "{{ ctx.nothing }}"}
+        - {step: other, when: "{{ ctx.nothing_else }}"}
+        - {step: other, when: "{{ steps.first.status == 'ok' and first.status == 'mine'
+                                   and steps.first.data.status == 'mine' }}",
+           set: {ctx.seen: "{{ event.payload.status }}"}}
+  - {step: other, tool: {kind: noop}}
+"""
+)
+
+
+def test_admission_sees_the_event_and_the_result_of_the_step_before() -> None:
+    desk = Desk(GUARDED)
+    desk.start()
+    (first,) = desk.sent()
+    desk.tell(done(first, {"n": 1}))
+    run_all(desk)
+    assert desk.types()[-1] == "playbook.completed"
+
+
+def test_a_step_that_is_not_admitted_is_named() -> None:
+    desk = Desk(GUARDED)
+    desk.start()
+    (first,) = desk.sent()
+    desk.tell(done(first, {"n": 2}))
+    (failed,) = desk.events("playbook.failed")
+    assert failed.error.kind == "policy"
+    assert "'guarded'" in failed.error.message
+
+
+def test_steps_are_envelopes_and_an_undefined_condition_is_noted_once() -> None:
+    desk = Desk(ARCS)
+    desk.start()
+    (first,) = desk.sent()
+    desk.tell(done(first, {"status": "mine"}))
+    assert desk.state.ctx == {"seen": "mine"}
+    assert desk.events("step.exit")[0].notes == ["undefined_in_condition"]
