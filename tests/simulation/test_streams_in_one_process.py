@@ -152,7 +152,7 @@ async def test_cancelling_ends_the_producer_and_its_targets(tmp_path: Path) -> N
     assert len(of(history, "call.partial")) < 20
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_no_chunk_is_lost_or_taken_twice_whatever_the_broker_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -162,9 +162,9 @@ async def test_no_chunk_is_lost_or_taken_twice_whatever_the_broker_does(
     )
     monkeypatch.setattr(emitting, "_ASK_AGAIN_S", 0.1)
     async with running(tmp_path) as opened:
-        execution_id = await begin(opened, playbook(size=10), rows=95)
+        execution_id = await begin(opened, playbook(size=10), rows=45)
         history = await ended(opened, execution_id)
     state = state_of(history)
     assert state.status == "COMPLETED", state.failure
-    assert [one.chunk.index for one in of(history, "call.partial")] == list(range(10))
-    assert state.ctx["seen"]["shipped"] == [10] * 9 + [5]
+    assert [one.chunk.index for one in of(history, "call.partial")] == list(range(5))
+    assert state.ctx["seen"]["shipped"] == [10] * 4 + [5]

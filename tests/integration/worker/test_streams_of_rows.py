@@ -179,13 +179,15 @@ async def test_a_generator_that_breaks_fails_the_step_after_what_it_gave(worker:
     assert await all_rows(worker, found) == [{"i": 2}, {"i": 3}]
 
 
-async def test_a_producer_waits_until_its_chunks_are_accepted(worker: Bench) -> None:
+async def test_a_producer_waits_until_its_chunks_are_accepted(
+    worker: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emitting, "_ASK_AGAIN_S", 0.05)
     command = command_of(PYTHON % (100, 10, 3))
     async with planner(worker, command, accepts=2) as found, asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))
-        await found.until(5)
-        # Chunks 2, 3 and 4 are emitted and not accepted: one more would be too far ahead.
-        await asyncio.sleep(0.3)
+        await found.until(8)
+        # Chunks 2, 3 and 4 are not accepted: what comes meanwhile is said again, and nothing new.
         assert len({one.index for one in found.chunks}) == 5
         assert not working.done()
         found.accepts = 100
