@@ -153,9 +153,9 @@ class Sketch(Struct, frozen=True, kw_only=True):
         """Map every step to those that one or more arcs lead to."""
         direct = {node.name: self.targets(node.name) for node in self.nodes}
         found: dict[str, frozenset[str]] = {}
-        for name in direct:
+        for name, targets in direct.items():
             seen: set[str] = set()
-            todo = list(direct[name])
+            todo = list(targets)
             while todo:
                 here = todo.pop()
                 if here not in seen:

@@ -61,7 +61,10 @@ workflow:
         - {step: s}
   - step: t
     tool: {kind: noop}
-    set: {ctx.kind: "{{ s.error.kind }}", ctx.status: "{{ s.status }}", ctx.old: "{{ s.n | d('-') }}"}
+    set:
+      ctx.kind: "{{ s.error.kind }}"
+      ctx.status: "{{ s.status }}"
+      ctx.old: "{{ s.n | d('-') }}"
 """
 )
 
