@@ -11,7 +11,9 @@ MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
 SOURCES := libs services cli workloads tests scripts
 K ?=
 ARGS ?=
-PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)")
+# `make test/property PROFILE=long` plays thousands of random workflows.
+PROFILE ?=
+PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)") $(if $(PROFILE),--hypothesis-profile=$(PROFILE) --timeout=7200)
 
 .PHONY: help
 help: ## Print the targets

@@ -60,7 +60,7 @@ def test_an_unusable_bound_fails_the_execution_at_its_start(bound: str, kind: st
 
 def test_an_unusable_bound_of_a_step_fails_the_step() -> None:
     desk = at_slow('{step: slow, spec: {timeout: "{{ workload.no }}"}, tool: {kind: noop}}')
-    assert desk.types()[-3:] == ["step.enter", "step.exit", "playbook.failed"]
+    assert desk.types()[-3:] == ["step.failed", "step.exit", "playbook.failed"]
     error = desk.events("playbook.failed")[0].error
     assert (error.kind, error.step) == ("template", "slow")
 
@@ -72,7 +72,13 @@ def test_a_step_that_exceeds_its_time_fails_and_an_arc_may_handle_it() -> None:
     )
     desk.wait(2)
     types = desk.tell(facts.TimerDue())
-    assert types == ["command.cancelled", "step.exit", "step.enter", "command.issued"]
+    assert types == [
+        "command.cancelled",
+        "step.failed",
+        "step.exit",
+        "step.enter",
+        "command.issued",
+    ]
     assert desk.events("step.exit")[-1].targets == ["first"]
 
 
