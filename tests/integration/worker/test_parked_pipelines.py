@@ -212,7 +212,14 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
         worker_id="w",  # type: ignore[arg-type]  # any worker
         pacer=worker.lane._lane.pacer,
     )
-    around = Surrounding(command, workload={}, iterator=None, clock=clock)
+    around = Surrounding(
+        command,
+        workload={},
+        ctx={},
+        iterator=None,
+        clock=clock,
+        keyring=worker.tools.keyring,
+    )
     row = Unit(site=around.site(unit="f", row_index=0), fixed={"iter": {}}, iterators={}, ctx={})
     assert command.definition is not None
     block = compile_block(command.definition, {})
@@ -243,7 +250,7 @@ def answered(command: Command, fact: CommandParked, value: Any, status: str = DE
 async def test_a_wait_says_who_may_end_it_and_how(worker: Bench) -> None:
     command = command_of("""
   - step: s
-    tool: {kind: external, mode: approval, title: "T {{ ctx.n }}", assignees: ann, options: [a, b], on_timeout: continue, timeout: 3d}
+    tool: {kind: external, mode: approval, title: "T {{ ctx.n }}", assignees: "{{ 'ann' }}", options: [a, b], on_timeout: continue, timeout: 3d}
 """, ctx={"n": 4})  # fmt: skip
     _, wait = await held(worker, command)
     assert wait.address == f"approval/{ids.approval_id(command.command_id, 's_task/1/1')}"
@@ -321,8 +328,8 @@ async def test_a_stopped_wait_runs_its_cancel_task_and_reports_nothing_else(work
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ("mode: letter", "mode"),
-        ("on_timeout: wait", "on_timeout"),
+        ("mode: \"{{ 'letter' }}\"", "mode"),
+        ("on_timeout: \"{{ 'wait' }}\"", "on_timeout"),
         ("schema: {n: whole}", "schema"),
         ('correlation_key: ""', "correlation_key"),
     ],
