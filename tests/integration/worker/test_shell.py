@@ -94,6 +94,15 @@ async def test_nothing_but_four_variables_is_inherited(
     assert names - {"PWD", "SHLVL", "_"} == {"PATH", "HOME", "LANG", "TMPDIR", "MINE"}
 
 
+async def test_no_locale_is_made_up_where_none_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+        monkeypatch.delenv(name, raising=False)
+    async with bench(shell_allowed=True) as worker:
+        found = await run(worker, "env")
+    names = {line.partition("=")[0] for line in found.data["stdout"].splitlines()}
+    assert names - {"PWD", "SHLVL", "_"} == {"PATH", "HOME", "TMPDIR"}
+
+
 async def test_the_environment_of_the_worker_cannot_be_read(worker: Bench) -> None:
     found = await run(worker, f"cat /proc/{os.getpid()}/environ /proc/1/environ")
     assert found.error is not None

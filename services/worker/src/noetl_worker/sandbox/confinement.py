@@ -154,8 +154,11 @@ def _enter_landlock(libc: ctypes.CDLL, *, has_network: bool) -> set[str]:
 
 def main() -> None:
     """Confine this process as the first argument says and become the rest of them."""
-    put_up(json.loads(sys.argv[1]))
+    bounds = json.loads(sys.argv[1])
+    put_up(bounds)
     command = sys.argv[2:]
+    for name in bounds.get("absent", ()):
+        os.unsetenv(name)
     try:
         os.execv(command[0], command)  # noqa: S606 - becoming the command is the purpose
     except OSError as problem:

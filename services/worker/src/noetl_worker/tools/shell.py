@@ -145,7 +145,10 @@ class ShellTool:
 
     def _launch(self, script: str, plan: Plan, directory: Path, site: Site) -> Launch:
         limits = self._limits
+        environ = {"TMPDIR": str(directory), "HOME": str(directory), **plan.environ}
         bounds = {
+            # The interpreter of the launcher makes up a locale where none is set.
+            "absent": sorted({"LC_CTYPE"} - environ.keys()),
             "memory_bytes": limits.memory_bytes,
             "processes_max": limits.processes_max,
             "files_max": limits.files_max,
@@ -155,10 +158,9 @@ class ShellTool:
             "shown": str(self._folder.files(site)),
         }
         launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
-        home = {"TMPDIR": str(directory), "HOME": str(directory)}
         return Launch(
             command=(*launcher, plan.shell, "-c", script),
-            environ={**home, **plan.environ},
+            environ=environ,
             directory=directory,
             stdin=plan.stdin,
             grace_s=limits.grace_s,
