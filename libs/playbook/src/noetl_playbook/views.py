@@ -160,7 +160,7 @@ class ResultView(Lookup, Mapping[str, Any]):
     def plain(self) -> Any:
         """Give the finite mapping of every name, or the raw scalar or list."""
         raw = self._raw
-        if type(raw) is not dict and self.error is None and not self._several():
+        if type(raw) is not dict and self.error is None:
             return raw
         found: dict[str, Any] = {}
         if self._several():
