@@ -186,6 +186,10 @@ class Examiner:
             found.append(f"execution {execution_id}: {shown['status']} {shown['error']}")
         return found
 
+    def close(self) -> None:
+        """Let go of the API."""
+        self.client.close()
+
     def keep(self, name: str, kind: str, **data: str) -> None:
         """Keep a credential that playbooks may name."""
         body = {"name": name, "type": kind, "data": data}
