@@ -10,8 +10,7 @@ from msgspec import Struct, structs
 from noetl_chassis import instruments, names
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import STOPPED, TIMED_OUT
-from noetl_playbook import coercion
-from noetl_playbook.expressions import Compiled, TemplateError
+from noetl_playbook.expressions import TemplateError
 from noetl_playbook.handles import Needed
 from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
@@ -21,6 +20,7 @@ from noetl_worker.domain.outcome import Choice
 from noetl_worker.lanes import emitting, external, pacing, parking
 from noetl_worker.lanes.attempt import INPUT, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
+from noetl_worker.lanes.bounds import Bounds
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
@@ -52,6 +52,7 @@ class Pipeline:
         self._block = block
         self._unit = unit
         self._surrounding = surrounding
+        self._bounds = Bounds(surrounding.command.limits, step=unit.site.step)
         self._hands = hands
         self._scratch = Scratch(block=block, unit=unit, surrounding=surrounding)
         self._notes: set[str] = set()
@@ -83,7 +84,7 @@ class Pipeline:
 
     async def _run_tasks(self) -> None:
         walk, tasks = self._walk, self._block.tasks
-        jumps_max = self._limit("max_jumps", JUMPS_MAX)
+        jumps_max = self._bounds.limit("max_jumps", JUMPS_MAX)
         await self._loading(self._scratch.seed)
         while walk.position < len(tasks):
             if self._resumed is None:
@@ -101,7 +102,7 @@ class Pipeline:
                     text = f"step '{self._unit.site.step}' jumped more than {jumps_max} times"
                     about = {"step": self._unit.site.step, "task": task.name}
                     raise ToolFailure(failure("limit", text, code="max_jumps", **about))
-                await self._pause(self._delay_s(action) or 0.0)
+                await self._pause(self._bounds.delay_s(action, self._scratch.scope) or 0.0)
                 walk.position = action.to
 
     async def _run_task(self, task: CompiledTask) -> CompiledAction | None:
@@ -124,7 +125,7 @@ class Pipeline:
             if action.do == "retry":
                 await self._loading(lambda: self._scratch.write(action.set, task))  # noqa: B023 - called at once
                 await self._pause(
-                    await self._loading(lambda: self._retry_wait_s(action, attempt, tried.error))  # noqa: B023 - called at once
+                    await self._loading(lambda: self._retry_wait_s(action, tried, attempt))  # noqa: B023 - called at once
                 )
                 continue
             await self._finish(task, tried, action)
@@ -280,7 +281,8 @@ class Pipeline:
             return condition is not None and condition.holds(scope)
 
         def attempts(index: int) -> int:
-            return self._number(task.rules[index].action.attempts, task, "attempts")
+            rule = task.rules[index]
+            return self._bounds.attempts(rule.action.attempts, scope, task=task)
 
         try:
             return decisions.choose(task.rules, holds=holds, attempts=attempts, attempt=attempt)
@@ -295,21 +297,6 @@ class Pipeline:
         repeats = choice.index is not None and task.rules[choice.index].action.do == "jump"
         if not repeats and any(is_ended(self._scratch.scope) for is_ended in task.bounds):
             self._notes.add(REPEAT_BOUND)
-
-    def _number(self, compiled: Compiled, task: CompiledTask, field: str) -> int:
-        found = coercion.integer(compiled.render(self._scratch.scope))
-        if found is None:
-            text = f"task '{task.name}', field '{field}' is not a whole number"
-            raise ToolFailure(failure("validation", text))
-        most = self._limit(field, decisions.ATTEMPTS_MAX)
-        if found > most:
-            text = f"task '{task.name}', field '{field}': {found} exceeds the limit of {most}"
-            raise ToolFailure(failure("limit", text, code=field))
-        return found
-
-    def _limit(self, name: str, most: int) -> int:
-        """Return a bound of the language, lowered where the playbook lowers it."""
-        return min(most, self._surrounding.command.limits.get(name, most))
 
     def _check_unmatched(
         self, task: CompiledTask, tried: Tried, attempt: int, choice: Choice
@@ -339,30 +326,9 @@ class Pipeline:
             message = str(action.message.render(self._scratch.scope))
         return self._placed(failure("policy", message), task, attempt)
 
-    def _retry_wait_s(self, action: CompiledAction, tries: int, error: ErrorObject | None) -> float:
-        max_delay_s = self._checked_s(
-            coercion.duration_s(action.max_delay.render(self._scratch.scope)), "max_delay"
-        )
-        return decisions.wait_s(
-            action.backoff,
-            delay_s=self._delay_s(action),
-            tries=tries,
-            max_delay_s=decisions.DELAY_MAX_S if max_delay_s is None else max_delay_s,
-            retry_after_s=None if error is None else error.retry_after,
-        )
-
-    def _delay_s(self, action: CompiledAction) -> float | None:
-        if action.delay is None:
-            return None
-        delay_s = coercion.duration_s(action.delay.render(self._scratch.scope))
-        return self._checked_s(delay_s, "delay")
-
-    def _checked_s(self, seconds: float | None, name: str) -> float | None:
-        most = self._limit(name, int(decisions.DELAY_MAX_S))
-        if seconds is not None and seconds > most:
-            text = f"step '{self._unit.site.step}': {name} of {seconds:g} s exceeds {most} s"
-            raise ToolFailure(failure("limit", text, code=name))
-        return seconds
+    def _retry_wait_s(self, action: CompiledAction, tried: Tried, tries: int) -> float:
+        scope = self._scratch.scope
+        return self._bounds.retry_wait_s(action, scope, tries=tries, error=tried.error)
 
     async def _pause(self, seconds: float) -> None:
         # Also without a wait: a pipeline of jumps alone would never hear that it is to stop.
