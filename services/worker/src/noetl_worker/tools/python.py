@@ -25,6 +25,7 @@ from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.scripts import Scripts
 
+_REST_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
 _CALLS_PER_PROCESS = 10_000
 _END_S = 2.0
@@ -87,10 +88,20 @@ class Child:
         """Wait until it is gone and return how it ended."""
         try:
             async with asyncio.timeout(_END_S):
-                return await self._process.wait()
+                code = await self._process.wait()
         except TimeoutError:
             self.kill()
-            return await self._process.wait()
+            code = await self._process.wait()
+        await self._forget_rest()
+        return code
+
+    async def _forget_rest(self) -> None:
+        """Read what nobody wants any more: a pipe that is not read to its end stays open."""
+        reader = self._process.stdout
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                while reader is not None and await reader.read(_REST_BYTES):
+                    continue
 
 
 class PythonTool:
