@@ -75,7 +75,7 @@ def test_a_killed_broker_comes_back_with_its_streams_even_when_its_store_is_gone
     with stack.without("nats"):
         assert "noetl logs nats" in stack.noetl("doctor", code=1)
         shutil.rmtree(stack.folder / "nats" / "jetstream")
-    assert stack.noetl("logs", "apply").count("applied NOETL_EVENTS\n") == 2
+    assert stack.noetl("logs", "apply", "-n", "1000").count("applied NOETL_EVENTS\n") == 2
 
 
 def test_passwords_are_neither_printed_nor_logged_nor_in_process_lists(stack: Stack) -> None:

@@ -444,9 +444,10 @@ async def test_every_status_has_its_kind(
     [
         ("5", 5, 5),
         ("9" * 400, 86_400, 86_400),
-        (format_datetime(datetime.now(UTC) + timedelta(minutes=10), usegmt=True), 500, 600),
+        (format_datetime(datetime.now(UTC) + timedelta(hours=20), usegmt=True), 60_000, 72_000),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
     ],
+    ids=["seconds", "for ever", "a date", "a date that is over"],
 )
 async def test_retry_after_is_read_as_seconds_and_as_a_date(
     worker: Bench, server: Script, text: str, least: float, most: float

@@ -274,7 +274,9 @@ async def test_a_script_may_come_from_a_file(tmp_path: Path) -> None:
 async def test_other_organizations_are_out_of_sight(worker: Bench, tmp_path: Path) -> None:
     await run(worker, "echo secret > f", cwd="mine")
     other = call_of(
-        "shell", {"cmds": f"find {tmp_path} -type f; ls {tmp_path}"}, tenant=TenantId("other")
+        "shell",
+        {"cmds": f"find {tmp_path} -type f; ls {tmp_path}/tenant"},
+        tenant=TenantId("other"),
     )
     found = await worker.tools.run(other)
     assert found.data["stdout"] == "other\n"
