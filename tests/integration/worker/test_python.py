@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+import structlog
 from structlog.testing import capture_logs
 from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
@@ -344,6 +345,8 @@ async def test_the_network_is_granted_by_the_operator_alone(worker: Bench) -> No
 
 async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Bench) -> None:
     worker.mask.learn({"token": "canary-canary"})
+    # Another test may have set a level above that of what is printed.
+    structlog.reset_defaults()
     with capture_logs() as logs:
         await run(worker, "print('ä', 'canary-canary')\nlogging.warning('careful')\nreturn 1")
         await run(worker, "raise ValueError(print('then it broke'))")

@@ -10,11 +10,15 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+_CALLBACK_FILES = frozenset(
+    each.__init__.__code__.co_filename for each in (weakref.WeakSet, weakref.WeakValueDictionary)
+)
 _TICK_S = 0.05
 _GROWTH_BYTES_MAX = 1024 * 1024 * 1024
 _STATM = Path("/proc/self/statm")
@@ -77,9 +81,13 @@ class Deadline:
 
 
 def _is_collecting(frame: FrameType | None) -> bool:
-    """Tell whether a callback of the garbage collector runs: what it raises goes nowhere."""
-    code = None if frame is None else frame.f_code
-    return any(getattr(each, "__code__", None) is code for each in gc.callbacks)
+    """Tell whether a callback of a collector or a weak reference runs: its errors go nowhere."""
+    if frame is None:
+        return False
+    code = frame.f_code
+    return code.co_filename in _CALLBACK_FILES or any(
+        getattr(each, "__code__", None) is code for each in gc.callbacks
+    )
 
 
 def _resident_bytes() -> int:
