@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 import pytest
+from msgspec import structs
 from tests.support.scripted import Script, hangs, says, script
 from tests.support.working import (
     EXECUTION,
@@ -217,6 +218,31 @@ async def test_a_copy_of_a_slot_command_runs_no_row_and_reports_no_frame(
     assert of(facts, SlotDry) == []
     assert await table.fetchval("select max(runs) from jobs") == 1
     assert await worker.commands.pending() == (0, 0)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["reported", "unreported"])
+async def test_a_copy_of_a_later_attempt_does_not_run_its_frame_again(
+    worker: Bench,
+    table: "asyncpg.Connection[Any]",
+    is_known: bool,  # noqa: FBT001 - a case of this test
+) -> None:
+    await add(table, 3)
+    before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
+    left = OpenFrame(
+        frame_id=before.frame_id,
+        frame_index=0,
+        rows_ref=before.rows_ref,
+        row_count=before.row_count,
+        dispatches=1,
+    )
+    again = slot_of(loop_of(), attempt=2, open_frame=left if is_known else None)
+    await worker.run(again)
+    facts = await worker.run(again)
+    assert of(facts, FrameOpened) == []
+    assert of(facts, SlotDry) == []
+    assert await table.fetchval("select max(runs) from jobs") == 2
+    later = structs.replace(again, attempt=3)
+    assert len(of(await worker.run(later), FrameOpened)) == 1
 
 
 async def test_rows_that_a_lost_claim_took_come_back_under_its_identity(

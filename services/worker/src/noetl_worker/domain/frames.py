@@ -45,6 +45,18 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
     holder: str = ""
 
 
+class Takeover(Struct, frozen=True, kw_only=True):
+    """Who runs an earlier attempt's frame again, written once per attempt before its body runs.
+
+    A frame's record names its first runner only; without this, an attempt's command that arrives
+    twice would find nobody of its own attempt and run twice.
+    """
+
+    command_id: str
+    fence: int
+    holder: str
+
+
 class Sliced(Struct, frozen=True, kw_only=True):
     """Where a frame's rows stand in a collection; `indices` are their places if it was regrouped.
 
@@ -126,6 +138,11 @@ def keyed(frame: Frame, key: str) -> Frame:
 def record_name(execution_id: ExecutionId, frame_id: FrameId) -> str:
     """Name a frame's record in the payload store."""
     return f"frames/{execution_id}/{frame_id}"
+
+
+def takeover_name(execution_id: ExecutionId, frame_id: FrameId, *, fence: int) -> str:
+    """Name what says who runs a frame again in a later attempt."""
+    return f"{record_name(execution_id, frame_id)}.{fence}"
 
 
 def check_rows(rows: list[Row], frame_id: FrameId) -> None:

@@ -31,6 +31,7 @@ from noetl_worker.domain.frames import (
 )
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.closing import closed
+from noetl_worker.lanes.framebook import FrameBook, Recorded
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.once import run_once
 from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
@@ -44,10 +45,6 @@ _CLAIM_RETRY_MAX_S = 5.0
 _DOUBTFUL_FRAMES = 3
 
 log = structlog.get_logger(__name__)
-
-
-class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
-    """Another delivery of this very attempt runs the slot: this one is a copy."""
 
 
 class Opened(Struct, frozen=True, kw_only=True):
@@ -79,6 +76,9 @@ class Slot:
         self._reporter = reporter
         self._draining = draining
         self._policy = frames.policy_of(work.frame)
+        self._book = FrameBook(
+            command=command, payloads=hands.payloads, mask=hands.mask, holder=reporter.holder
+        )
         self._rows_max = self._policy.max_rows
         self._frames = 0
 
@@ -127,30 +127,17 @@ class Slot:
         if left is None:
             return None
         record = codec.convert(await self._hands.payloads.load(left.rows_ref), FrameRecord)
-        return Opened(
-            frame=Frame(
-                frame_id=left.frame_id,
-                root_frame_id=record.root_frame_id,
-                stage_id=self._work.stage_id,
-                slot=self._work.slot,
-                frame_index=left.frame_index,
-                base_index=record.base_index,
-                attempt=left.dispatches + 1,
-                rows_ref=left.rows_ref,
-                rows=record.rows,
-                policy=self._policy,
-                policy_names=self._work.frame,
-                parent_frame_id=left.parent_frame_id,
-            )
-        )
+        await self._book.take_over(left.frame_id)
+        frame = self._frame(left.frame_index, left.frame_id, record, left.rows_ref)
+        return Opened(frame=structs.replace(frame, attempt=left.dispatches + 1))
 
     async def _claimed(self, index: int) -> Opened | None:
         """Claim the next window of rows; None when there are none."""
         frame_id = ids.frame_id(self._work.stage_id, slot=self._work.slot, frame_index=index)
         if self._is_doubtful(index):
-            recorded = await self._hands.payloads.find_named(self._record_name(frame_id))
-            if recorded is not None:
-                return self._opened(index, frame_id, recorded, attempts_before=1)
+            found = await self._book.find(frame_id)
+            if found is not None:
+                return self._opened(index, frame_id, found)
         rows = await self._claim(index, frame_id)
         if not rows:
             return None
@@ -182,7 +169,7 @@ class Slot:
         base_index: int = 0,
         parent_frame_id: FrameId | None = None,
     ) -> Opened:
-        """Write the frame's record, masked; one that is there already decides which rows run."""
+        """Write the frame's record; one that is there already decides which rows run."""
         record = FrameRecord(
             rows=rows,
             fence=self._command.attempt,
@@ -192,37 +179,17 @@ class Slot:
             command_id=self._command.command_id,
             holder=self._reporter.holder,
         )
-        data = self._hands.mask.data(codec.canonical(record))
-        self._rows_max = frames.rows_max(self._policy, rows=len(rows), size_bytes=len(data))
-        taken = await self._hands.payloads.put_named(self._record_name(frame_id), data)
-        if taken is None or taken == data:
-            return self._opened(index, frame_id, data)
-        return self._opened(index, frame_id, taken, attempts_before=1)
-
-    def _opened(
-        self, index: int, frame_id: FrameId, data: bytes, *, attempts_before: int = 0
-    ) -> Opened:
-        record = codec.decode_as(data, FrameRecord)
-        self._check_holder(record)
-        rows_ref = self._hands.payloads.named_ref(
-            self._record_name(frame_id), data, row_count=len(record.rows)
+        recorded = await self._book.put(frame_id, record)
+        self._rows_max = frames.rows_max(
+            self._policy, rows=len(rows), size_bytes=recorded.offered_bytes
         )
+        return self._opened(index, frame_id, recorded)
+
+    def _opened(self, index: int, frame_id: FrameId, recorded: Recorded) -> Opened:
         return Opened(
-            frame=self._frame(index, frame_id, record, rows_ref),
-            attempts_before=attempts_before,
+            frame=self._frame(index, frame_id, recorded.record, recorded.ref),
+            attempts_before=int(not recorded.is_new),
         )
-
-    def _check_holder(self, record: FrameRecord) -> None:
-        """Refuse to be the second to run one attempt; raises `TakenElsewhere`.
-
-        Should the first be dead, its own delivery comes again and leads to a new attempt.
-        """
-        is_same = (record.command_id, record.fence) == (
-            self._command.command_id,
-            self._command.attempt,
-        )
-        if is_same and record.holder != self._reporter.holder:
-            raise TakenElsewhere
 
     def _frame(
         self, index: int, frame_id: FrameId, record: FrameRecord, rows_ref: PayloadRef
@@ -241,9 +208,6 @@ class Slot:
             policy_names=self._work.frame,
             parent_frame_id=record.parent_frame_id,
         )
-
-    def _record_name(self, frame_id: FrameId) -> str:
-        return frames.record_name(self._command.execution_id, frame_id)
 
     async def _claim(self, index: int, frame_id: FrameId) -> list[Row]:
         """Run the claim in its own transaction; raises `ToolFailure`.

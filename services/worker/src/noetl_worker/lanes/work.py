@@ -25,12 +25,13 @@ from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.collection import read_items
 from noetl_worker.lanes.emitting import Emitter, emitter_of
+from noetl_worker.lanes.framebook import TakenElsewhere
 from noetl_worker.lanes.framed import Framed
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.parking import Halted, Parked
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
-from noetl_worker.lanes.slot import Slot, TakenElsewhere
+from noetl_worker.lanes.slot import Slot
 from noetl_worker.lanes.unit import Surrounding, item_names, template_failure
 from noetl_worker.reporting import Reporter
 

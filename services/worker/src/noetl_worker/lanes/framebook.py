@@ -1,0 +1,93 @@
+"""The records of a slot's frames: written once each, and who runs them again."""
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.commands import Command
+from noetl_contracts.ids import FrameId
+from noetl_contracts.payloads import PayloadRef
+from noetl_worker.domain import frames
+from noetl_worker.domain.frames import FrameRecord, Takeover
+from noetl_worker.domain.masking import Mask
+from noetl_worker.stores import TenantPayloads
+
+
+class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
+    """Another delivery of this very attempt runs the slot: this one is a copy."""
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """A frame's record as it stands; `is_new` unless an earlier attempt had written it.
+
+    `offered_bytes` is the size of what this attempt wanted to write.
+    """
+
+    record: FrameRecord
+    ref: PayloadRef
+    is_new: bool
+    offered_bytes: int = 0
+
+
+class FrameBook:
+    """Writes and finds frame records for one attempt of a slot's command."""
+
+    def __init__(
+        self, *, command: Command, payloads: TenantPayloads, mask: Mask, holder: str
+    ) -> None:
+        self._command = command
+        self._payloads = payloads
+        self._mask = mask
+        self._holder = holder
+
+    async def find(self, frame_id: FrameId) -> Recorded | None:
+        """Take over the frame that an earlier attempt recorded; raises `TakenElsewhere`."""
+        data = await self._payloads.find_named(self._name(frame_id))
+        return None if data is None else await self._taken(frame_id, data)
+
+    async def put(self, frame_id: FrameId, record: FrameRecord) -> Recorded:
+        """Write a record, masked; return the one that is there already, if one is.
+
+        Raises `TakenElsewhere` when another delivery of this attempt wrote it.
+        """
+        data = self._mask.data(codec.canonical(record))
+        standing = await self._payloads.put_named(self._name(frame_id), data)
+        if standing is None or standing == data:
+            return self._recorded(frame_id, data, is_new=True, offered_bytes=len(data))
+        return await self._taken(frame_id, standing, offered_bytes=len(data))
+
+    async def take_over(self, frame_id: FrameId) -> None:
+        """Be the one who runs an earlier attempt's frame again; raises `TakenElsewhere`.
+
+        Should that one die, its own delivery comes again and leads to a new attempt.
+        """
+        mine = Takeover(
+            command_id=self._command.command_id, fence=self._command.attempt, holder=self._holder
+        )
+        data = codec.canonical(mine)
+        name = frames.takeover_name(
+            self._command.execution_id, frame_id, fence=self._command.attempt
+        )
+        standing = await self._payloads.put_named(name, data)
+        if standing is not None and standing != data:
+            raise TakenElsewhere
+
+    async def _taken(self, frame_id: FrameId, data: bytes, *, offered_bytes: int = 0) -> Recorded:
+        """Run what is recorded, unless another delivery of this attempt recorded it."""
+        recorded = self._recorded(frame_id, data, is_new=False, offered_bytes=offered_bytes)
+        record = recorded.record
+        mine = (self._command.command_id, self._command.attempt)
+        if (record.command_id, record.fence) != mine:
+            await self.take_over(frame_id)
+        elif record.holder != self._holder:
+            raise TakenElsewhere
+        return recorded
+
+    def _recorded(
+        self, frame_id: FrameId, data: bytes, *, is_new: bool, offered_bytes: int
+    ) -> Recorded:
+        record = codec.decode_as(data, FrameRecord)
+        ref = self._payloads.named_ref(self._name(frame_id), data, row_count=len(record.rows))
+        return Recorded(record=record, ref=ref, is_new=is_new, offered_bytes=offered_bytes)
+
+    def _name(self, frame_id: FrameId) -> str:
+        return frames.record_name(self._command.execution_id, frame_id)
