@@ -65,12 +65,13 @@ class Follower:
             page = await self._next_page()
             for envelope in page:
                 yield _message(envelope)
-            if not page and self._is_over:
+            if len(page) == PAGE_EVENTS:
+                continue
+            if self._is_over:
                 yield ServerSentEventMessage(event=END, data="{}", id=self._after)
                 return
             if page:
                 poll_s, silent_s = POLL_FIRST_S, 0.0
-                continue
             await rest(poll_s, self._services.stop, grown)
             silent_s += poll_s
             poll_s = min(poll_s * 2, POLL_MAX_S)
