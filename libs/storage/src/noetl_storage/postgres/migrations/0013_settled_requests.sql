@@ -15,3 +15,5 @@ $$;
 create trigger request_settled after update of settled_at on noetl.request
 for each row when (old.settled_at is null and new.settled_at is not null)
 execute function noetl.drop_settled_message();
+
+revoke execute on function noetl.drop_settled_message() from public;
