@@ -367,6 +367,11 @@ def nursery() -> Iterator[Any]:
         process.stdout.close()
 
 
+async def kill_at_some_moment(pid: int) -> None:
+    await asyncio.sleep(random.random() / 50)
+    os.kill(pid, signal.SIGKILL)
+
+
 async def gone(pid: int) -> None:
     async def is_gone() -> bool:
         return owners._look(pid) is None
@@ -391,8 +396,7 @@ async def test_of_killed_producers_nothing_stays_and_of_living_ones_everything(
             mode = ("written", "linked", "busy")[number % 3]
             pid = begin(mode, tmp_path)
             if mode == "busy":
-                await asyncio.sleep(random.random() / 50)
-                os.kill(pid, signal.SIGKILL)
+                await kill_at_some_moment(pid)
             await gone(pid)
             seen_dead += mine.sweep()["dead"]
         os.kill(living, signal.SIGSTOP)
