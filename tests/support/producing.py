@@ -15,12 +15,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import open_shared
+from tests.support.tiering import open_shared, ref_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import codec
-from noetl_storage.payloads import keys
 
 MODEST = 20
 DIE_WITH_PARENT = 1
@@ -53,16 +50,7 @@ async def produce(mode: str, directory: Path) -> None:
         if mode == "modest" and number == MODEST:
             signal.pause()
         data = random.randbytes(random.randrange(1, 400_000))
-        ref = keys.build_ref(
-            tenant_id=TENANT,
-            organization_id=ORGANIZATION,
-            sha256=codec.digest(data),
-            payload_bytes=len(data),
-            media_type="text/plain",
-            row_count=None,
-            schema_digest=None,
-        )
-        await tier.keep(ref, data)
+        await tier.keep(ref_of(data), data)
 
 
 def main() -> None:

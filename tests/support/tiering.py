@@ -2,7 +2,14 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+from msgspec import structs
+from tests.support.storage import ORGANIZATION, TENANT
+
+from noetl_contracts import codec, locators
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
 from noetl_storage.tier_ports import TierClock, TierName
 from noetl_storage.tiers import room
 from noetl_storage.tiers.shared import SharedTier
@@ -23,6 +30,18 @@ def open_shared(
     directory.mkdir(parents=True, exist_ok=True)
     place = room.open_room(directory, store_url=STORE)
     return SharedTier(place, node_id=node_id, bytes_max=bytes_max, lease_s=lease_s, clock=clock)
+
+
+def ref_of(data: bytes, tenant: str = TENANT, **fields: Any) -> PayloadRef:
+    """Refer to content as the store does that has just stored it."""
+    sha256 = codec.digest(data)
+    ref = PayloadRef(
+        uri=locators.payload(TenantId(tenant), OrganizationId(ORGANIZATION), sha256),
+        sha256=sha256,
+        media_type=ARROW_MEDIA_TYPE,
+        payload_bytes=len(data),
+    )
+    return structs.replace(ref, **fields)
 
 
 class Seen:

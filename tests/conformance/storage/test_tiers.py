@@ -1,17 +1,16 @@
 """Every tier keeps, forgets and doubts alike; only its place differs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import Seen, open_shared
+from tests.support.tiering import Seen, open_shared, ref_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import codec
-from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import PayloadMissing
-from noetl_storage.payloads import keys
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.tier_ports import Tier
 from noetl_storage.tiers.disk import DiskTier
@@ -20,18 +19,6 @@ from noetl_storage.tiers.reader import TieredPayloads
 
 ROOM = 4096
 SMALL = b"a result"
-
-
-def ref_of(data: bytes, tenant: str = TENANT) -> PayloadRef:
-    return keys.build_ref(
-        tenant_id=TenantId(tenant),
-        organization_id=OrganizationId(ORGANIZATION),
-        sha256=codec.digest(data),
-        payload_bytes=len(data),
-        media_type="text/plain",
-        row_count=None,
-        schema_digest=None,
-    )
 
 
 @pytest.fixture(params=["memory", "shared", "disk"])
@@ -157,6 +144,22 @@ async def test_a_file_is_lent_whether_or_not_there_is_a_disk_tier(
     with pytest.raises(PayloadMissing):
         async with store.lend(ref_of(b"never stored")):
             pass
+
+
+async def test_what_the_store_seals_is_not_left_on_a_disk_in_the_clear(tmp_path: Path) -> None:
+    class Sealing(MemoryPayloads):
+        async def put(self, *args: Any, **kwargs: Any) -> PayloadRef:
+            return structs.replace(await super().put(*args, **kwargs), key_id="k1")
+
+    disk = DiskTier(tmp_path, store_url="memory://", bytes_max=ROOM)
+    near = MemoryTier(bytes_max=ROOM)
+    store = TieredPayloads(Sealing(), watch=Seen(), near=[near], disk=disk)
+    ref = await put(store, SMALL)
+    async with store.lend(ref) as file:
+        assert file.read_bytes() == SMALL
+    assert await near.find(ref) == SMALL
+    assert await disk.find(ref) is None
+    assert disk.used_bytes() == 0
 
 
 async def test_a_damaged_file_on_disk_is_a_miss_and_goes(tmp_path: Path) -> None:

@@ -19,12 +19,10 @@ import pytest
 from msgspec import structs
 from tests.support.polling import eventually
 from tests.support.storage import ORGANIZATION, TENANT
-from tests.support.tiering import NODE, Seen, open_shared
+from tests.support.tiering import NODE, Seen, open_shared, ref_of
 
 from noetl_chassis.clock import ManualClock, SystemClock
-from noetl_contracts import codec
-from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef, SharedHint
-from noetl_storage.payloads import keys
+from noetl_contracts.payloads import PayloadRef, SharedHint
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.tiers import owners, room, segments, sweeping
 from noetl_storage.tiers.owners import Owner
@@ -46,19 +44,6 @@ def arrow(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
-
-
-def ref_of(data: bytes, **fields: Any) -> PayloadRef:
-    ref = keys.build_ref(
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        sha256=codec.digest(data),
-        payload_bytes=len(data),
-        media_type=ARROW_MEDIA_TYPE,
-        row_count=None,
-        schema_digest=None,
-    )
-    return structs.replace(ref, **fields)
 
 
 def segment_of(folder: Path, ref: PayloadRef) -> Path:

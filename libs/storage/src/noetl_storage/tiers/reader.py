@@ -152,11 +152,13 @@ class TieredPayloads:
 
     async def _spread(self, ref: PayloadRef, data: bytes, tiers: Sequence[Tier]) -> None:
         for tier in tiers:
+            if tier is self._disk and _is_sealed(ref):
+                continue
             is_kept = await tier.keep(ref, data)
             self._watch.was_kept(tier.name, is_kept=is_kept, used_bytes=tier.used_bytes())
 
     async def _lent_by_disk(self, ref: PayloadRef, stack: AsyncExitStack) -> Path | None:
-        if self._disk is None:
+        if self._disk is None or _is_sealed(ref):
             return None
         kept = await self._disk.check(ref)
         self._watch.was_read(TierName.DISK, is_hit=kept is not None, count_bytes=0)
@@ -170,6 +172,11 @@ class TieredPayloads:
         except OSError:
             # Evicted in between, or no room for a name: the store has the content.
             return None
+
+
+def _is_sealed(ref: PayloadRef) -> bool:
+    """Tell whether the store seals this: then no copy stays on a disk in the clear."""
+    return ref.key_id is not None
 
 
 async def _write(target: Path, chunks: AsyncIterator[bytes]) -> None:
