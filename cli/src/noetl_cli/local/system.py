@@ -133,7 +133,9 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
     async with AsyncExitStack() as stack:
         payloads = await stack.enter_async_context(open_payloads(configs.worker.payload_url))
         near = await stack.enter_async_context(open_tiers(configs.worker, payloads, clock))
-        tools, mask = await stack.enter_async_context(open_tools(configs.worker, near, clock))
+        tools, mask = await stack.enter_async_context(
+            open_tools(configs.worker, near, clock, near=near)
+        )
         adapters = planning.Adapters(
             ledger=MemoryLedger(store),
             requests=MemoryRequests(store),

@@ -1,11 +1,10 @@
 """What is asked of a tier: a faster place that may always answer "not here"."""
 
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from noetl_contracts.payloads import PayloadRef
 
@@ -60,15 +59,14 @@ class TierWatch(Protocol):
         """Note that a sweep removed segments."""
 
 
-class Lender(Protocol):
-    """Lends content as a file: what reads files reads it without holding it."""
+class Near(Protocol):
+    """Content as near as it can be had, for those who read it without holding it."""
+
+    async def table(self, ref: PayloadRef, *, is_verified: bool = False) -> Any:
+        """Map an Arrow stream of this node as a table, copying nothing; None when it is not here.
+
+        With `is_verified` every byte is read once for its digest.
+        """
 
     def lend(self, ref: PayloadRef) -> AbstractAsyncContextManager[Path]:
         """Hold a file whose digest was checked; raises `PayloadMissing`, `PayloadCorrupt`."""
-
-
-class Filling(Protocol):
-    """A tier that takes content piece by piece and lends it as a file."""
-
-    async def fill(self, ref: PayloadRef, chunks: AsyncIterator[bytes]) -> Path | None:
-        """Keep content that arrives in pieces; return its file, or None when there is no room."""

@@ -41,7 +41,9 @@ async def serve(config: Settings) -> None:
             )
         )
         payloads = await stack.enter_async_context(open_tiers(config, store, clock))
-        tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))
+        tools, mask = await stack.enter_async_context(
+            open_tools(config, payloads, clock, near=payloads)
+        )
         name = topology.worker_consumer(config.pool, IO_LANE)
         adapters = Adapters(
             consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
