@@ -26,6 +26,16 @@ BROAD_HOMES = {
 # The language's own older event names, as authors write them.
 EVENT_NAME_HOMES = ("libs/contracts/", "libs/playbook/src/noetl_playbook/aliases.py", "workloads/")
 ENVIRONMENT_HOMES = {"settings.py", "__main__.py"}
+# `multiprocessing` sends what it is given as pickles.
+INTERPRETER_FORMS = {
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "marshal",
+    "multiprocessing",
+    "pickle",
+    "shelve",
+}
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 HISTORY = re.compile(
     r"\b(?:used to be|legacy|deprecated|refactored|workaround for)\b", re.IGNORECASE
@@ -210,6 +220,26 @@ def test_no_package_but_the_union_of_events_has_code_in_its_init() -> None:
             if not used:
                 full.append(place(path))
     assert not full, f"one object, one path: no re-exports in {full}"
+
+
+def test_nothing_is_written_in_the_form_of_one_interpreter() -> None:
+    """Payloads, messages and caches are JSON or Arrow: no reader needs Python, or runs code."""
+    found = [
+        f"{path}:{getattr(node, 'lineno', '?')}"
+        for path, node in nodes()
+        if INTERPRETER_FORMS & _imported(node)
+        or (isinstance(node, ast.keyword) and node.arg == "allow_pickle")
+        or (isinstance(node, ast.Attribute) and node.attr in {"read_pickle", "to_pickle"})
+    ]
+    assert not found, f"encode with noetl_contracts.codec, or as Arrow: {found}"
+
+
+def _imported(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        return {(node.module or "").partition(".")[0]}
+    return set()
 
 
 def test_no_test_waits_for_time_alone() -> None:

@@ -16,6 +16,7 @@ SETTINGS = (
     *("--set", "PLANNER_COMMAND_HEARTBEAT_S=1"),
     # What is kept in memory would hide what happens to the file.
     *("--set", "WORKER_PAYLOAD_MEMORY_BYTES=0"),
+    *("--set", "WORKER_SHARED_BYTES=0"),
     *("--set", "PLANNER_PAYLOAD_CACHE_BYTES=0"),
 )
 

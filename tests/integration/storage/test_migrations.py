@@ -171,6 +171,46 @@ async def test_results_with_anything_but_a_reference_are_refused(empty: Database
     await empty.execute(insert, 1, good)
 
 
+HINT = {
+    "node_id": "n",
+    "shm_name": "/noetl-1",
+    "schema_digest": "0" * 64,
+    "valid_until": "2026-01-01T00:00:00Z",
+}
+STORED = {"uri": "noetl://tenant/t", "sha256": "0" * 64, "media_type": "m", "payload_bytes": 1}
+
+
+async def test_a_reference_that_is_only_a_hint_is_refused(empty: Database) -> None:
+    await migrate.migrate(empty)
+    insert = """
+        insert into noetl.event (
+            event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
+            aggregate_type, aggregate_id, event_type, schema_name, schema_version, event_time,
+            producer, envelope_checksum, context, result, payload_ref
+        )
+        values ($1, 1, $1, 't', 'o', 's', 'a', 'a', 'e', 'n', 1, now(), 'p', 'c', $2, $3, $4)
+    """
+    bad = (
+        {"shared": HINT},
+        {**STORED, "uri": "shm://noetl-1", "shared": HINT},
+        {"sha256": "0" * 64, "shared": HINT},
+        {"uri": "noetl://tenant/t", "shared": HINT},
+    )
+    for reference in bad:
+        with pytest.raises(RowRefused, match="references_are_stored"):
+            await empty.execute(insert, 1, {}, {"status": "ok", "reference": reference}, None)
+        with pytest.raises(RowRefused, match="payload_ref_is_stored"):
+            await empty.execute(insert, 1, {}, None, reference)
+    for name in ("rows_ref", "parts_ref", "resume_ref", "workload_ref", "collection_ref"):
+        with pytest.raises(RowRefused, match="context_refs_are_stored"):
+            await empty.execute(insert, 1, {name: {"shared": HINT}}, None, None)
+    hinted = {**STORED, "shared": HINT}
+    good = {"status": "ok", "reference": hinted, "context": {"data": {"shared": HINT}}}
+    await empty.execute(insert, 1, {"rows_ref": hinted, "parts_ref": None}, good, hinted)
+    await empty.execute(insert, 2, {}, {"status": "ok", "reference": None}, None)
+    await empty.execute(insert, 3, {}, None, None)
+
+
 async def test_the_command_migrates_and_verifies(database: str) -> None:
     def run(*arguments: str, dsn: str = database) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 - our own module

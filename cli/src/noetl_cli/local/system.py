@@ -46,6 +46,7 @@ from noetl_worker import assembly as working
 from noetl_worker import settings as worker_settings
 from noetl_worker.opening import open_tools
 from noetl_worker.service import Worker
+from noetl_worker.tiering import open_tiers
 
 NAME = "local"
 LETTERS_S = 0.5
@@ -92,8 +93,13 @@ def load(environ: dict[str, str], payload_folder: Path) -> Configs:
     planner = _environ(planner_settings.PREFIX, environ, addresses)
     worker = _environ(
         worker_settings.PREFIX,
-        # As with the embedded stack, a playbook under development may call this machine.
-        {f"{worker_settings.PREFIX}HTTP_ALLOW": "127.0.0.1,localhost", **environ},
+        {
+            # As with the embedded stack, a playbook under development may call this machine.
+            f"{worker_settings.PREFIX}HTTP_ALLOW": "127.0.0.1,localhost",
+            # Nobody is there to share memory with.
+            f"{worker_settings.PREFIX}SHARED_BYTES": "0",
+            **environ,
+        },
         {name: value for name, value in addresses.items() if name != "POSTGRES_DSN"},
     )
     without = {"PAYLOAD_URL", "SECRET_KEY"}
@@ -126,7 +132,10 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
     process = Process(instance=NAME, stop=asyncio.Event(), health=Health(), health_port=0)
     async with AsyncExitStack() as stack:
         payloads = await stack.enter_async_context(open_payloads(configs.worker.payload_url))
-        tools, mask = await stack.enter_async_context(open_tools(configs.worker, payloads, clock))
+        near = await stack.enter_async_context(open_tiers(configs.worker, payloads, clock))
+        tools, mask = await stack.enter_async_context(
+            open_tools(configs.worker, near, clock, near=near)
+        )
         adapters = planning.Adapters(
             ledger=MemoryLedger(store),
             requests=MemoryRequests(store),
@@ -157,7 +166,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             hints=broker,
             registers=MemoryRegisters(),
             dead_letters=adapters.dead_letters,
-            payloads=payloads,
+            payloads=near,
             tools=tools,
             mask=mask,
             clock=clock,

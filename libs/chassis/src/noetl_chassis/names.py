@@ -115,6 +115,16 @@ RATE_LIMIT_CONTENTIONS = _counter(
 PAYLOAD_BYTES = _counter(
     "noetl_payload_bytes_total", "By", "Bytes moved to and from the payload store.", TIER, OPERATION
 )
+STORAGE_READS = _counter(
+    "noetl_storage_reads_total", "{read}", "Reads that a tier of payloads was asked.", TIER, OUTCOME
+)
+STORAGE_ADMISSIONS = _counter(
+    "noetl_storage_admissions_total", "{payload}", "Copies that a tier was offered.", TIER, OUTCOME
+)
+STORAGE_TIER_BYTES = _gauge("noetl_storage_tier_bytes", "By", "Bytes that a tier holds.", TIER)
+STORAGE_SWEPT = _counter(
+    "noetl_storage_swept_total", "{segment}", "Shared segments that a sweep removed.", REASON
+)
 
 # Outbox.
 OUTBOX_ROWS = _gauge("noetl_outbox_rows", "{row}", "Committed messages that are not published.")

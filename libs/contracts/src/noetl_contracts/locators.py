@@ -1,11 +1,15 @@
 """`noetl://` locators: parse, build, and map to subjects.
 
-Grammar (seeds, 10.1): `noetl://` followed by alternating key and value segments, each
-percent-encoded, ending in a kind and an id. Payload references end in `payloads/sha256/<digest>`,
-execution results in `execution/<id>/result/<step>/<run>[/<task>]`.
+Grammar: `noetl://` and segments, each percent-encoded and none empty. First come pairs of key and
+value that say whose and where: `tenant/<t>/org/<o>`, then any of `cluster`, `region`, `zone`,
+`node`, `process`, in this order and each at most once. What follows names the thing: a kind and
+one or more segments of identity, such as `worker/<id>`, `payloads/sha256/<digest>`,
+`named/<name>…` or `stream/<stream>/<shard>`. Without an owner stands only
+`execution/<id>/result/<step>/<run>[/<task>]`.
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
 from msgspec import Struct
@@ -14,7 +18,11 @@ from noetl_contracts.errors import LocatorError
 from noetl_contracts.ids import OrganizationId, TenantId
 
 SCHEME = "noetl://"
-LOCALITY_KEYS = ("region", "zone", "cluster", "node", "process")
+OWNER_KEYS = ("tenant", "org")
+# From coarse to fine.
+LOCALITY_KEYS = ("cluster", "region", "zone", "node", "process")
+# How far apart two places are, from near to far; what is not known counts as far.
+DISTANCES = ("node", "zone", "region", "cluster", "any")
 _LENGTH_MAX = 2048
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENCODED = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+")
@@ -26,14 +34,32 @@ class Locator(Struct, frozen=True, kw_only=True):
     segments: tuple[str, ...]
 
     def find(self, key: str) -> str | None:
-        """Return the segment that follows `key`, or None."""
-        pairs = zip(self.segments[::2], self.segments[1::2], strict=False)
-        return next((value for name, value in pairs if name == key), None)
+        """Return what an owner or a place is called, or None.
+
+        Only the pairs before the kind are looked at: names of things may spell anything.
+        """
+        return self._scope().get(key)
 
     def locality(self) -> dict[str, str]:
         """Return the parts that say where the thing is."""
-        found = {key: self.find(key) for key in LOCALITY_KEYS}
-        return {key: value for key, value in found.items() if value is not None}
+        found = self._scope()
+        return {key: found[key] for key in LOCALITY_KEYS if key in found}
+
+    def thing(self) -> tuple[str, tuple[str, ...]]:
+        """Return the kind and the identity; both are empty for a mere place."""
+        rest = self.segments[2 * len(self._scope()) :]
+        return (rest[0], rest[1:]) if rest else ("", ())
+
+    def _scope(self) -> dict[str, str]:
+        """Read pairs as long as their keys come in the grammar's order."""
+        found: dict[str, str] = {}
+        known = iter((*OWNER_KEYS, *LOCALITY_KEYS))
+        for key, value in zip(self.segments[::2], self.segments[1::2], strict=False):
+            # `in` moves the iterator on: a key that comes too late, or again, is not there.
+            if key not in known:
+                break
+            found[key] = value
+        return found
 
     def __str__(self) -> str:
         return build(*self.segments)
@@ -86,12 +112,46 @@ def result(execution_id: str, step: str, run: str, task: str | None = None) -> s
     return build("execution", execution_id, "result", step, run, *tail)
 
 
+def resource(
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
+    kind: str,
+    *identity: str,
+    locality: Mapping[str, str] | None = None,
+) -> str:
+    """Locate anything: an owner's, perhaps at a place, of a kind, with its identity.
+
+    Raises `LocatorError` for places that the grammar does not know, and for a kind that would be
+    read as a place.
+    """
+    places = locality or {}
+    unknown = sorted(places.keys() - set(LOCALITY_KEYS))
+    if unknown:
+        raise LocatorError(f"{unknown[0]!r} is no place: use {', '.join(LOCALITY_KEYS)}")
+    if kind in OWNER_KEYS or kind in LOCALITY_KEYS or not identity:
+        raise LocatorError(f"{kind!r} cannot be a kind, or has no identity behind it")
+    where = [part for key in LOCALITY_KEYS if key in places for part in (key, places[key])]
+    return build("tenant", tenant_id, "org", organization_id, *where, kind, *identity)
+
+
 def worker(
     tenant_id: TenantId, organization_id: OrganizationId, locality: dict[str, str], worker_id: str
 ) -> str:
     """Locate a worker, from coarse to fine."""
-    where = [part for key in LOCALITY_KEYS if key in locality for part in (key, locality[key])]
-    return build("tenant", tenant_id, "org", organization_id, *where, "worker", worker_id)
+    return resource(tenant_id, organization_id, "worker", worker_id, locality=locality)
+
+
+def distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """Return the nearest of `DISTANCES` that two localities share; `any` when they share none.
+
+    Two nodes of one name are one node only where all that is known of their surroundings agrees.
+    """
+    for key in DISTANCES[:-1]:
+        around = LOCALITY_KEYS[: LOCALITY_KEYS.index(key)]
+        is_same = key in one and one.get(key) == other.get(key)
+        if is_same and all(one[up] == other[up] for up in around if up in one and up in other):
+            return key
+    return DISTANCES[-1]
 
 
 def to_subject(locator: Locator) -> str:

@@ -1,10 +1,10 @@
 """References to immutable bytes, and the envelope in which results travel."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 JSON_MEDIA_TYPE = "application/json"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
@@ -25,8 +25,9 @@ class SharedHint(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PayloadRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Immutable content by digest; `payload_bytes` is the length before compression."""
 
-    uri: str
-    sha256: str
+    # Refused at every boundary where it does not name stored content.
+    uri: Annotated[str, Meta(pattern="^noetl://")]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     media_type: str
     payload_bytes: int
     row_count: int | None = None

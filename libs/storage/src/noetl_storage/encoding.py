@@ -145,6 +145,26 @@ def read_table(data: bytes) -> Any:
     return table
 
 
+def has_plain_rows(schema: Any) -> bool:
+    """Tell whether the rows of a stored table are all of it, each value of its column's type.
+
+    So it is with tables that are no results, and with results of one task all whose columns are
+    of one scalar type.
+    """
+    about = schema.metadata or {}
+    if _KEPT not in about:
+        return True
+    if any((field.metadata or {}).get(_IS_JSON) is not None for field in schema):
+        return False
+    kept, path = codec.decode(about[_KEPT]), codec.decode(about[_PATH])
+    tasks = kept.get("tasks") if isinstance(kept, dict) else None
+    if not isinstance(tasks, dict) or len(tasks) != 1 or path != ["tasks", *tasks, "raw"]:
+        return False
+    # Columns that are named apart from the rows may be others, or in another order.
+    named = next(iter(tasks.values()))["raw"].get("columns")
+    return named is None or named == schema.names
+
+
 def _from_table(data: bytes) -> Any:
     table = read_table(data)
     about = table.schema.metadata or {}

@@ -19,6 +19,7 @@ from noetl_worker import assembly, settings
 from noetl_worker.assembly import Adapters
 from noetl_worker.opening import open_tools
 from noetl_worker.settings import Settings
+from noetl_worker.tiering import open_tiers
 
 
 async def serve(config: Settings) -> None:
@@ -31,7 +32,7 @@ async def serve(config: Settings) -> None:
                 config.nats_url, name=process.instance, waits=Waits(connect_s=config.connect_s)
             )
         )
-        payloads = await stack.enter_async_context(
+        store = await stack.enter_async_context(
             open_payloads(
                 config.payload_url,
                 access_key=config.payload_access_key or None,
@@ -39,7 +40,10 @@ async def serve(config: Settings) -> None:
                 connect_s=config.connect_s,
             )
         )
-        tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))
+        payloads = await stack.enter_async_context(open_tiers(config, store, clock))
+        tools, mask = await stack.enter_async_context(
+            open_tools(config, payloads, clock, near=payloads)
+        )
         name = topology.worker_consumer(config.pool, IO_LANE)
         adapters = Adapters(
             consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),

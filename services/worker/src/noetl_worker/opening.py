@@ -8,6 +8,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_playbook import rendering
 from noetl_storage.ports import Payloads
+from noetl_storage.tier_ports import Near
 from noetl_worker import assembly
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
@@ -19,6 +20,7 @@ from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import open_duckdb
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
+from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.postgres import open_postgres
 from noetl_worker.tools.python import open_python
@@ -31,9 +33,9 @@ from noetl_worker.tools.workplace import open_work_folder
 
 @asynccontextmanager
 async def open_tools(
-    config: Settings, payloads: Payloads, clock: Clock
+    config: Settings, payloads: Payloads, clock: Clock, *, near: Near | None = None
 ) -> AsyncIterator[tuple[Tools, Mask]]:
-    """Hold every tool open while the block runs."""
+    """Hold every tool open while the block runs; `near` reads payloads where they lie."""
     mask = Mask()
     sealer = Sealer(config.secret_key)
     vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
@@ -55,7 +57,9 @@ async def open_tools(
             )
         )
         references = References(payloads)
-        inputs = InputReader(references_=references, postgres=postgres, folder=folder)
+        inputs = InputReader(
+            references_=references, postgres=postgres, folder=folder, in_place=InPlace(near)
+        )
         duckdb = await enter(
             open_duckdb(
                 vault=vault, inputs=inputs, folder=folder, limits=assembly.duckdb_limits(config)

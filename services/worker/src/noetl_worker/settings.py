@@ -72,6 +72,15 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     secret_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
+    # Payloads that all workers of a node hold in its shared memory together; 0: none.
+    shared_bytes: Annotated[int, Meta(ge=0, le=2**40)] = 256 * 1024 * 1024
+    # A memory file system that the workers of a node share.
+    shared_directory: str = "/dev/shm"  # noqa: S108 - its own directory in there is refused if open to others
+    shared_sweep_s: Seconds = 15.0
+    # Payloads kept on a local disk; 0: none, as a store that is itself a directory needs none.
+    disk_cache_bytes: Annotated[int, Meta(ge=0)] = 0
+    # Must be set where there is a disk cache; workers of a node may share it.
+    disk_cache_directory: str = ""
 
 
 def inherited() -> dict[str, str]:

@@ -27,37 +27,37 @@ _RETRY_MAX_S = 5.0
 
 
 class Remembered:
-    """Decoded payloads by digest, bounded by the bytes that they were decoded from."""
+    """Decoded payloads by tenant and digest, bounded by the bytes that they were decoded from."""
 
     def __init__(self, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._value_by_digest: OrderedDict[str, tuple[int, Any]] = OrderedDict()
-        # Digests that someone is reading: many units want the same collection at the same time.
+        self._value_by_key: OrderedDict[str, tuple[int, Any]] = OrderedDict()
+        # What someone is reading: many units want the same collection at the same time.
         self.busy: dict[str, asyncio.Event] = {}
 
-    def find(self, digest: str) -> Any:
+    def find(self, key: str) -> Any:
         """Return a value, or None when it is not here."""
-        found = self._value_by_digest.get(digest)
+        found = self._value_by_key.get(key)
         if found is None:
             return None
-        self._value_by_digest.move_to_end(digest)
+        self._value_by_key.move_to_end(key)
         return found[1]
 
-    def forget(self, digest: str) -> None:
+    def forget(self, key: str) -> None:
         """Drop a value."""
-        found = self._value_by_digest.pop(digest, None)
+        found = self._value_by_key.pop(key, None)
         if found is not None:
             self._bytes -= found[0]
 
-    def keep(self, digest: str, value: Any, *, size_bytes: int) -> None:
+    def keep(self, key: str, value: Any, *, size_bytes: int) -> None:
         """Keep a value, forgetting the least recently used ones when there is no room."""
-        if size_bytes > self._bytes_max or digest in self._value_by_digest:
+        if size_bytes > self._bytes_max or key in self._value_by_key:
             return
-        self._value_by_digest[digest] = (size_bytes, value)
+        self._value_by_key[key] = (size_bytes, value)
         self._bytes += size_bytes
         while self._bytes > self._bytes_max:
-            _, (dropped_bytes, _) = self._value_by_digest.popitem(last=False)
+            _, (dropped_bytes, _) = self._value_by_key.popitem(last=False)
             self._bytes -= dropped_bytes
 
 
@@ -78,38 +78,43 @@ class TenantPayloads:
 
     async def load(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
-        remembered = self._remembered
-        if (busy := remembered.busy.get(ref.sha256)) is not None:
+        remembered, key = self._remembered, self._key(ref.sha256)
+        if (busy := remembered.busy.get(key)) is not None:
             await busy.wait()
-        found = remembered.find(ref.sha256)
+        found = remembered.find(key)
+        _count_read(is_hit=found is not None)
         if found is not None:
             _count_bytes(ref.payload_bytes, tier="memory", operation="read")
             return found
-        remembered.busy[ref.sha256] = done = asyncio.Event()
+        remembered.busy[key] = done = asyncio.Event()
         try:
             return await self._read(ref)
         finally:
-            remembered.busy.pop(ref.sha256, None)
+            remembered.busy.pop(key, None)
             done.set()
 
     async def load_named(self, name: str) -> Any:
         """Return the decoded JSON of a named object, or None when there is none."""
-        found = self._remembered.find(name)
+        key = self._key(name)
+        found = self._remembered.find(key)
         if found is not None:
             return found
         data = await self.find_named(name)
         if data is None:
             return None
         value = codec.decode(data)
-        self._remembered.keep(name, value, size_bytes=len(data))
+        self._remembered.keep(key, value, size_bytes=len(data))
         return value
+
+    def _key(self, name: str) -> str:
+        """Name what is remembered: what one organization has read is not there for another."""
+        return f"{self._place.tenant_id}/{self._place.organization_id}/{name}"
 
     async def _read(self, ref: PayloadRef) -> Any:
         data = await _patiently(lambda: self._payloads.read(ref))
-        _count_bytes(len(data), tier="store", operation="read")
         value = decoded(data, ref)
         size_bytes = max(len(data), ref.payload_bytes)
-        self._remembered.keep(ref.sha256, value, size_bytes=size_bytes)
+        self._remembered.keep(self._key(ref.sha256), value, size_bytes=size_bytes)
         return value
 
     async def store(
@@ -145,14 +150,12 @@ class TenantPayloads:
 
     async def read(self, ref: PayloadRef) -> bytes:
         """Return stored bytes whose digest was checked."""
-        data = await _patiently(lambda: self._payloads.read(ref))
-        _count_bytes(len(data), tier="store", operation="read")
-        return data
+        return await _patiently(lambda: self._payloads.read(ref))
 
     async def delete(self, ref: PayloadRef) -> None:
         """Remove content; what is not there is no error."""
         await _patiently(lambda: self._payloads.delete(ref))
-        self._remembered.forget(ref.sha256)
+        self._remembered.forget(self._key(ref.sha256))
 
     async def list_names(self, prefix: str) -> list[str]:
         """Return the names of objects under a prefix, in order."""
@@ -203,6 +206,11 @@ def decoded(data: bytes, ref: PayloadRef) -> Any:
     except (PayloadUnreadable, msgspec.DecodeError) as problem:
         text = f"the payload {ref.sha256} cannot be read as a result: {problem}"
         raise ToolFailure(failure("parse", text, source="store")) from problem
+
+
+def _count_read(*, is_hit: bool) -> None:
+    labels = {names.TIER: "memory", names.OUTCOME: "hit" if is_hit else "miss"}
+    instruments.count(names.STORAGE_READS, labels=labels)
 
 
 def _count_bytes(count: int, *, tier: str, operation: str) -> None:

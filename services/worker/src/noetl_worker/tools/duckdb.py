@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import duckdb
-import pyarrow as pa
 from msgspec import Struct
 
 from noetl_worker.credentials import Credential, Vault
@@ -65,7 +64,7 @@ class _Work(Struct, frozen=True, kw_only=True):
 
     database: Path | None
     attached: dict[str, Credential]
-    views: dict[str, pa.Table]
+    views: dict[str, Any]
     statements: list[tuple[Statement, list[Any]]]
 
 

@@ -1,4 +1,4 @@
-"""The named inputs of a SQL task, each read into a table."""
+"""The named inputs of a SQL task, each read into a table, or left where it lies."""
 
 import asyncio
 from contextlib import aclosing
@@ -10,6 +10,7 @@ from noetl_playbook import spelling
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import references, tables
 from noetl_worker.tools.call import Call
+from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.postgres_reading import read_query
 from noetl_worker.tools.references import References
@@ -23,21 +24,32 @@ class InputReader:
     """Turns rows, references, files and queries into tables."""
 
     def __init__(
-        self, *, references_: References, postgres: PostgresTool, folder: WorkFolder
+        self,
+        *,
+        references_: References,
+        postgres: PostgresTool,
+        folder: WorkFolder,
+        in_place: InPlace,
     ) -> None:
         self._references = references_
         self._postgres = postgres
         self._folder = folder
+        self._in_place = in_place
 
-    async def read(self, inputs: Any, call: Call) -> dict[str, pa.Table]:
-        """Read every input by name; raises `ToolFailure` that names the input."""
+    async def read(self, inputs: Any, call: Call) -> dict[str, Any]:
+        """Read every input by name: tables and data sets; raises `ToolFailure` naming the input."""
         if inputs is None:
             return {}
         if not isinstance(inputs, dict):
             raise ToolFailure(failure("validation", "field 'inputs' must map names to sources"))
-        found: dict[str, pa.Table] = {}
+        found: dict[str, Any] = {}
         used = 0
         for name, source in inputs.items():
+            ref = references.find(source, call.site)
+            stored = None if ref is None else await self._in_place.open(ref)
+            if stored is not None:
+                found[str(name)] = stored
+                continue
             found[name] = await self._table(str(name), source, call)
             used += found[name].nbytes
             if used > _BYTES_MAX:

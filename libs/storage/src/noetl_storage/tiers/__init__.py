@@ -1,0 +1,1 @@
+"""Faster places in front of the payload store."""

@@ -1,0 +1,185 @@
+"""One reader in front of a payload store: near tiers first, the store when none of them is sure."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.ports import Payloads
+from noetl_storage.tier_ports import Tier, TierName, TierWatch
+from noetl_storage.tiers.disk import DiskTier
+from noetl_storage.tiers.shared import SharedTier, schema_digest, table_of
+
+
+class TieredPayloads:
+    """A payload store whose content is also kept nearer; writers write the store first.
+
+    It is itself a payload store. A tier never decides anything: what it does not have, or has and
+    cannot vouch for, is read from the store and checked there.
+    """
+
+    def __init__(
+        self,
+        store: Payloads,
+        *,
+        watch: TierWatch,
+        near: Sequence[Tier] = (),
+        shared: SharedTier | None = None,
+        disk: DiskTier | None = None,
+    ) -> None:
+        self._store = store
+        self._watch = watch
+        self._shared = shared
+        self._disk = disk
+        far: list[Tier] = [tier for tier in (shared, disk) if tier is not None]
+        self._tiers: list[Tier] = [*near, *far]
+
+    async def put(
+        self,
+        data: bytes | AsyncIterator[bytes],
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        media_type: str,
+        row_count: int | None = None,
+        schema_digest: str | None = None,
+    ) -> PayloadRef:
+        """Store content; what was in memory anyway is then kept near. It is durable first."""
+        ref = await self._store.put(
+            data,
+            tenant_id=tenant_id,
+            organization_id=organization_id,
+            media_type=media_type,
+            row_count=row_count,
+            schema_digest=schema_digest,
+        )
+        if isinstance(data, bytes):
+            await self._spread(ref, data, self._tiers)
+        return ref
+
+    async def read(self, ref: PayloadRef) -> bytes:
+        """Return content whose digest was checked; raises `PayloadMissing`, `PayloadCorrupt`."""
+        asked: list[Tier] = []
+        for tier in self._tiers:
+            data = await tier.find(ref)
+            self._watch.was_read(tier.name, is_hit=data is not None, count_bytes=len(data or b""))
+            if data is not None:
+                break
+            asked.append(tier)
+        else:
+            data = await self._store.read(ref)
+            self._watch.was_read(TierName.STORE, is_hit=True, count_bytes=len(data))
+        await self._spread(ref, data, asked)
+        return data
+
+    async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        """Yield content of the store in pieces; whoever streams does not want it in memory."""
+        count_bytes = 0
+        async for chunk in self._store.stream(ref):
+            count_bytes += len(chunk)
+            yield chunk
+        self._watch.was_read(TierName.STORE, is_hit=True, count_bytes=count_bytes)
+
+    async def table(self, ref: PayloadRef, *, is_verified: bool = False) -> Any:
+        """Map an Arrow stream of this node as a table, copying nothing; None when it is not here.
+
+        With `is_verified` every byte is read once for its digest.
+        """
+        if self._shared is None:
+            return None
+        if is_verified and await self._shared.find(ref) is None:
+            self._watch.was_read(TierName.SHARED, is_hit=False, count_bytes=0)
+            return None
+        mapped = self._shared.map_bytes(ref)
+        table = None if mapped is None else table_of(mapped)
+        if table is not None and ref.schema_digest not in {None, schema_digest(table)}:
+            table = None
+        count_bytes = 0 if table is None else mapped.size
+        self._watch.was_read(TierName.SHARED, is_hit=table is not None, count_bytes=count_bytes)
+        return table
+
+    @asynccontextmanager
+    async def lend(self, ref: PayloadRef) -> AsyncIterator[Path]:
+        """Hold a file with the checked content, so that it is read without being in memory.
+
+        It lies on the disk tier, or in a temporary directory where there is none.
+        """
+        async with AsyncExitStack() as stack:
+            lent = await self._lent_by_disk(ref, stack)
+            if lent is None:
+                folder = tempfile.TemporaryDirectory(prefix="noetl-lent-")
+                lent = Path(stack.enter_context(folder)) / "payload"
+                await _write(lent, self.stream(ref))
+            yield lent
+
+    async def exists(self, ref: PayloadRef) -> bool:
+        """Tell whether the store has the content."""
+        return await self._store.exists(ref)
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove content from the store, and the copies that this process can reach."""
+        await self._store.delete(ref)
+        for tier in self._tiers:
+            await tier.forget(ref)
+
+    async def put_named(
+        self, name: str, data: bytes, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bytes | None:
+        """Write an object unless the name is taken; return the bytes that were there before."""
+        return await self._store.put_named(
+            name, data, tenant_id=tenant_id, organization_id=organization_id
+        )
+
+    async def find_named(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bytes | None:
+        """Return an object by name, or None: always from the store, which alone knows."""
+        return await self._store.find_named(
+            name, tenant_id=tenant_id, organization_id=organization_id
+        )
+
+    async def list_names(
+        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> list[str]:
+        """Return the names under a prefix, in order."""
+        return await self._store.list_names(
+            prefix, tenant_id=tenant_id, organization_id=organization_id
+        )
+
+    async def _spread(self, ref: PayloadRef, data: bytes, tiers: Sequence[Tier]) -> None:
+        for tier in tiers:
+            if tier is self._disk and _is_sealed(ref):
+                continue
+            is_kept = await tier.keep(ref, data)
+            self._watch.was_kept(tier.name, is_kept=is_kept, used_bytes=tier.used_bytes())
+
+    async def _lent_by_disk(self, ref: PayloadRef, stack: AsyncExitStack) -> Path | None:
+        if self._disk is None or _is_sealed(ref):
+            return None
+        kept = await self._disk.check(ref)
+        self._watch.was_read(TierName.DISK, is_hit=kept is not None, count_bytes=0)
+        if kept is None:
+            kept = await self._disk.fill(ref, self.stream(ref))
+            self._watch.was_kept(
+                TierName.DISK, is_kept=kept is not None, used_bytes=self._disk.used_bytes()
+            )
+        try:
+            return None if kept is None else stack.enter_context(self._disk.lend(kept))
+        except OSError:
+            # Evicted in between, or no room for a name: the store has the content.
+            return None
+
+
+def _is_sealed(ref: PayloadRef) -> bool:
+    """Tell whether the store seals this: then no copy stays on a disk in the clear."""
+    return ref.key_id is not None
+
+
+async def _write(target: Path, chunks: AsyncIterator[bytes]) -> None:
+    with target.open("wb") as file:
+        async for chunk in chunks:
+            await asyncio.to_thread(file.write, chunk)

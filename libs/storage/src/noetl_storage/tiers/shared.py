@@ -1,0 +1,264 @@
+"""Segments in the machine's shared memory: any process of this node and user may map them.
+
+They are plain files of a memory file system, opened by path: the interpreter's own shared memory
+registers segments with a tracker that removes them when the process ends which merely read them.
+"""
+
+import asyncio
+import mmap
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.tier_ports import TierClock, TierName
+from noetl_storage.tiers import owners, room, segments, sweeping
+from noetl_storage.tiers.budget import Budget
+from noetl_storage.tiers.owners import Owner
+from noetl_storage.tiers.room import RoomRefused
+from noetl_storage.tiers.segments import HEADER_BYTES, LEASE_BYTES, TRAILER_BYTES, Trailer
+
+GRACE_S = 30.0
+# Copying less than this is done sooner than a thread is woken.
+_AT_ONCE_BYTES = 256 * 1024
+
+
+class _Opened(Struct, frozen=True, kw_only=True):
+    descriptor: int
+    length: int
+    valid_until_s: float
+
+
+class SharedTier:
+    """One process's view of its node's segments; every doubt is a miss."""
+
+    name = TierName.SHARED
+
+    def __init__(
+        self,
+        place: Path,
+        *,
+        node_id: str,
+        bytes_max: int,
+        lease_s: float,
+        clock: TierClock,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        me = owners.this_process()
+        if me is None:
+            raise RoomRefused("this system does not tell processes apart (no /proc)")
+        self._me: Owner = me
+        self._place = place
+        self._node_id = node_id
+        self._valid_s = lease_s + grace_s
+        self._clock = clock
+        self._budget = Budget(place.parent / room.BUDGET, bytes_max=bytes_max)
+        self._number = 0
+        self._own: set[str] = set()
+
+    async def find(self, ref: PayloadRef) -> bytes | None:
+        """Return content whose digest was checked, or None on any doubt."""
+        opened = self._open(ref)
+        if opened is None:
+            return None
+        is_short = opened.length <= _AT_ONCE_BYTES
+        data = _read(opened, ref) if is_short else await asyncio.to_thread(_read, opened, ref)
+        if data is None:
+            # Nobody may read it: whoever needs it next makes a sound one.
+            self._remove(segments.name_of(ref))
+        return data
+
+    def map_bytes(self, ref: PayloadRef) -> Any:
+        """Map content without copying it, as an Arrow buffer; None on any doubt.
+
+        The mapping lasts as long as the buffer, also when the segment is removed meanwhile. Its
+        digest is not computed: header, length and trailer must fit.
+        """
+        opened = self._open(ref)
+        if opened is None:
+            return None
+        try:
+            mapped = mmap.mmap(opened.descriptor, HEADER_BYTES + opened.length, prot=mmap.PROT_READ)
+        except (OSError, ValueError):
+            return None
+        finally:
+            os.close(opened.descriptor)
+        return pa.py_buffer(mapped).slice(HEADER_BYTES, opened.length)
+
+    async def keep(self, ref: PayloadRef, data: bytes) -> bool:
+        """Copy stored content into a segment; False when there is no room or the place fails."""
+        if len(data) <= _AT_ONCE_BYTES:
+            return self._keep(ref, data)
+        return await asyncio.to_thread(self._keep, ref, data)
+
+    async def forget(self, ref: PayloadRef) -> None:
+        """Drop the copy; dropping what is not there is no error."""
+        self._remove(segments.name_of(ref))
+
+    def used_bytes(self) -> int:
+        """Return how many bytes all processes of this node hold."""
+        return self._budget.read()
+
+    def sweep(self) -> Counter[str]:
+        """Remove what the dead and the expired left on this node; return how many, by reason."""
+        root = self._place.parent
+        gone = sweeping.sweep(
+            root,
+            me=self._me,
+            monotonic_s=self._clock.monotonic(),
+            now_s=self._clock.now().timestamp(),
+            torn_age_s=self._valid_s,
+        )
+        self._budget.recount(lambda: room.measured(root))
+        return gone
+
+    def close(self) -> None:
+        """Remove this process's own segments."""
+        for name in list(self._own):
+            self._remove(name)
+        self._budget.close()
+
+    def _open(self, ref: PayloadRef) -> _Opened | None:
+        """Open a segment that is whole, of this content, and within its lease."""
+        if ref.shared is not None and not self._is_here(ref):
+            return None
+        try:
+            descriptor = os.open(
+                self._place / segments.name_of(ref), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
+        except OSError:
+            return None
+        opened = self._looked(descriptor, ref)
+        if opened is None:
+            os.close(descriptor)
+        return opened
+
+    def _is_here(self, ref: PayloadRef) -> bool:
+        """Tell whether a hint speaks of this node and of now; it can only ever say no."""
+        hint = ref.shared
+        assert hint is not None
+        return hint.node_id == self._node_id and hint.valid_until > self._clock.now()
+
+    def _looked(self, descriptor: int, ref: PayloadRef) -> _Opened | None:
+        try:
+            size = os.fstat(descriptor).st_size
+            length = segments.read_length(os.pread(descriptor, HEADER_BYTES, 0))
+            if length is None or size != HEADER_BYTES + length + TRAILER_BYTES:
+                return None
+            tail = os.pread(descriptor, TRAILER_BYTES, HEADER_BYTES + length)
+            trailer = segments.read_trailer(tail)
+            now_s = self._clock.monotonic()
+            if trailer is None or trailer.sha256 != ref.sha256 or trailer.valid_until_s <= now_s:
+                return None
+            if trailer.valid_until_s - now_s <= self._valid_s / 2:
+                # What is read stays: a hit late in the lease begins another one.
+                lease = segments.write_lease(now_s + self._valid_s)
+                os.pwrite(descriptor, lease, size - LEASE_BYTES)
+        except OSError:
+            return None
+        return _Opened(descriptor=descriptor, length=length, valid_until_s=trailer.valid_until_s)
+
+    def _keep(self, ref: PayloadRef, data: bytes) -> bool:
+        name = segments.name_of(ref)
+        size = HEADER_BYTES + len(data) + TRAILER_BYTES
+        if (self._place / name).exists():
+            return True
+        if not self._budget.take(size):
+            return False
+        self._number += 1
+        part = self._place / room.part_name(self._me, self._number)
+        is_kept = False
+        try:
+            is_kept = self._write(part, self._place / name, ref, data)
+        except OSError:
+            # Shared memory is full or not there: the store has the content.
+            is_kept = False
+        finally:
+            part.unlink(missing_ok=True)
+            if is_kept:
+                self._own.add(name)
+            else:
+                self._budget.give(size)
+        return is_kept
+
+    def _write(self, part: Path, target: Path, ref: PayloadRef, data: bytes) -> bool:
+        trailer = Trailer(
+            sha256=ref.sha256,
+            owner=self._me,
+            valid_until_s=self._clock.monotonic() + self._valid_s,
+        )
+        part.parent.mkdir(mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(part, flags, 0o600)
+        try:
+            # Written, never mapped for writing: a full memory file system is then an error and
+            # not a signal that ends the process.
+            for piece in (
+                segments.write_header(len(data)),
+                data,
+                segments.write_trailer(trailer),
+            ):
+                _write_all(descriptor, piece)
+        finally:
+            os.close(descriptor)
+        try:
+            # Complete or not there at all; the first one stays.
+            os.link(part, target)
+        except FileExistsError:
+            return False
+        return True
+
+    def _remove(self, name: str) -> None:
+        file = self._place / name
+        try:
+            size = file.stat().st_size
+            file.unlink()
+        except OSError:
+            self._own.discard(name)
+            return
+        self._own.discard(name)
+        self._budget.give(size)
+
+
+def table_of(mapped: Any) -> Any:
+    """Read an Arrow stream in a buffer as a table that shares its memory; None if it is none.
+
+    A schema and batches that do not fit the buffer are refused; the values are not looked at.
+    """
+    try:
+        table = pa.ipc.open_stream(pa.BufferReader(mapped)).read_all()
+        table.validate()
+    except (OSError, pa.ArrowException):
+        return None
+    return table
+
+
+def schema_digest(table: Any) -> str:
+    """Fingerprint a table's schema, so that a reader may compare it without reading rows."""
+    return codec.digest(table.schema.serialize().to_pybytes())
+
+
+def _read(opened: _Opened, ref: PayloadRef) -> bytes | None:
+    try:
+        data = os.pread(opened.descriptor, opened.length, HEADER_BYTES)
+        while 0 < len(data) < opened.length:
+            piece = os.pread(opened.descriptor, opened.length - len(data), HEADER_BYTES + len(data))
+            if not piece:
+                return None
+            data += piece
+    except OSError:
+        return None
+    finally:
+        os.close(opened.descriptor)
+    return data if codec.digest(data) == ref.sha256 else None
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

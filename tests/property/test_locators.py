@@ -1,0 +1,149 @@
+"""Locators: every segment comes back, nothing in a segment becomes structure."""
+
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from noetl_contracts import locators
+from noetl_contracts.errors import LocatorError
+from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
+from noetl_contracts.locators import LOCALITY_KEYS, Locator
+
+TENANT, ORGANIZATION = TenantId("acme"), OrganizationId("care-network")
+HARD = ["/", "%", "%2F", "..", "a b", "*", ">", "a.b", "=2F", "ä", "\U0001f600", "?x=1", "#f", "~"]
+usable = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters=[chr(i) for i in range(32)]),
+    min_size=1,
+    max_size=12,
+).filter(lambda text: text not in {".", ".."})
+segments = st.one_of(usable, st.sampled_from([one for one in HARD if one != ".."]))
+localities = st.dictionaries(st.sampled_from(LOCALITY_KEYS), segments, max_size=5)
+
+
+@given(st.lists(segments, min_size=1, max_size=8))
+@example(["tenant", "a/../b", "org", "%2e%2e", "x", "node", "y"])
+def test_what_was_built_is_parsed_and_what_was_parsed_is_built(parts: list[str]) -> None:
+    text = locators.build(*parts)
+    found = locators.parse(text)
+    assert found.segments == tuple(parts)
+    assert str(found) == text
+    allowed = set(string.ascii_letters + string.digits + "-._~%/:")
+    assert set(text) <= allowed
+    assert text.count("/") == len(parts) + 1
+
+
+@given(st.lists(segments, min_size=1, max_size=8))
+def test_a_subject_leads_back_and_has_one_token_a_segment(parts: list[str]) -> None:
+    locator = Locator(segments=tuple(parts))
+    subject = locators.to_subject(locator)
+    assert locators.from_subject(subject) == locator
+    assert len(subject.split(".")) == 2 + len(parts)
+    assert not set(subject) & set("*> \t\r\n/%")
+    assert subject.isascii()
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_parsed_canonically_or_refused(text: str) -> None:
+    for candidate in (text, locators.SCHEME + text):
+        try:
+            found = locators.parse(candidate)
+        except LocatorError:
+            continue
+        assert str(found) == candidate
+
+
+@given(segments, localities, st.lists(segments, min_size=1, max_size=4))
+def test_a_resource_says_whose_where_and_what(
+    tenant: str, locality: dict[str, str], identity: list[str]
+) -> None:
+    text = locators.resource(TenantId(tenant), ORGANIZATION, "stream", *identity, locality=locality)
+    found = locators.parse(text)
+    assert found.find("tenant") == tenant
+    assert found.find("org") == ORGANIZATION
+    assert found.locality() == locality
+    assert found.thing() == ("stream", tuple(identity))
+
+
+@given(st.lists(st.sampled_from([*LOCALITY_KEYS, "tenant", "org", "x"]), min_size=1, max_size=6))
+def test_the_name_of_a_thing_is_never_read_as_its_owner_or_place(name: list[str]) -> None:
+    found = locators.parse(locators.named(TENANT, ORGANIZATION, "/".join(name)))
+    assert (found.find("tenant"), found.find("org")) == (TENANT, ORGANIZATION)
+    assert found.locality() == {}
+    assert found.thing() == ("named", tuple(name))
+
+
+def test_the_examples_of_the_scheme_are_understood() -> None:
+    worker = locators.worker(
+        TENANT,
+        ORGANIZATION,
+        {
+            "node": "gke-noetl-pool-a-7b",
+            "process": "1",
+            "zone": "us-central1-a",
+            "region": "us-central1",
+            "cluster": "prod-1",
+        },
+        WorkerId("cpu-01"),
+    )
+    assert worker == (
+        "noetl://tenant/acme/org/care-network/cluster/prod-1/region/us-central1/"
+        "zone/us-central1-a/node/gke-noetl-pool-a-7b/process/1/worker/cpu-01"
+    )
+    stream = locators.parse(
+        "noetl://tenant/acme/org/care-network/cluster/prod-1/region/global/stream/events/7/3"
+    )
+    assert stream.locality() == {"cluster": "prod-1", "region": "global"}
+    assert stream.thing() == ("stream", ("events", "7", "3"))
+    payload = locators.parse(locators.payload(TENANT, ORGANIZATION, "a" * 64))
+    assert payload.thing() == ("payloads", ("sha256", "a" * 64))
+    result = locators.parse(locators.result("7", "step", "1", "task"))
+    assert result.thing() == ("execution", ("7", "result", "step", "1", "task"))
+
+
+def test_a_locator_has_a_length_that_it_cannot_exceed() -> None:
+    with pytest.raises(LocatorError, match="2048"):
+        locators.build("x" * 2048)
+    with pytest.raises(LocatorError, match="2048"):
+        locators.parse(locators.SCHEME + "x" * 2048)
+
+
+@pytest.mark.parametrize(
+    ("kind", "identity", "locality"),
+    [
+        ("node", ["n"], {}),
+        ("tenant", ["t"], {}),
+        ("worker", [], {}),
+        ("worker", ["w"], {"continent": "europe"}),
+        ("worker", ["."], {}),
+        ("worker", ["a\nb"], {}),
+        ("worker", ["\ud800"], {}),
+        ("worker", ["w"], {"node": ""}),
+    ],
+)
+def test_what_could_be_misread_is_refused(
+    kind: str, identity: list[str], locality: dict[str, str]
+) -> None:
+    with pytest.raises(LocatorError):
+        locators.resource(TENANT, ORGANIZATION, kind, *identity, locality=locality)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        ({"node": "a"}, {"node": "a"}, "node"),
+        ({"node": "a", "zone": "z"}, {"node": "b", "zone": "z"}, "zone"),
+        ({"node": "a", "zone": "y"}, {"node": "a", "zone": "z"}, "any"),
+        ({"node": "a", "cluster": "c"}, {"node": "a", "cluster": "d"}, "any"),
+        ({"region": "r", "zone": "y"}, {"region": "r", "zone": "z"}, "region"),
+        ({"cluster": "c", "region": "r"}, {"cluster": "c", "region": "s"}, "cluster"),
+        ({}, {}, "any"),
+        ({"node": "a"}, {}, "any"),
+    ],
+)
+def test_the_distance_of_two_places(
+    one: dict[str, str], other: dict[str, str], wanted: str
+) -> None:
+    assert locators.distance(one, other) == wanted
+    assert locators.distance(other, one) == wanted

@@ -1,0 +1,64 @@
+"""Tiers for tests: a shared tier in a directory, and a watch that counts."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+from tests.support.storage import ORGANIZATION, TENANT
+
+from noetl_contracts import codec, locators
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
+from noetl_storage.tier_ports import TierClock, TierName
+from noetl_storage.tiers import room
+from noetl_storage.tiers.shared import SharedTier
+
+NODE = "here"
+STORE = "memory://"
+
+
+def open_shared(
+    directory: Path,
+    *,
+    clock: TierClock,
+    bytes_max: int = 64 * 1024 * 1024,
+    node_id: str = NODE,
+    lease_s: float = 30.0,
+) -> SharedTier:
+    """Open the tier of a process in a directory of the test's own."""
+    directory.mkdir(parents=True, exist_ok=True)
+    place = room.open_room(directory, store_url=STORE)
+    return SharedTier(place, node_id=node_id, bytes_max=bytes_max, lease_s=lease_s, clock=clock)
+
+
+def ref_of(data: bytes, tenant: str = TENANT, **fields: Any) -> PayloadRef:
+    """Refer to content as the store does that has just stored it."""
+    sha256 = codec.digest(data)
+    ref = PayloadRef(
+        uri=locators.payload(TenantId(tenant), OrganizationId(ORGANIZATION), sha256),
+        sha256=sha256,
+        media_type=ARROW_MEDIA_TYPE,
+        payload_bytes=len(data),
+    )
+    return structs.replace(ref, **fields)
+
+
+class Seen:
+    """Counts what the reader tells."""
+
+    def __init__(self) -> None:
+        self.hits: Counter[str] = Counter()
+        self.misses: Counter[str] = Counter()
+        self.kept: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.swept: Counter[str] = Counter()
+
+    def was_read(self, tier: TierName, *, is_hit: bool, count_bytes: int) -> None:
+        (self.hits if is_hit else self.misses)[tier] += 1
+
+    def was_kept(self, tier: TierName, *, is_kept: bool, used_bytes: int) -> None:
+        (self.kept if is_kept else self.refused)[tier] += 1
+
+    def was_swept(self, reason: str, segments: int) -> None:
+        self.swept[reason] += segments
