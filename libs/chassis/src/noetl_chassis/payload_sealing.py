@@ -277,7 +277,7 @@ def _read_head(data: bytes | bytearray) -> tuple[_Head | None, int]:
         return None, 0
     try:
         head = codec.decode_as(bytes(data[start : start + written_bytes]), _Head)
-    except msgspec.DecodeError as failure:
+    except (msgspec.DecodeError, UnicodeDecodeError) as failure:
         raise PayloadSealBroken("the head of a sealed payload was changed") from failure
     if head.v != _FORMAT:
         raise PayloadKeyUnknown(
@@ -296,6 +296,9 @@ def _unwrapped(keys: KeyService, owner: Owner, head: _Head, place: bytes) -> byt
 
 def _cut(held: bytearray, piece: bytes, whole: int) -> Iterator[bytes]:
     """Yield whole pieces of what was held and what came, and hold the rest: one byte at least."""
+    if len(held) + len(piece) <= whole:
+        held += piece
+        return
     data = bytes(held) + piece if held else piece
     start = 0
     while len(data) - start > whole:

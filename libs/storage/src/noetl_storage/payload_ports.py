@@ -86,7 +86,10 @@ class PayloadShelf(Protocol):
         """Yield the names of all named objects of an owner, page by page."""
 
     def read_text(self, owner: Owner, content: str, *, is_name: bool) -> AsyncIterator[bytes]:
-        """Yield the bytes of content by digest, or of a named object; nothing when it is gone."""
+        """Yield the bytes of content by digest, or of a named object; nothing when it is gone.
+
+        Raises `PayloadCorrupt` after the last piece of content that is not what it was.
+        """
 
     async def shelve(self, owner: Owner, content: StoredContent) -> bool:
         """Put content aside; False when it is gone or was written again since it was listed."""

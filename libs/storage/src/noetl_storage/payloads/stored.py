@@ -10,7 +10,12 @@ from noetl_contracts import codec
 from noetl_contracts.errors import PayloadSealBroken
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
-from noetl_storage.errors import PayloadMissing, StorageMisconfigured, StorageUnavailable
+from noetl_storage.errors import (
+    PayloadCorrupt,
+    PayloadMissing,
+    StorageMisconfigured,
+    StorageUnavailable,
+)
 from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals, StoredContent
 from noetl_storage.payloads import checking, keys, opening
 from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Objects, Pieces, Runner
@@ -176,14 +181,20 @@ class StoredPayloads:
         if file is None:
             return
         name = content if is_name else ""
+        digest = codec.digester()
         try:
             pieces = self._pieces(key, file)
             if self._seals is not None:
                 pieces = opening.opened_stream(pieces, owner=owner, name=name, seals=self._seals)
             async for piece in pieces:
+                digest.update(piece)
                 yield piece
+        except PayloadSealBroken as failure:
+            raise PayloadCorrupt(f"{key} was changed in the store: {failure}") from failure
         finally:
             await self._run(key, file.close)
+        if not is_name and digest.hexdigest() != content:
+            raise PayloadCorrupt(f"{key} was changed in the store: its digest is another")
 
     async def shelve(self, owner: Owner, content: StoredContent) -> bool:
         """Put content aside; False when it is gone or was written again since it was listed."""
