@@ -48,6 +48,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # How long the number lasts under which execution ids are minted; far longer than a sweep.
     node_lease_s: Seconds = 120.0
     partition_months: Annotated[int, Meta(ge=1, le=24)] = 2
+    # How long a payload stays that nothing mentions; 0 collects none.
+    payload_ttl_s: Annotated[float, Meta(ge=0)] = 0.0
+    # What was collected can still be read, and come back, for so long.
+    payload_shelf_s: Seconds = 86_400.0
+    # A look reads the ledger and every payload: rarely is enough.
+    payload_sweep_interval_s: Seconds = 21_600.0
     connect_s: Seconds = 30.0
     request_s: Seconds = 5.0
     pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 3

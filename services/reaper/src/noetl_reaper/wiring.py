@@ -1,6 +1,10 @@
 """The reaper's adapters, chosen."""
 
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
 from noetl_chassis.clock import SystemClock
+from noetl_chassis.payload_sealing import read_keys
 from noetl_messaging import topology
 from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import Connection
@@ -9,11 +13,15 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_reaper import settings
 from noetl_reaper.service import Reaper, Tables
 from noetl_reaper.settings import Settings
+from noetl_reaper.shell.collecting import Collecting
 from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
+from noetl_storage.payloads.collecting import Collector, Patience
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.partitions import PostgresPartitions
+from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
@@ -46,6 +54,36 @@ def wire(config: Settings, *, owner: str, database: Database, nats: Connection) 
     )
     reaper.add_duty(_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
     return reaper
+
+
+async def open_collecting(
+    config: Settings, *, owner: str, database: Database, stack: AsyncExitStack
+) -> Collecting | None:
+    """Open the payload store and what collects in it; None while no time to live is set."""
+    if not config.payload_ttl_s:
+        return None
+    payloads = await stack.enter_async_context(
+        open_payloads(
+            config.payload_url,
+            access_key=config.payload_access_key or None,
+            secret_key=config.payload_secret_key or None,
+            connect_s=config.connect_s,
+            threads_max=4,
+            seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+        )
+    )
+    references = PostgresPayloadReferences(database)
+    patience = Patience(
+        ttl=timedelta(seconds=config.payload_ttl_s), shelf=timedelta(seconds=config.payload_shelf_s)
+    )
+    return Collecting(
+        Collector(shelf=payloads, references=references, patience=patience),
+        references=references,
+        instances=PostgresInstances(database),
+        owner=owner,
+        lease_s=config.payload_sweep_interval_s,
+        clock=SystemClock(),
+    )
 
 
 def _scheduler(config: Settings, *, owner: str, database: Database, nats: Connection) -> Scheduler:

@@ -1,17 +1,15 @@
 """What histories in memory say about payloads."""
 
-import re
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ledger import Request
+from noetl_storage.digests import known, runs
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.payload_ports import Owner
 from noetl_storage.surfaces import LIVE_EXECUTION
-
-_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 class MemoryPayloadReferences:
@@ -53,8 +51,8 @@ class MemoryPayloadReferences:
         for history in list(self._store.history_by_execution.values()):
             for envelope in list(history):
                 if _is_of(envelope, owner):
-                    found = _DIGEST.findall(codec.text(envelope.event))
-                    yield {digest for digest in found if digest in digests}
+                    found = runs(codec.encode(envelope.event))
+                    yield known(found, digests)
 
     def _is_live(self, execution_id: str) -> bool:
         row = self._store.row_by_key_by_surface.get("execution", {}).get(

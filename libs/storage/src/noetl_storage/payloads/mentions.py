@@ -5,17 +5,15 @@ digits for such a name: what is kept for nothing costs space, what is not kept i
 """
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Collection, Iterator
 
-from noetl_storage import encoding
+from noetl_storage import digests, encoding
 
-_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 # More than a digest, so that none is cut in two.
 _OVERLAP_BYTES = 128
 
 
-async def mentioned(pieces: AsyncIterator[bytes], digests: Collection[str]) -> set[str]:
+async def mentioned(pieces: AsyncIterator[bytes], among: Collection[str]) -> set[str]:
     """Return which of the digests an object mentions; what is packed is unpacked for it."""
     found: set[str] = set()
     head, packed = b"", None
@@ -29,17 +27,17 @@ async def mentioned(pieces: AsyncIterator[bytes], digests: Collection[str]) -> s
         if encoding.is_packed(head):
             packed = bytearray(head)
             continue
-        found |= _known(head, digests)
+        found |= _known(head, among)
         head = head[-_OVERLAP_BYTES:]
     if packed is None:
-        return found | _known(head, digests)
-    return found | await asyncio.to_thread(_unpacked, bytes(packed), digests)
+        return found | _known(head, among)
+    return found | await asyncio.to_thread(_unpacked, bytes(packed), among)
 
 
-def _unpacked(data: bytes, digests: Collection[str]) -> set[str]:
+def _unpacked(data: bytes, among: Collection[str]) -> set[str]:
     found: set[str] = set()
     for text in _overlapping(encoding.texts(data)):
-        found |= _known(text, digests)
+        found |= _known(text, among)
     return found
 
 
@@ -51,6 +49,5 @@ def _overlapping(texts: Iterator[bytes | memoryview]) -> Iterator[bytes | memory
         before = bytes(text[-_OVERLAP_BYTES:])
 
 
-def _known(text: bytes | memoryview, digests: Collection[str]) -> set[str]:
-    found = {match.decode() for match in _DIGEST.findall(text)}
-    return {digest for digest in found if digest in digests}
+def _known(text: bytes | memoryview, among: Collection[str]) -> set[str]:
+    return digests.known(digests.runs(text), among)

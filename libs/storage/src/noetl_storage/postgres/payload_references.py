@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_storage.digests import known
 from noetl_storage.payload_ports import Owner
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
@@ -45,10 +46,10 @@ class PostgresPayloadReferences:
         beside = await self._database.fetch(
             _QUERIES["list_beside"], owner.tenant_id, owner.organization_id
         )
-        yield {record["digest"] for record in beside if record["digest"] in digests}
+        yield known((record["run"] for record in beside), digests)
         async for executions, after, until in self._windows(owner):
             found = await self._database.fetch(_QUERIES["list_in_events"], executions, after, until)
-            yield {record["digest"] for record in found if record["digest"] in digests}
+            yield known((record["run"] for record in found), digests)
 
     async def _windows(self, owner: Owner) -> AsyncIterator[tuple[list[int], int, int]]:
         """Cut all histories into windows: some executions, after one version until another."""

@@ -40,22 +40,22 @@ order by execution_id
 limit $4;
 
 -- name: list_in_events :many
--- The digests that stand in the events of executions $1 after version $2 and up to $3.
-select distinct m.found[1] as digest
+-- Runs of digits with a digest in them, in the events of executions $1 after version $2 and up to $3.
+select distinct m.found[1] as run
 from noetl.event as e
 cross join lateral regexp_matches(
     concat_ws(
         ' ',
         e.context::text, e.result::text, e.error::text, e.payload_ref::text, e.meta::text, e.exact
     ),
-    '\m[0-9a-f]{64}\M',
+    '[0-9a-f]{64,}',
     'g'
 ) as m (found)
 where e.execution_id = any($1::bigint[]) and e.stream_version > $2 and e.stream_version <= $3;
 
 -- name: list_beside :many
--- The digests that stand in the schedules of owner $1, $2.
-select distinct m.found[1] as digest
+-- Runs of digits with a digest in them, in the schedules of owner $1, $2.
+select distinct m.found[1] as run
 from noetl.schedule as s
-cross join lateral regexp_matches(s.workload::text, '\m[0-9a-f]{64}\M', 'g') as m (found)
+cross join lateral regexp_matches(s.workload::text, '[0-9a-f]{64,}', 'g') as m (found)
 where s.tenant_id = $1 and s.organization_id = $2;
