@@ -224,6 +224,6 @@ async def test_content_that_was_stored_again_since_it_was_listed_is_not_moved() 
         async for found in listing(owner, digests):
             yield found
 
-    world.ledger.list_mentioned = meanwhile  # type: ignore[method-assign]
+    world.ledger.list_mentioned = meanwhile
     assert (await sweep).shelved == 0
     assert await world.store.read(ref) == b"wanted again"

@@ -19,6 +19,7 @@ from noetl_cli.commands import (
     logs,
     ls,
     pause,
+    payloads,
     plan,
     register,
     rerun,
@@ -67,6 +68,7 @@ app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(payloads.app, name="payloads")
 app.command("schema")(schema.schema)
 
 

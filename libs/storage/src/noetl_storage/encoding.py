@@ -5,6 +5,7 @@ read them. The digest of a reference is that of the stored bytes.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Literal
 
@@ -61,8 +62,9 @@ def texts(data: bytes) -> Iterator[bytes | memoryview]:
 
     Numbers come as they lie in memory; texts are whole.
     """
-    how = next((how for magic, how in _PACKINGS if data.startswith(magic)), None)
-    try:
+    # What only looks packed is nobody's result.
+    with suppress(OSError, pa.ArrowException, PayloadUnreadable):
+        how = next((how for magic, how in _PACKINGS if data.startswith(magic)), None)
         if how is not None:
             with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
                 first = stream.read(_TEXT_BYTES)
@@ -73,9 +75,6 @@ def texts(data: bytes) -> Iterator[bytes | memoryview]:
         if data.startswith((_PARQUET, _ARROW)):
             yield from _table_texts(read_table(data))
             return
-    except (OSError, pa.ArrowException, PayloadUnreadable):
-        # It only looked packed, and is nobody's result.
-        pass
     yield data
 
 

@@ -1,15 +1,12 @@
 """Composition root of the reaper."""
 
-import asyncio
-from contextlib import AsyncExitStack
-
 from noetl_chassis import health, lifecycle
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse, every
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
-from noetl_reaper.wiring import open_collecting, wire
+from noetl_reaper.wiring import collecting, wire
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
 
@@ -33,19 +30,7 @@ async def serve(config: Settings) -> None:
         process.health.add("nats", nats.check)
         process.health.add("sweep", pulse.check)
         reaper = wire(config, owner=process.instance, database=database, nats=nats)
-        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            collecting = await open_collecting(
-                config, owner=process.instance, database=database, stack=stack
-            )
-            if collecting is not None:
-                group.create_task(
-                    every(
-                        config.payload_sweep_interval_s,
-                        collecting.sweep,
-                        stop=process.stop,
-                        name="payloads",
-                    )
-                )
+        async with collecting(config, process=process, database=database):
             await every(
                 config.sweep_interval_s, reaper.sweep, stop=process.stop, name="sweep", pulse=pulse
             )
