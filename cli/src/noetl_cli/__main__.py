@@ -29,6 +29,7 @@ from noetl_cli.commands import (
     schema,
     signal,
     status,
+    trace,
     up,
     webhook,
 )
@@ -53,6 +54,7 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("ls")(ls.ls)
 app.command("events")(events.events)
+app.command("trace")(trace.trace)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
