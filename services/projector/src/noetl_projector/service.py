@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
-from noetl_contracts import envelope
+from noetl_contracts import stored
 from noetl_contracts.envelope import EventBatch
 from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
 from noetl_contracts.ids import ExecutionId
@@ -345,7 +345,7 @@ class Projector:
 
 
 def _decode(delivery: Delivery) -> EventBatch:
-    batch = envelope.decode_batch(delivery.data)
+    batch = stored.decode_batch(delivery.data)
     reason = ordering.disorder(batch)
     if reason is not None:
         raise MalformedMessage(reason)
