@@ -85,7 +85,7 @@ def decode(data: bytes | str) -> StoredEvent:
     """Decode an envelope's JSON without reading its event; raises `MalformedMessage`."""
     try:
         return codec.decode_as(data, StoredEvent)
-    except msgspec.DecodeError as failure:
+    except (msgspec.DecodeError, RecursionError) as failure:
         raise MalformedMessage(f"this is no event of a ledger: {failure}") from failure
 
 
