@@ -140,6 +140,7 @@ DAMAGE: dict[str, Damaging] = {
     "events_inserted": relined(lambda lines: lines.insert(5, {**lines[5], "event_id": "7"})),
     "events_column": relined(lambda lines: lines[3].update(altered=["status"])),
     "events_unreadable": relined(lambda lines: lines[3]["event"].update(event_type="x.y")),
+    "events_concealed": relined(lambda lines: lines[3].update(concealed=True)),
     "replay_not_json": replaced("replay.json", b"nothing"),
     "replay_shape": replaced("replay.json", b"[]"),
     "replay_scope": edited("replay", lambda body: body.update(organization_id="east")),

@@ -33,11 +33,17 @@ from noetl_planner.shell import running
 from noetl_planner.shell.shards import ShardOwner
 from noetl_projector import settings as projector_settings
 from noetl_projector.service import Projector, Stores
+from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.registry import (
+    MemoryCatalog,
+    MemoryCredentials,
+    MemoryPast,
+    MemorySnapshots,
+)
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.webhooks import MemoryWebhooks
@@ -135,6 +141,8 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             instances=MemoryInstances(store),
             projections=MemoryProjections(store),
             snapshots=MemorySnapshots(store),
+            audit=MemoryLedgerAudit(store),
+            past=MemoryPast(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),

@@ -22,7 +22,9 @@ _UNCOVERED = {"envelope_checksum": "", "ingest_time": None}
 class StoredEvent(Struct, frozen=True, kw_only=True):
     """An envelope whose event is a mapping with its tag under `event_type`.
 
-    `altered` names columns that do not say what the sealed fields say; it is not sealed itself.
+    `altered` names columns that do not say what the sealed fields say. An event that is
+    `concealed` lacks values that were hidden on the way here: only the ledger can prove it.
+    Neither is sealed itself.
     """
 
     event_id: str
@@ -46,6 +48,7 @@ class StoredEvent(Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] = msgspec.field(default_factory=dict)
     envelope_checksum: str = codec.CHECKSUM_NONE
     altered: tuple[str, ...] = ()
+    concealed: bool = False
 
 
 class StoredBatch(Struct, frozen=True, kw_only=True):
@@ -60,8 +63,9 @@ class StoredBatch(Struct, frozen=True, kw_only=True):
 
 
 # What the seal of every release covers, as it was when the first event was sealed.
+_NOTES = ("altered", "concealed")
 _COVERED = tuple(
-    name for name in StoredEvent.__struct_fields__ if name not in _UNCOVERED and name != "altered"
+    name for name in StoredEvent.__struct_fields__ if name not in {*_UNCOVERED, *_NOTES}
 )
 
 
@@ -113,7 +117,8 @@ def read(stored: StoredEvent) -> Envelope:
     result, error = body.pop("result", None), body.pop("error", None)
     event = envelope.join_body(kind, body, result, error, version=stored.schema_version)
     values = structs.asdict(stored)
-    del values["altered"]
+    for note in _NOTES:
+        del values[note]
     values |= {
         "event": codec.builtins(event),
         "schema_version": upcast.current_version(stored.schema_name),

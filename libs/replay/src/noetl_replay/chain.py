@@ -44,13 +44,14 @@ class Examination:
     def __init__(self, *, exported: Head | None = None) -> None:
         self.findings: list[Finding] = []
         self.events = 0
+        self.concealed = 0
         self.last: StoredEvent | None = None
         self._exported = exported
         self._window: list[StoredEvent] = []
         self._strangers: list[StoredEvent] = []
         self._returned: list[tuple[int, StoredEvent]] = []
         self._jumped: list[tuple[int, StoredEvent]] = []
-        self._previous: str | None = codec.CHECKSUM_NONE
+        self._previous = codec.CHECKSUM_NONE
         self._next = 1
         self._shift = 0
 
@@ -128,8 +129,12 @@ class Examination:
 
     def _successor(self) -> StoredEvent | None:
         """Return the event that was sealed behind the last one, wherever it stands."""
-        if self._previous is None:
-            return None
+        first = self._window[0]
+        if first.concealed and first.stream_version - self._shift == self._next:
+            # What it was sealed with is not all here: its own place is believed, and the next
+            # event shows whether its checksum is.
+            self.concealed += 1
+            return first
         for one in (*self._window[:1], *self._strangers, *self._window[1:]):
             if stored.is_sealed(one, self._previous, version=self._next):
                 return one
@@ -165,7 +170,7 @@ class Examination:
     def _close_gap(self, current: StoredEvent) -> bool:
         """Take note of versions that are not there; tell whether there are any before this one."""
         missing = current.stream_version - self._shift - self._next
-        if missing <= 0 or self._previous is None:
+        if missing <= 0:
             return False
         self._find_removed(self._next, self._next + missing - 1)
         self._next += missing

@@ -23,6 +23,8 @@ INDEX = "artifact-index.json"
 PATH_BASE = "bundle"
 PASSED, FAILED = "passed", "failed"
 RESOLVED = "resolved"
+# What stands where a sealed value was.
+MASK = "***"
 
 FILE_BY_ROLE = {
     "manifest": "manifest.json",

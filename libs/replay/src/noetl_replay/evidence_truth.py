@@ -62,6 +62,13 @@ def _events(parts: Parts) -> Iterator[Problem]:
                 "events_scope", "events", f"event {one.event_id} belongs to another execution"
             )
             return
+    for one in parts.events:
+        if one.concealed and evidence.MASK not in codec.text(one):
+            yield _problem(
+                "events_concealed",
+                "events",
+                f"event {one.event_id} is said to be concealed, but nothing in it is",
+            )
     head = Head(
         execution_id=ExecutionId(manifest.execution_id),
         version=manifest.version,

@@ -1,6 +1,6 @@
 """A replay in progress: a state, the rows that it has shown, and what is said of both."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import structs
@@ -15,6 +15,8 @@ from noetl_replay.state import Changes, ExecutionState
 ALGORITHM = "sha256"
 ALL = "all"
 
+Conceal = Callable[[bytes], bytes]
+
 
 class Replay:
     """Folds a history page by page; begun from a snapshot it knows no rows of what had ended."""
@@ -23,6 +25,11 @@ class Replay:
         self.state = begun
         self.surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
         self.events = 0
+
+    def show_execution(self) -> None:
+        """Have the row of the execution, also when a snapshot was already at the cut."""
+        row = rows.execution_row(self.state)
+        self.surfaces["execution"] = {row["execution_id"]: row}
 
     def feed(self, page: Iterable[Envelope]) -> None:
         """Fold what follows; raises `MalformedMessage` when something does not."""
@@ -40,11 +47,17 @@ def shown(state: ExecutionState) -> dict[str, Any]:
     return plain
 
 
-def report(replay: Replay, *, projection: str = ALL) -> dict[str, Any]:
-    """Say what a history comes to: the state, the rows chosen, and a checksum of each."""
-    state = shown(replay.state)
+def report(
+    replay: Replay, *, projection: str = ALL, conceal: Conceal | None = None
+) -> dict[str, Any]:
+    """Say what a history comes to: the state, the rows chosen, and a checksum of each.
+
+    What `conceal` hides is hidden before anything is summed, so that the checksums are those of
+    what is shown.
+    """
     chosen = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
-    plain: Surfaces = codec.decode(codec.encode(chosen))
+    data = codec.encode([shown(replay.state), chosen])
+    state, plain = codec.decode(data if conceal is None else conceal(data))
     return {
         **identity(replay.state),
         "status": str(replay.state.status),

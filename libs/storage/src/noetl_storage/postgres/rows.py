@@ -114,7 +114,7 @@ def to_stored(record: asyncpg.Record) -> StoredEvent:
     strays = [
         name
         for name in shown.__struct_fields__
-        if name not in {"ingest_time", "altered"}
+        if name not in {"ingest_time", "altered", "concealed"}
         and getattr(shown, name) != _storable(getattr(sealed, name))
     ]
     return structs.replace(

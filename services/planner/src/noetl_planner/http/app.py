@@ -9,6 +9,7 @@ from litestar.openapi import OpenAPIConfig
 
 from noetl_contracts.errors import Retryable
 from noetl_planner.http import (
+    audits,
     concealing,
     credentials,
     executions,
@@ -19,6 +20,7 @@ from noetl_planner.http import (
     plans,
     playbooks,
     problems,
+    replay,
     reruns,
     results,
     schedules,
@@ -46,6 +48,8 @@ def create_app(services: ApiServices) -> Litestar:
             *credentials.ROUTES,
             *messages.ROUTES,
             *payloads.ROUTES,
+            *replay.ROUTES,
+            *audits.ROUTES,
             *reruns.ROUTES,
             *results.ROUTES,
             *schedules.ROUTES,
