@@ -8,6 +8,7 @@ from noetl_cli import inputs, render
 from noetl_cli.commands import (
     approvals,
     approve,
+    audit,
     cancel,
     catalog,
     credential,
@@ -20,7 +21,9 @@ from noetl_cli.commands import (
     ls,
     pause,
     plan,
+    projection,
     register,
+    replay,
     rerun,
     resume,
     run,
@@ -67,6 +70,11 @@ app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(dlq.app, name="dlq")
+
+# The past.
+app.add_typer(replay.app, name="replay")
+app.add_typer(audit.app, name="audit")
+app.add_typer(projection.app, name="projection")
 app.command("schema")(schema.schema)
 
 
