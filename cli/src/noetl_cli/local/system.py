@@ -176,7 +176,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             adapters=adapters,
             services=planning.api_services(adapters, configs.planner, process, process.stop),
             worker=working.build(commands, configs.worker, instance=NAME),
-            projector=_projector(adapters, broker, configs),
+            projector=_projector(adapters, broker, configs, store),
             outbox=_outbox(adapters, broker),
         )
 
@@ -249,7 +249,9 @@ async def _no_doors(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-def _projector(adapters: planning.Adapters, broker: MemoryBroker, configs: Configs) -> Projector:
+def _projector(
+    adapters: planning.Adapters, broker: MemoryBroker, configs: Configs, store: MemoryStore
+) -> Projector:
     name = topology.projector_consumer(index=0, count=1)
     return Projector(
         stores=Stores(
@@ -258,6 +260,8 @@ def _projector(adapters: planning.Adapters, broker: MemoryBroker, configs: Confi
             ledger=adapters.ledger,
             projections=adapters.projections,
             snapshots=adapters.snapshots,
+            past=adapters.past,
+            rebuilds=MemoryProjections(store),
         ),
         clock=adapters.clock,
         policy=projector_settings.policy(configs.projector),
