@@ -20,6 +20,7 @@ from noetl_storage.audit_ports import Past, Rebuilds
 from noetl_storage.ports import LedgerReader, Projections
 
 PAGE_EVENTS = 1000
+PAGE_EXECUTIONS = 1000
 ROUNDS_MAX = 100
 
 # What the fold raises on a history that no planner of this release would have written.
@@ -68,6 +69,7 @@ class Rebuilding:
                 version=version,
             )
             if found > version:
+                await self._drop_future(execution_id, found)
                 continue
             await self._past.forget(execution_id)
             return Rebuilt(
@@ -82,6 +84,24 @@ class Rebuilding:
             f"Execution {execution_id} moved on {ROUNDS_MAX} times while it was rebuilt.",
             way_out="Try again when it is quieter, or pause it: noetl pause",
         )
+
+    async def drop_orphans(self) -> list[ExecutionId]:
+        """Remove the rows of executions that the ledger does not have; return which they were."""
+        gone: list[ExecutionId] = []
+        while ahead := await self._models.list_ahead(executions_max=PAGE_EXECUTIONS):
+            for execution_id in ahead:
+                if await self._ledger.find_head(execution_id) is None:
+                    await self._models.clear(execution_id)
+                    gone.append(execution_id)
+                else:
+                    await self.rebuild(execution_id)
+        return gone
+
+    async def _drop_future(self, execution_id: ExecutionId, position: int) -> None:
+        """Forget rows of versions that the ledger, perhaps restored, does not have."""
+        head = await self._ledger.find_head(execution_id)
+        if head is None or position > head.version:
+            await self._models.clear(execution_id)
 
     async def _begin(self, execution_id: ExecutionId) -> Replay:
         first = await self._ledger.read(execution_id, events_max=1)

@@ -142,3 +142,18 @@ async def test_readers_never_see_an_execution_half_rebuilt(desk: Desk) -> None:
 async def test_what_is_not_there_is_said(desk: Desk) -> None:
     with pytest.raises(CliError, match="has no execution 12"):
         await rebuilding(desk).rebuild(ExecutionId("12"))
+
+
+async def test_rows_of_a_future_that_a_backup_does_not_have_are_dropped(desk: Desk) -> None:
+    history = await projected(desk, until=6)
+    gone = ExecutionId("77")
+    shard = ids.shard_of(history.execution_id, SHARD_COUNT)
+    await desk.stores.projections.apply(
+        shard=shard, rows={}, positions={history.execution_id: (6, 9), gone: (0, 3)}
+    )
+    done = await rebuilding(desk).rebuild(history.execution_id)
+    assert done.version == 6
+    assert await desk.list_differences(history.envelopes[:6]) == []
+    assert await rebuilding(desk).drop_orphans() == [gone]
+    assert await desk.stores.rebuilds.list_ahead(executions_max=9) == []
+    assert await rebuilding(desk).drop_orphans() == []

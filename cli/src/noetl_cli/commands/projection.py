@@ -117,6 +117,9 @@ async def _rebuild(
             done = await rebuilding.rebuild(execution_id)
             total, different = total + 1, different + bool(done.differences)
             _show(done, as_json=as_json)
+        gone = [] if named or shard is not None else await rebuilding.drop_orphans()
+    for execution_id in gone:
+        render.note(f"{execution_id}  is not in the ledger: its rows are removed")
     if not as_json:
         render.line(f"{total} rebuilt, {different} of them had other rows before.")
 
