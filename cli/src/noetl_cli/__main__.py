@@ -16,6 +16,7 @@ from noetl_cli.commands import (
     doctor,
     down,
     events,
+    fork,
     lint,
     logs,
     ls,
@@ -59,6 +60,7 @@ app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("rerun")(rerun.rerun)
+app.command("fork")(fork.fork)
 app.command("signal")(signal.signal)
 app.command("approve")(approve.approve)
 app.command("approvals")(approvals.approvals)

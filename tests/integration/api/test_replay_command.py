@@ -10,7 +10,9 @@ from tests.support.api import beginning, ending
 from tests.support.builders import a_cursor_loop
 from tests.support.door import Door, Noetl
 
+from noetl_chassis.sealing import TEXT_PREFIX
 from noetl_contracts import codec
+from noetl_contracts.events.context import CtxPatched
 from noetl_contracts.ids import ExecutionId
 
 PLACE = ("--tenant", storage.TENANT, "--organization", storage.ORGANIZATION)
@@ -133,3 +135,20 @@ def test_an_audit_finds_histories_that_are_gone(
     assert "is no file of heads" in noetl("audit", "verify", "--heads", str(bad), *PLACE).err
     other = noetl("audit", "verify", "--heads", str(heads), "--tenant", "x")
     assert (other.code, "is about tenant" in other.err) == (2, True)
+
+
+def test_evidence_with_sealed_values_shows_none_and_still_agrees(
+    noetl: Noetl, door: Door, tmp_path: Path
+) -> None:
+    sealed = f"{TEXT_PREFIX}{'ab' * 4}:{'x' * 40}"
+    execution_id = storage.an_execution()
+    door.append(execution_id, [*beginning(), CtxPatched(patch={"token": sealed}), *ending()])
+    door.call(door.world.project, execution_id)
+    folder = tmp_path / "evidence"
+    done = noetl("replay", "verify", execution_id, "--output", str(folder), *PLACE)
+    assert (done.code, "agrees with every other" in done.out) == (0, True), done.out
+    written = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert TEXT_PREFIX.encode() not in written
+    assert b'"concealed":true' in written
+    # The ledger itself is proven where nothing is hidden.
+    assert noetl("audit", "verify", execution_id, *PLACE).code == 0

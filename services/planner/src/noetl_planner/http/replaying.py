@@ -42,7 +42,7 @@ async def replay(
     while replay.state.version < until:
         page = await _page(services, execution_id, after=replay.state.version, until=until)
         try:
-            replay.feed(stored.read(conceal(one)) for one in page)
+            replay.feed(stored.read(one) for one in page)
         except _FOLD_FAILURES as failure:
             raise ApiError(
                 HTTPStatus.CONFLICT,
