@@ -15,6 +15,7 @@ from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import settings
 from noetl_planner.assembly import Adapters, open_store, run
 from noetl_planner.settings import Settings
+from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import open_database
@@ -25,7 +26,7 @@ from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
-from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 
@@ -57,6 +58,8 @@ async def serve(config: Settings) -> None:
                 instances=instances,
                 projections=PostgresProjections(database),
                 snapshots=PostgresSnapshots(database),
+                audit=PostgresLedgerAudit(database),
+                past=PostgresPast(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
