@@ -13,9 +13,10 @@ from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_storage import encoding
+from noetl_storage import encoding, loading
 from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import PayloadMissing
+from noetl_storage.loading import Read
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 
@@ -105,9 +106,8 @@ class TenantPayloads:
         return value
 
     async def _read(self, ref: PayloadRef) -> Any:
-        data = await _patiently(lambda: self._payloads.read(ref))
-        _count_bytes(len(data), tier="store", operation="read")
-        value = decoded(data, ref)
+        data = await self.read(ref)
+        value = await gathered(decoded(data, ref), ref, self.read)
         size_bytes = max(len(data), ref.payload_bytes)
         self._remembered.keep(ref.sha256, value, size_bytes=size_bytes)
         return value
@@ -203,6 +203,14 @@ def decoded(data: bytes, ref: PayloadRef) -> Any:
     except (PayloadUnreadable, msgspec.DecodeError) as problem:
         text = f"the payload {ref.sha256} cannot be read as a result: {problem}"
         raise ToolFailure(failure("parse", text, source="store")) from problem
+
+
+async def gathered(value: Any, ref: PayloadRef, read: Read) -> Any:
+    """Put the rows of a spread result in their place; raises `ToolFailure`."""
+    try:
+        return await loading.gather(value, ref, read)
+    except PayloadUnreadable as problem:
+        raise ToolFailure(failure("parse", str(problem), source="store")) from problem
 
 
 def _count_bytes(count: int, *, tier: str, operation: str) -> None:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, structs
 
 from noetl_playbook import coercion
 from noetl_playbook import tools as kinds
+from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
@@ -323,7 +324,7 @@ def _at(body: Any, path: Any) -> Any:
 
 def _cut(value: Any, size: int) -> Iterator[Window]:
     """Cut rows that are here already; a mapping without rows is one row."""
-    found = tables.records(value)
+    found = row_tables.records(value)
     if found is None:
         if not isinstance(value, dict):
             raise _wrong("the source holds no rows: it must be a list of mappings, or a mapping")

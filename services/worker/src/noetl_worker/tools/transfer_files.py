@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from noetl_contracts import codec
+from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import tables, transfer_rows
 from noetl_worker.tools.transfer_rows import Window
@@ -59,7 +60,7 @@ def _read(path: Path, format_: str, size: int) -> Iterator[Window]:
             while rows := list(islice(values, size)):
                 yield Window(rows=rows)
         return
-    found = tables.records(codec.decode(path.read_bytes()))
+    found = row_tables.records(codec.decode(path.read_bytes()))
     if found is None:
         raise ValueError("it holds no list of mappings")
     for start in range(0, len(found[0]), size):
@@ -142,7 +143,7 @@ class FileTarget:
         return sink.getvalue().encode()
 
     def _write_parquet(self, rows: list[dict[str, Any]]) -> None:
-        table = tables.table_of(rows, self._names)
+        table = row_tables.table_of(rows, self._names)
         if self._parquet is None:
             self._names = table.column_names
             self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)
