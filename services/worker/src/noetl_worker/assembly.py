@@ -1,9 +1,12 @@
 """From opened adapters and settings to a worker that can run."""
 
+import sys
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import locators
 from noetl_contracts.commands import IO_LANE
@@ -20,7 +23,8 @@ from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
-from noetl_worker.settings import Settings, inherited
+from noetl_worker.settings import Settings, adopt, inherited, java_environ
+from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell
 
@@ -100,6 +104,20 @@ def duckdb_limits(config: Settings) -> duckdb_session.Limits:
         memory_bytes=config.duckdb_memory_bytes,
         threads=config.duckdb_threads,
         databases_max=config.duckdb_databases_max,
+    )
+
+
+def spark_options(config: Settings, root: Path) -> Options:
+    """Read what a Spark session is started with; its files have a folder of their own."""
+    return Options(
+        master=config.spark_master,
+        folder=root / f"spark-{identity.token()[:12]}",
+        adopt=adopt,
+        environ=java_environ(),
+        conf=parse_conf(config.spark_conf),
+        python=config.spark_python or sys.executable,
+        memory_bytes=config.spark_memory_bytes,
+        jobs_max=config.spark_jobs_max,
     )
 
 

@@ -1,6 +1,7 @@
 """Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -66,6 +67,17 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     duckdb_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 512 * 1024**2
     duckdb_threads: Annotated[int, Meta(ge=1, le=256)] = 2
     duckdb_databases_max: Annotated[int, Meta(ge=1, le=256)] = 4
+    # Where Spark runs: local[cores], or a cluster's spark://host:port, k8s://, sc://host:port.
+    spark_master: Annotated[
+        str, Meta(pattern=r"^(local(\[[0-9*,]+\])?|(spark|sc|k8s)://[^\s]+)$")
+    ] = "local[2]"
+    # Settings of Spark itself, no secrets: spark.name=value, separated by semicolons.
+    spark_conf: str = ""
+    # The Python of executors on other machines; empty: this one's path.
+    spark_python: str = ""
+    # The driver's heap; a session is started when it is first needed.
+    spark_memory_bytes: Annotated[int, Meta(ge=256 * 1024**2)] = 1024**3
+    spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Names of variables that keychain entries with `provider: env` may read.
@@ -80,6 +92,16 @@ def inherited() -> dict[str, str]:
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
     return {"PATH": "/usr/bin:/bin", **found}
+
+
+def java_environ() -> dict[str, str]:
+    """Read the variables that say where a Java is."""
+    return {name: os.environ[name] for name in ("JAVA_HOME", "PATH") if name in os.environ}
+
+
+def adopt(variables: Mapping[str, str]) -> None:
+    """Set variables that Spark's launcher reads from this process, and nothing else does."""
+    os.environ.update(variables)
 
 
 def load() -> Settings:
