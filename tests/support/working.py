@@ -200,12 +200,14 @@ def settings_of(**fields: Any) -> Settings:
 
 
 @asynccontextmanager
-async def bench(registers: Registers | None = None, **fields: Any) -> AsyncIterator[Bench]:
-    """A worker's lane with memory adapters and real tools."""
+async def bench(
+    registers: Registers | None = None, payloads: Any = None, **fields: Any
+) -> AsyncIterator[Bench]:
+    """A worker's lane with memory adapters, or another payload store, and real tools."""
     config, clock = settings_of(**fields), SystemClock()
     broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
     await broker.ensure()
-    payloads = MemoryPayloads()
+    payloads = MemoryPayloads() if payloads is None else payloads
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
         halts = Halts(broker)

@@ -23,10 +23,10 @@ from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
-from noetl_worker.settings import Settings, adopt, inherited, java_environ
+from noetl_worker.settings import ExecutorKeys, Settings, adopt, inherited, java_environ
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, duckdb_session, http, python, shell
+from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
 
 _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
 
@@ -112,12 +112,29 @@ def spark_options(config: Settings, root: Path) -> Options:
     return Options(
         master=config.spark_master,
         folder=root / f"spark-{identity.token()[:12]}",
-        adopt=adopt,
+        adopt=lambda variables: adopt({**variables, **_keys_of(config).as_environ()}),
         environ=java_environ(),
         conf=parse_conf(config.spark_conf),
         python=config.spark_python or sys.executable,
         memory_bytes=config.spark_memory_bytes,
         jobs_max=config.spark_jobs_max,
+    )
+
+
+def spark_limits(config: Settings) -> spark.Limits:
+    """Read what Spark tasks may do."""
+    return spark.Limits(
+        store_url=config.payload_url,
+        master=config.spark_master,
+        is_code_allowed=config.spark_code_allowed,
+    )
+
+
+def _keys_of(config: Settings) -> ExecutorKeys:
+    return ExecutorKeys(
+        payload_access_key=config.payload_access_key,
+        payload_secret_key=config.payload_secret_key,
+        secret_key=config.secret_key,
     )
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from noetl_chassis import settings
 from noetl_contracts.commands import DEFAULT_POOL
@@ -78,6 +79,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # The driver's heap; a session is started when it is first needed.
     spark_memory_bytes: Annotated[int, Meta(ge=256 * 1024**2)] = 1024**3
     spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
+    # Spark tasks may bring Python and any SQL, which runs as this worker's user.
+    spark_code_allowed: bool = False
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Names of variables that keychain entries with `provider: env` may read.
@@ -97,6 +100,24 @@ def inherited() -> dict[str, str]:
 def java_environ() -> dict[str, str]:
     """Read the variables that say where a Java is."""
     return {name: os.environ[name] for name in ("JAVA_HOME", "PATH") if name in os.environ}
+
+
+class ExecutorKeys(Struct, frozen=True, kw_only=True):
+    """What Spark's executors open stores and credentials with, from their own environment."""
+
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    secret_key: str = ""
+
+    def as_environ(self) -> dict[str, str]:
+        """Return the variables by which executors that this process starts are told."""
+        return {f"{PREFIX}{name.upper()}": value for name, value in asdict(self).items() if value}
+
+
+def executor_keys() -> ExecutorKeys:
+    """Read the keys where an executor runs."""
+    names = ExecutorKeys.__struct_fields__
+    return ExecutorKeys(**{name: os.environ.get(f"{PREFIX}{name.upper()}", "") for name in names})
 
 
 def adopt(variables: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from noetl_worker.tools.nats import NatsTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.transfer import TransferTool
 
 Kind = Literal[
@@ -26,6 +27,7 @@ Kind = Literal[
     "transfer",
     "shell",
     "nats",
+    "spark",
     "container",
     "noop",
 ]
@@ -40,12 +42,13 @@ class Tools(Struct, frozen=True, kw_only=True):
     python: PythonTool
     shell: ShellTool
     nats: NatsTool
+    spark: SparkTool
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
     keyring: Keyring
 
-    async def run(self, call: Call) -> Outcome:  # noqa: C901 - one arm per kind
+    async def run(self, call: Call) -> Outcome:  # noqa: C901, PLR0912 - one arm per kind
         """Run one attempt with the tool of its kind."""
         if call.kind not in KINDS:
             text = f"kind '{call.kind}' is not available: use {', '.join(sorted(KINDS))}"
@@ -62,6 +65,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.shell.run(call)
             case "nats":
                 return await self.nats.run(call)
+            case "spark":
+                return await self.spark.run(call)
             case "container":
                 return await container.run(call)
             case "duckdb":

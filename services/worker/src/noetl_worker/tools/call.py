@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts.errors import ErrorObject
@@ -83,14 +82,3 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     data: Any | UnsetType = UNSET
     error: ErrorObject | None = None
-
-
-def as_text(value: Any) -> str:
-    """Write a value into a header, a query or a text parameter."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    return msgspec.json.encode(value).decode()

@@ -13,9 +13,9 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
-from noetl_worker.tools import statements
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.postgres import (
     BROKEN,
@@ -26,7 +26,7 @@ from noetl_worker.tools.postgres import (
 )
 from noetl_worker.tools.postgres_pool import Session
 
-_QUERIES = statements.load("effects")
+_QUERIES = statements.load(__package__, "effects")
 _IDLE_S = 30
 _BREATH_S = 5.0
 

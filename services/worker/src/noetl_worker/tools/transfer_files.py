@@ -14,6 +14,7 @@ import pyarrow.parquet
 
 from noetl_contracts import codec
 from noetl_storage import row_tables
+from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import tables, transfer_rows
 from noetl_worker.tools.transfer_rows import Window
@@ -137,9 +138,7 @@ class FileTarget:
             if name not in self._names:
                 raise transfer_rows.unknown("column of the file", name, self._names)
         writer = csv.writer(sink)
-        writer.writerows(
-            [transfer_rows.text_of(row.get(name)) for name in self._names] for row in rows
-        )
+        writer.writerows([texts.text_of(row.get(name)) for name in self._names] for row in rows)
         return sink.getvalue().encode()
 
     def _write_parquet(self, rows: list[dict[str, Any]]) -> None:

@@ -4,16 +4,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts import codec
 from noetl_playbook.sql_text import sql_ident
-from noetl_worker.domain import sql_text
+from noetl_worker import statements
+from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import statements, transfer_rows
+from noetl_worker.tools import transfer_rows
 from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
 
-_QUERIES = statements.load("transfer_postgres")
+_QUERIES = statements.load(__package__, "transfer_postgres")
 _ARRAY, _BYTES = "A", "bytea"
 
 
@@ -125,19 +125,5 @@ def _cast(column: Column) -> str:
 
 def _text(value: Any, column: Column) -> str | None:
     if column.category == _ARRAY and isinstance(value, list):
-        return _array_literal(value)
-    return transfer_rows.text_of(value)
-
-
-def _array_literal(values: list[Any]) -> str:
-    """Write a list as PostgreSQL's text form of an array."""
-    return "{" + ",".join(_element(value) for value in values) + "}"
-
-
-def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, list):
-        return _array_literal(value)
-    text = codec.text(value) if isinstance(value, dict) else str(transfer_rows.text_of(value))
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return texts.array_literal(value)
+    return texts.text_of(value)
