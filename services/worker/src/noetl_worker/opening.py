@@ -14,6 +14,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.settings import Settings
+from noetl_worker.spark.session import open_sparks
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import open_duckdb
@@ -87,6 +88,7 @@ async def open_tools(
                 limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
             ),
             nats=await enter(open_nats(vault=vault)),
+            sparks=await enter(open_sparks(assembly.spark_options(config, folder.root))),
             keyring=Keyring(
                 sources=Sources(vault=vault, tokens=http.tokens, environ=config.secret_env),
                 sealer=sealer,
