@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Imports Spark, so it is imported by name when that is wanted.
+# What imports Spark is imported by name when it is wanted.
 _DRIVER = "noetl_worker.spark.driver"
+_SPREADING = "noetl_worker.spark.spreading"
 _INTERRUPT_S = 0.5
 _INTERRUPTS_MAX = 40
 _CLOSE_S = 30.0
@@ -80,6 +81,23 @@ class Sparks:
             await self._discard(session)
             text = f"the Spark session ended while '{name}' ran: {type(problem).__name__}"
             raise SparkLost(text) from problem
+
+    async def spread(
+        self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
+    ) -> list[bytes]:
+        """Run one job of as many partitions as `cut` gives for what runs at once; see `run`.
+
+        `entry` is called on executors with Arrow batches of one column; what it yields comes back.
+        """
+        spreading = _loaded(_SPREADING)
+
+        def job(session: "SparkSession") -> list[bytes]:
+            found: list[bytes] = spreading.spread(
+                session, cut(spreading.parallelism(session)), entry
+            )
+            return found
+
+        return await self.run(job, name=name)
 
     async def close(self) -> None:
         """Stop the session and its Java process."""
@@ -141,8 +159,12 @@ async def open_sparks(options: Options) -> AsyncIterator[Sparks]:
 
 def driver() -> Any:
     """Load what knows Spark; raises `SparkUnavailable` where it is not installed."""
+    return _loaded(_DRIVER)
+
+
+def _loaded(name: str) -> Any:
     try:
-        return importlib.import_module(_DRIVER)
+        return importlib.import_module(name)
     except ImportError as problem:
         text = "Spark is not installed here: install noetl-worker[spark]"
         raise SparkUnavailable(text) from problem
