@@ -14,7 +14,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.settings import Settings
-from noetl_worker.spark.session import Sparks
+from noetl_worker.spark.session import open_sparks
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import open_duckdb
@@ -26,7 +26,7 @@ from noetl_worker.tools.python import open_python
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
 from noetl_worker.tools.shell import ShellTool
-from noetl_worker.tools.spark import open_spark
+from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.workplace import open_work_folder
@@ -64,14 +64,13 @@ async def open_tools(
                 vault=vault, inputs=inputs, folder=folder, limits=assembly.duckdb_limits(config)
             )
         )
-        spark = await enter(
-            open_spark(
-                sparks=Sparks(assembly.spark_options(config, folder.root)),
-                references_=references,
-                inputs=SparkInputs(references_=references, vault=vault, folder=folder),
-                scripts=scripts,
-                limits=assembly.spark_limits(config),
-            )
+        sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
+        spark = SparkTool(
+            sparks=sparks,
+            references_=references,
+            inputs=SparkInputs(references_=references, vault=vault, folder=folder),
+            scripts=scripts,
+            limits=assembly.spark_limits(config),
         )
         tools = Tools(
             http=http,
@@ -100,6 +99,7 @@ async def open_tools(
                 limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
             ),
             nats=await enter(open_nats(vault=vault)),
+            sparks=sparks,
             keyring=Keyring(
                 sources=Sources(vault=vault, tokens=http.tokens, environ=config.secret_env),
                 sealer=sealer,

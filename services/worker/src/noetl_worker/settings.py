@@ -81,6 +81,14 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
     # Spark tasks may bring Python and any SQL, which runs as this worker's user.
     spark_code_allowed: bool = False
+    # Lanes whose commands this worker takes: io, spark.
+    lanes: tuple[Literal["io", "spark"], ...] = ("io", "spark")
+    # Frames of the spark lane at once; a wave takes some of them as one Spark job.
+    spark_frames_max: Count = 256
+    spark_wave_frames_max: Annotated[int, Meta(ge=1, le=4096)] = 64
+    spark_waves_max: Annotated[int, Meta(ge=1, le=64)] = 2
+    # Partitions of a wave; 0: as many as the cluster runs tasks at once.
+    spark_partitions_max: Annotated[int, Meta(ge=0, le=4096)] = 0
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Names of variables that keychain entries with `provider: env` may read.

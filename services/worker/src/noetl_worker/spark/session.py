@@ -4,6 +4,7 @@ Nothing of Spark is imported before the first job: a worker that runs none pays 
 """
 
 import asyncio
+import importlib
 import shutil
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -15,14 +16,16 @@ from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_contracts.errors import Retryable
-from noetl_worker.spark import starting
-from noetl_worker.spark.starting import Options
+from noetl_worker.spark.starting import Options, SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
+# What imports Spark is imported by name when it is wanted.
+_DRIVER = "noetl_worker.spark.driver"
+_SPREADING = "noetl_worker.spark.spreading"
 _INTERRUPT_S = 0.5
 _INTERRUPTS_MAX = 40
 _CLOSE_S = 30.0
@@ -73,18 +76,35 @@ class Sparks:
             await self._interrupted(session, mine, ran)
             raise
         except Exception as problem:
-            if await asyncio.to_thread(starting.is_alive, session):
+            if await asyncio.to_thread(driver().is_alive, session):
                 raise
             await self._discard(session)
             text = f"the Spark session ended while '{name}' ran: {type(problem).__name__}"
             raise SparkLost(text) from problem
+
+    async def spread(
+        self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
+    ) -> list[bytes]:
+        """Run one job of as many partitions as `cut` gives for what runs at once; see `run`.
+
+        `entry` is called on executors with Arrow batches of one column; what it yields comes back.
+        """
+        spreading = _loaded(_SPREADING)
+
+        def job(session: "SparkSession") -> list[bytes]:
+            found: list[bytes] = spreading.spread(
+                session, cut(spreading.parallelism(session)), entry
+            )
+            return found
+
+        return await self.run(job, name=name)
 
     async def close(self) -> None:
         """Stop the session and its Java process."""
         async with self._opening:
             session, self._session = self._session, None
             if session is not None:
-                await _bounded(lambda: starting.stop(session))
+                await _bounded(lambda: driver().stop(session))
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
@@ -93,7 +113,7 @@ class Sparks:
         async with self._opening:
             if self._session is None:
                 log.info("starting a Spark session", master=self._options.master)
-                self._session = await asyncio.to_thread(starting.start, self._options)
+                self._session = await asyncio.to_thread(_started, self._options)
             return self._session
 
     async def _discard(self, session: "SparkSession") -> None:
@@ -102,7 +122,7 @@ class Sparks:
             if self._session is session:
                 self._session = None
                 log.warning("the Spark session ended", master=self._options.master)
-                await _bounded(lambda: starting.stop(session))
+                await _bounded(lambda: driver().stop(session))
 
     async def _interrupted(
         self, session: "SparkSession", job: _Job, ran: asyncio.Future[Any]
@@ -110,7 +130,7 @@ class Sparks:
         """Cancel a job's operations until its thread has come back, or for a bounded time."""
         for _ in range(_INTERRUPTS_MAX):
             # A job may begin its next operation just after one was interrupted.
-            await asyncio.to_thread(starting.interrupt, session, job.tag)
+            await asyncio.to_thread(driver().interrupt, session, job.tag)
             ended, _ = await asyncio.wait({ran}, timeout=_INTERRUPT_S)
             if ended:
                 # How a cancelled job ended interests nobody, but someone has to look.
@@ -137,15 +157,33 @@ async def open_sparks(options: Options) -> AsyncIterator[Sparks]:
         await asyncio.to_thread(shutil.rmtree, options.folder, ignore_errors=True)
 
 
+def driver() -> Any:
+    """Load what knows Spark; raises `SparkUnavailable` where it is not installed."""
+    return _loaded(_DRIVER)
+
+
+def _loaded(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as problem:
+        text = "Spark is not installed here: install noetl-worker[spark]"
+        raise SparkUnavailable(text) from problem
+
+
+def _started(options: Options) -> "SparkSession":
+    session: SparkSession = driver().start(options)
+    return session
+
+
 def _run(job: Callable[["SparkSession"], T], session: "SparkSession", mine: _Job) -> T:
     """Run a job under its own tag; the tag is this thread's."""
     if mine.is_cancelled:
         raise CancelledError
-    starting.tag(session, mine.tag, name=mine.name)
+    driver().tag(session, mine.tag, name=mine.name)
     try:
         return job(session)
     finally:
-        starting.untag(session, mine.tag)
+        driver().untag(session, mine.tag)
 
 
 async def _bounded(call: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
 from noetl_worker.keys.keychain import Keyring
+from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
@@ -35,7 +36,7 @@ KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """The opened tools of a worker, and the keyring by which templates reach secrets."""
+    """The opened tools of a worker, its Spark, and the keyring by which templates reach secrets."""
 
     http: HttpTool
     postgres: PostgresTool
@@ -46,6 +47,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
+    sparks: Sparks
     keyring: Keyring
 
     async def run(self, call: Call) -> Outcome:  # noqa: C901, PLR0912 - one arm per kind

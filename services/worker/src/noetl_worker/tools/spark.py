@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -59,11 +57,6 @@ class SparkTool:
         self._inputs = inputs
         self._scripts = scripts
         self._limits = limits
-
-    @property
-    def sparks(self) -> Sparks:
-        """Return the session that all jobs of this worker share."""
-        return self._sparks
 
     @property
     def inputs(self) -> SparkInputs:
@@ -284,21 +277,3 @@ def _too_large(size: int, size_max: int) -> ErrorObject:
 
 def _wrong(text: str) -> ToolFailure:
     return ToolFailure(failure("validation", text, source="spark"))
-
-
-@asynccontextmanager
-async def open_spark(
-    *,
-    sparks: Sparks,
-    references_: References,
-    inputs: SparkInputs,
-    scripts: Scripts,
-    limits: Limits,
-) -> AsyncIterator[SparkTool]:
-    """Have the session stopped when the block ends."""
-    try:
-        yield SparkTool(
-            sparks=sparks, references_=references_, inputs=inputs, scripts=scripts, limits=limits
-        )
-    finally:
-        await sparks.close()
