@@ -1,5 +1,6 @@
 """A worker with a real Spark session and a payload store that executors reach."""
 
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from noetl_contracts import codec, locators
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_playbook.results import PipelineResult, Stored, TaskResult
 from noetl_storage.payloads.open import open_payloads
+from noetl_worker.domain.masking import Mask
+from noetl_worker.keeping import Keeper
+from noetl_worker.stores import Place, Remembered, TenantPayloads
 from noetl_worker.tools.call import Call, Outcome
 
 
@@ -29,7 +33,7 @@ async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
         yield found
 
 
-def spark_call(*, may_spread: bool = True, timeout_s: float = 60, **fields: Any) -> Call:
+def spark_call(*, may_spread: bool = True, timeout_s: float = 240, **fields: Any) -> Call:
     """A call of the tool, in a step of its own."""
     output = fields.pop("output", None)
     return structs.replace(
@@ -56,3 +60,23 @@ async def answered(worker: Bench, call: Call) -> Any:
     found: Outcome = await worker.tools.run(call)
     assert found.error is None, found.error
     return found.data
+
+
+async def kept(worker: Bench, raw: dict[str, Any]) -> dict[str, Any]:
+    """Keep what a call gave as a step's result, and return the `_ref` that templates see."""
+    place = Place(tenant_id=TENANT, organization_id=ORGANIZATION)
+    store = TenantPayloads(worker.payloads, place=place, remembered=Remembered(bytes_max=0))
+    result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
+    envelope = await Keeper(payloads=store, mask=Mask()).keep(result, status="ok")
+    assert envelope.reference is not None
+    stored_ = Stored(reference=envelope.reference, locator=locators.result("1", "big", "1"))
+    return stored_.as_mapping()
+
+
+def trusting(worker: Bench) -> Bench:
+    """The same worker, with its session, where tasks may bring code."""
+    tool = worker.tools.spark
+    limits = structs.replace(tool._limits, is_code_allowed=True)
+    twin = copy.copy(tool)
+    twin._limits = limits
+    return structs.replace(worker, tools=structs.replace(worker.tools, spark=twin))

@@ -29,6 +29,7 @@ from noetl_worker.tools.shell import ShellTool
 from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
+from noetl_worker.tools.transfer_spark import SparkMover
 from noetl_worker.tools.workplace import open_work_folder
 
 
@@ -92,6 +93,7 @@ async def open_tools(
                 http=http,
                 postgres=postgres,
                 duckdb=duckdb,
+                mover=SparkMover(spark=spark, postgres=postgres),
                 references_=references,
                 folder=folder,
             ),

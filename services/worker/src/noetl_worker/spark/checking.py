@@ -18,8 +18,6 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 _EXECUTION = "org.apache.spark.sql.execution."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_VIEW = f"{_EXECUTION}command.CreateViewCommand"
-_VIEW_LOCAL = "LocalTempView"
 # Operators of queries. Commands, statements and whatever comes new with a release are not here.
 _OPERATORS = frozenset(
     {
@@ -58,16 +56,13 @@ def check_query(session: "SparkSession", text: str) -> None:
     _check(plan, "the statement")
 
 
-def check_view(session: "SparkSession", text: str) -> None:
-    """Refuse a statement that is not the making of a temporary view; raises as `check_query`."""
-    plan = _parsed(session, text)
-    if plan.getClass().getName() != _VIEW or plan.viewType().toString() != _VIEW_LOCAL:
-        text = (
-            "only the last statement may be a query, and those before it CREATE TEMPORARY VIEW "
-            "name AS …: write what else they do as a view"
-        )
-        raise Refused("validation", text)
-    _check(plan.plan(), "the view")
+def refuse_command() -> None:
+    """Say what may stand before the last statement."""
+    text = (
+        "only the last statement may be a query, and those before it CREATE TEMPORARY VIEW "
+        "name AS …: write what else they do as a view"
+    )
+    raise Refused("validation", text)
 
 
 def check_analysed(frame: "DataFrame") -> None:

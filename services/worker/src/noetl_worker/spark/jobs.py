@@ -11,6 +11,7 @@ from msgspec import Struct
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.plain import plain
 from noetl_contracts.spread import KEY as _RESERVED
+from noetl_worker.domain import spark_sql
 from noetl_worker.spark import writing
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.writing import Manifest, Plan
@@ -76,6 +77,24 @@ class Given(Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
+class CopyTarget(Struct, frozen=True, kw_only=True):
+    """Where rows are copied; `columns` says of each whether its lists become arrays."""
+
+    home: Home
+    credential: str
+    schema: str
+    table: str
+    done_table: str
+    columns: dict[str, bool]
+
+
+class Copied(Struct, frozen=True, kw_only=True):
+    """How many rows were copied, by how many tasks."""
+
+    rows: int
+    tasks: int
+
+
 class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
     """The task's function raised."""
 
@@ -103,6 +122,10 @@ def opened(base: "SparkSession", conf: Mapping[str, str]) -> "SparkSession":
     from noetl_worker.spark.source import NoetlSource  # noqa: PLC0415 - imports Spark
 
     session = base.newSession()
+    # Spark looks names up in the thread's active session, which is that of the task before.
+    classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
+    active = getattr(classes, "org.apache.spark.sql.classic.SparkSession")
+    active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
     session.dataSource.register(NoetlSource)
     session.dataSource.register(PostgresSource)
     session.conf.set("spark.sql.runSQLOnFiles", "false")
@@ -138,14 +161,25 @@ def _queried(session: "SparkSession", ask: Ask) -> "DataFrame":
 
     *views, query = ask.statements
     for text in views:
-        if not ask.is_trusted:
-            checking.check_view(session, text)
-        session.sql(text, args=ask.params or None)
-    if not ask.is_trusted:
-        checking.check_query(session, query)
+        found = spark_sql.view(text)
+        if found is not None:
+            name, body = found
+            _frame(session, body, ask).createOrReplaceTempView(name)
+        elif ask.is_trusted:
+            session.sql(text)
+        else:
+            checking.refuse_command()
+    return _frame(session, query, ask)
+
+
+def _frame(session: "SparkSession", query: str, ask: Ask) -> "DataFrame":
+    from noetl_worker.spark import checking  # noqa: PLC0415 - imports Spark
+
+    if ask.is_trusted:
+        return session.sql(query, args=ask.params or None)
+    checking.check_query(session, query)
     frame = session.sql(query, args=ask.params or None)
-    if not ask.is_trusted:
-        checking.check_analysed(frame)
+    checking.check_analysed(frame)
     return frame
 
 
@@ -211,3 +245,47 @@ def _written(frame: "DataFrame", plan: Plan) -> Given:
         raise Refused("validation", text)
     schema = writing.schema_text(to_arrow_schema(frame.schema, timezone="UTC"))
     return Given(columns=names, manifests=writing.write(frame, plan), schema=schema)
+
+
+def prepared(
+    base: "SparkSession", given: Input, mapping: Mapping[str, str] | None, home: Home
+) -> "DataFrame":
+    """Return the frame of an input with the columns of its target; raises as `run`."""
+    from pyspark.sql import functions  # noqa: PLC0415 - loaded when first needed
+
+    frame = frame_of(opened(base, {}), given, home)
+    if mapping is None:
+        return frame
+    names = set(frame.columns)
+    for path in mapping.values():
+        if path not in names and path.split(".")[0] not in names:
+            known = ", ".join(sorted(names)[:20])
+            raise Refused("validation", f"there is no source field {path!r}: known: {known}")
+    # A column may have a dot in its own name.
+    quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
+    columns = [
+        functions.col(quoted.get(path, path)).alias(column) for column, path in mapping.items()
+    ]
+    return frame.select(*columns)
+
+
+def copied(frame: "DataFrame", target: CopyTarget) -> Copied:
+    """Copy a frame into a table of PostgreSQL; raises as `run`."""
+    from noetl_worker.spark import postgres_source  # noqa: PLC0415 - imports Spark
+
+    columns = [
+        postgres_source.Column(name=name, is_array=is_array)
+        for name, is_array in target.columns.items()
+    ]
+    counts = postgres_source.copy_in(
+        frame,
+        postgres_source.CopyPlan(
+            home=target.home,
+            credential=target.credential,
+            schema=target.schema,
+            table=target.table,
+            done_table=target.done_table,
+            columns=columns,
+        ),
+    )
+    return Copied(rows=sum(counts), tasks=sum(1 for count in counts if count))

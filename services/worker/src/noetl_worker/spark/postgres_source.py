@@ -301,10 +301,10 @@ class CopyPlan(Struct, frozen=True, kw_only=True):
     columns: list[Column]
 
 
-def copy_in(frame: "DataFrame", plan: CopyPlan) -> int:
-    """Copy a frame's rows in; a task that Spark runs twice writes once. Return their number."""
+def copy_in(frame: "DataFrame", plan: CopyPlan) -> list[int]:
+    """Copy a frame's rows in; a task that Spark runs twice writes once. Count them by task."""
     counted = frame.mapInArrow(_Copier(plan), "row_count bigint").collect()
-    return sum(int(row[0]) for row in counted)
+    return [int(row[0]) for row in counted]
 
 
 class _Copier:

@@ -144,6 +144,34 @@ class FrameEffects:
                     raise EffectsLost(refused(problem, None)) from problem
 
 
+async def make_markers(connection: "asyncpg.Connection[Any]") -> None:
+    """Make the table of markers where there is none yet."""
+    # Two workers may make it at once; one of them then meets the other's.
+    with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):
+        await connection.execute(_QUERIES["make_markers"])
+
+
+async def mark(connection: "asyncpg.Connection[Any]", execution_id: str, name: str) -> bool:
+    """Claim an effect inside a transaction; tell whether nobody had committed it before."""
+    return await connection.fetchval(_QUERIES["mark"], execution_id, name) is not None
+
+
+async def find_outcome(
+    connection: "asyncpg.Connection[Any]", execution_id: str, name: str
+) -> dict[str, Any] | None:
+    """Return the outcome of an effect that was committed before, or None."""
+    found = await connection.fetchval(_QUERIES["find_outcome"], execution_id, name)
+    outcome: dict[str, Any] | None = None if found is None else codec.decode(found)
+    return outcome
+
+
+async def note_outcome(
+    connection: "asyncpg.Connection[Any]", execution_id: str, name: str, outcome: str
+) -> None:
+    """Keep an effect's outcome beside its marker."""
+    await connection.execute(_QUERIES["note_outcome"], execution_id, name, outcome)
+
+
 @asynccontextmanager
 async def open_effects(tool: PostgresTool, *, auth: Any, site: Site) -> AsyncIterator[FrameEffects]:
     """Hold one connection for a frame; what was not committed is rolled back."""

@@ -14,7 +14,7 @@ from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
-from noetl_worker.tools import references, tables, transfer_files, transfer_rows
+from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.duckdb import DuckdbTool, Lease
 from noetl_worker.tools.duckdb_session import DuckSession
@@ -29,6 +29,7 @@ from noetl_worker.tools.transfer_duckdb import windows as duck_windows
 from noetl_worker.tools.transfer_files import FileTarget
 from noetl_worker.tools.transfer_postgres import PostgresStatement, PostgresTable
 from noetl_worker.tools.transfer_rows import MODES, Aim, Target, Window
+from noetl_worker.tools.transfer_spark import Ends, SparkMover
 from noetl_worker.tools.workplace import WorkFolder
 
 _SOURCES = ("http", "postgres", "duckdb", "file", "data")
@@ -62,9 +63,11 @@ class TransferTool:
         http: HttpTool,
         postgres: PostgresTool,
         duckdb: DuckdbTool,
+        mover: SparkMover,
         references_: References,
         folder: WorkFolder,
     ) -> None:
+        self._mover = mover
         self._http = http
         self._postgres = postgres
         self._duckdb = duckdb
@@ -78,6 +81,8 @@ class TransferTool:
         try:
             plan = _plan(call)
             async with asyncio.timeout(call.timeout.total):
+                if transfer_spark.is_wanted(call.fields.get("engine"), _ends(plan, call)):
+                    return Outcome(data=await self._mover.move(_ends(plan, call), call))
                 return Outcome(data=await self._move(plan, call))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
@@ -276,6 +281,16 @@ def _plan(call: Call) -> _Plan:
         mapping=_mapping(target.get("mapping") or call.fields.get("mapping")),
     )
     return _Plan(source=source, target=target, aim=aim, size=size)
+
+
+def _ends(plan: _Plan, call: Call) -> Ends:
+    return Ends(
+        source=plan.source,
+        target=plan.target,
+        source_auth=_auth(plan.source, call),
+        target_auth=_auth(plan.target, call),
+        aim=plan.aim,
+    )
 
 
 def _end(value: Any, field: str, known: tuple[str, ...]) -> dict[str, Any]:
