@@ -26,7 +26,7 @@ from noetl_messaging.ports import Message, Registers
 from noetl_playbook import carried
 from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
-from noetl_storage import encoding
+from noetl_storage import loading
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
@@ -134,7 +134,7 @@ class Bench(Struct, frozen=True, kw_only=True):
         """Run one command to its end and return its facts."""
         await self.send(command)
         (delivery,) = await self.commands.fetch(messages_max=1, wait_s=5)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await self.lane.attend(delivery)
         return await self.facts()
 
@@ -173,8 +173,8 @@ class Bench(Struct, frozen=True, kw_only=True):
         """The plain form of a result, loaded if it is kept by reference."""
         loaded = {}
         if result.reference is not None:
-            loaded[result.reference.sha256] = encoding.decode(
-                await self.payloads.read(result.reference)
+            loaded[result.reference.sha256] = await loading.load(
+                self.payloads.read, result.reference
             )
         view = carried.view(
             result, execution_id=EXECUTION, step="s", run="1", find=carried.found_in(loaded)
@@ -200,12 +200,14 @@ def settings_of(**fields: Any) -> Settings:
 
 
 @asynccontextmanager
-async def bench(registers: Registers | None = None, **fields: Any) -> AsyncIterator[Bench]:
-    """A worker's lane with memory adapters and real tools."""
+async def bench(
+    registers: Registers | None = None, payloads: Any = None, **fields: Any
+) -> AsyncIterator[Bench]:
+    """A worker's lane with memory adapters, or another payload store, and real tools."""
     config, clock = settings_of(**fields), SystemClock()
     broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
     await broker.ensure()
-    payloads = MemoryPayloads()
+    payloads = MemoryPayloads() if payloads is None else payloads
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
         halts = Halts(broker)

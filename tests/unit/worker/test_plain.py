@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from noetl_worker.domain.plain import plain
+from noetl_contracts.plain import plain
 
 
 class Colour(Enum):

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import loop, settings
 from noetl_chassis.clock import SystemClock
@@ -17,7 +17,7 @@ from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
 from noetl_contracts import letters
-from noetl_contracts.commands import IO_LANE
+from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
@@ -82,6 +82,7 @@ class System(Struct, frozen=True, kw_only=True):
     adapters: planning.Adapters
     services: ApiServices
     worker: Worker
+    spark_worker: Worker
     projector: Projector
     outbox: OutboxPublisher
 
@@ -165,11 +166,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             snowflake=Snowflake(node=0, clock=clock),
         )
         commands = working.Adapters(
-            consumer=MemoryConsumer(
-                broker,
-                stream=topology.COMMANDS,
-                name=topology.worker_consumer(configs.worker.pool, IO_LANE),
-            ),
+            consumer=_commands(broker, configs, IO_LANE),
             publisher=broker,
             hints=broker,
             registers=MemoryRegisters(),
@@ -185,9 +182,21 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             adapters=adapters,
             services=planning.api_services(adapters, configs.planner, process, process.stop),
             worker=working.build(commands, configs.worker, instance=NAME),
+            # No other process reads this store: its frames run here, in the same event loop.
+            spark_worker=working.build(
+                structs.replace(commands, consumer=_commands(broker, configs, SPARK_LANE)),
+                configs.worker,
+                instance=NAME,
+                lane=SPARK_LANE,
+            ),
             projector=_projector(adapters, broker, configs, store),
             outbox=_outbox(adapters, broker),
         )
+
+
+def _commands(broker: MemoryBroker, configs: Configs, lane: str) -> MemoryConsumer:
+    name = topology.worker_consumer(configs.worker.pool, lane)
+    return MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
 
 
 async def run(system: System, *, listens: bool = False) -> None:
@@ -201,9 +210,9 @@ async def run(system: System, *, listens: bool = False) -> None:
         if listens:
             match = partial(_hand_over_letters, system)
             tasks.create_task(loop.every(LETTERS_S, match, stop=stop, name="letters"))
-        tasks.create_task(
-            system.worker.run(stop=stop, pulse=Pulse("commands", stale_s=30), drain_s=_DRAIN_S)
-        )
+        for worker in (system.worker, system.spark_worker):
+            pulse = Pulse("commands", stale_s=30)
+            tasks.create_task(worker.run(stop=stop, pulse=pulse, drain_s=_DRAIN_S))
         tasks.create_task(
             system.outbox.run(
                 stop=stop, pulse=Pulse("publish", stale_s=30), poll_s=0.2, measure_s=5.0

@@ -99,6 +99,10 @@ LEASES_LOST = _counter(
     "noetl_leases_lost_total", "{command}", "Commands that a worker stopped for want of a lease."
 )
 FRAMES_ENDED = _counter("noetl_frames_ended_total", "{frame}", "Frames that ended.", OUTCOME)
+WAVES_ENDED = _counter(
+    "noetl_waves_ended_total", "{wave}", "Spark jobs of frames that ended.", OUTCOME
+)
+WAVE_FRAMES = _counter("noetl_wave_frames_total", "{frame}", "Frames that Spark jobs took.")
 FRAME_ROWS = _counter("noetl_frame_rows_total", "{row}", "Rows that frames ran.", OUTCOME)
 FRAME_DURATION = _histogram("noetl_frame_duration_seconds", "s", "How long a frame ran.")
 TOOL_CALLS = _counter("noetl_tool_calls_total", "{call}", "Calls of tools.", TOOL, OUTCOME)

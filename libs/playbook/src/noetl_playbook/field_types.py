@@ -115,6 +115,7 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "mapping": MAPPING,
         "mode": _one_of("append", "insert", "replace", "upsert"),
         "chunk_size": WHOLE,
+        "engine": _one_of("auto", "io", "spark"),
     },
     "nats": {
         "operation": _one_of(

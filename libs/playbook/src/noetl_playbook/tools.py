@@ -77,7 +77,7 @@ ARTIFACT = Kind(
 )
 TRANSFER = Kind(
     name="transfer",
-    fields=_names("source target mapping mode chunk_size key"),
+    fields=_names("source target mapping mode chunk_size key engine"),
     required=("source", "target"),
     is_available=True,
 )
@@ -95,6 +95,7 @@ _OTHERS = (
         fields=_names("sql code inputs params session") | _SCRIPT,
         aliases={"query": "sql"},
         source=("sql", "code", "script"),
+        is_available=True,
     ),
     Kind(
         name="playbook",

@@ -204,6 +204,51 @@ def has_plain_rows(schema: Any) -> bool:
     return named is None or named == schema.names
 
 
+class Groups:
+    """A table's row groups, or its record batches, read one range at a time.
+
+    Opening and reading raise `PayloadUnreadable`.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._parquet: Any = None
+        self._batches: list[Any] = []
+        try:
+            if data.startswith(_PARQUET):
+                self._parquet = pyarrow.parquet.ParquetFile(pa.BufferReader(data))
+                self.count = int(self._parquet.num_row_groups)
+                self._schema = self._parquet.schema_arrow
+                return
+            reader = pa.ipc.open_stream(pa.BufferReader(data))
+            # Batches refer to the bytes: nothing is copied until it is used.
+            self._schema, self._batches = reader.schema, list(reader)
+        except (OSError, pa.ArrowException) as failure:
+            raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
+        self.count = len(self._batches)
+
+    def read(self, first: int, end: int) -> Any:
+        """Return the table of groups `first` up to `end`; raises `PayloadUnreadable`."""
+        if first >= end:
+            return self._schema.empty_table()
+        if self._parquet is not None:
+            return self._parquet.read_row_groups(list(range(first, end)))
+        table = pa.Table.from_batches(self._batches[first:end], schema=self._schema)
+        try:
+            table.validate(full=True)
+        except pa.ArrowException as failure:
+            raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
+        return table
+
+
+def find_table(data: bytes) -> Any:
+    """Return the table that a payload is, or None for JSON; raises `PayloadUnreadable`."""
+    for magic, how in ((_GZIP, "gzip"), (_ZSTD, "zstd")):
+        if data.startswith(magic):
+            data = expand(data, how)  # type: ignore[arg-type]  # both names are compressions
+            break
+    return read_table(data) if data.startswith((_PARQUET, _ARROW)) else None
+
+
 def _from_table(data: bytes) -> Any:
     table = read_table(data)
     about = table.schema.metadata or {}

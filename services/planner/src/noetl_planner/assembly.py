@@ -88,6 +88,7 @@ def limits(config: Settings) -> Limits:
         in_flight_max=config.in_flight_max,
         step_attempts_max=config.step_attempts_max,
         ctx_bytes_max=config.ctx_bytes_max,
+        spark_rows_min=config.spark_rows_min,
         tools=config.tools,
         template_env=config.template_env,
     )

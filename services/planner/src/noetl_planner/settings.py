@@ -52,6 +52,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0
     step_attempts_max: Annotated[int, Meta(ge=1)] = 3
+    # Rows from which on `engine: auto` takes Spark for frames that only compute; 0: never. It pays
+    # where the pool's Spark has more cores than its workers.
+    spark_rows_min: Annotated[int, Meta(ge=0)] = 0
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
 

@@ -1,5 +1,6 @@
 """Composition root: the only lines of the worker that name a concrete adapter."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 from noetl_chassis import lifecycle
@@ -7,7 +8,6 @@ from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
 from noetl_chassis.payload_sealing import read_keys
-from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -21,6 +21,7 @@ from noetl_worker.assembly import Adapters
 from noetl_worker.opening import open_tools
 from noetl_worker.settings import Settings
 from noetl_worker.tiering import open_tiers
+from noetl_worker.waving import run_share
 
 
 async def serve(config: Settings) -> None:
@@ -46,23 +47,28 @@ async def serve(config: Settings) -> None:
         tools, mask = await stack.enter_async_context(
             open_tools(config, payloads, clock, near=payloads)
         )
-        name = topology.worker_consumer(config.pool, IO_LANE)
-        adapters = Adapters(
-            consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
-            publisher=JetStreamPublisher(nats),
-            hints=NatsHints(nats),
-            registers=JetStreamRegisters(nats),
-            dead_letters=JetStreamDeadLetters(nats),
-            payloads=payloads,
-            tools=tools,
-            mask=mask,
-            clock=clock,
-        )
-        pulse = Pulse("commands", stale_s=30.0)
         process.health.add("nats", nats.check)
-        process.health.add("commands", pulse.check)
-        worker = assembly.build(adapters, config, instance=process.instance)
-        await worker.run(stop=process.stop, pulse=pulse, drain_s=config.drain_s)
+        async with asyncio.TaskGroup() as group:
+            for lane in config.lanes:
+                name = topology.worker_consumer(config.pool, lane)
+                adapters = Adapters(
+                    consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
+                    publisher=JetStreamPublisher(nats),
+                    hints=NatsHints(nats),
+                    registers=JetStreamRegisters(nats),
+                    dead_letters=JetStreamDeadLetters(nats),
+                    payloads=payloads,
+                    tools=tools,
+                    mask=mask,
+                    clock=clock,
+                )
+                pulse = Pulse(f"{lane} commands", stale_s=30.0)
+                process.health.add(f"{lane} commands", pulse.check)
+                worker = assembly.build(
+                    adapters, config, instance=process.instance, lane=lane, entry=run_share
+                )
+                running = worker.run(stop=process.stop, pulse=pulse, drain_s=config.drain_s)
+                group.create_task(running)
 
 
 def main() -> None:

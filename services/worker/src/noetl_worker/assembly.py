@@ -1,12 +1,17 @@
 """From opened adapters and settings to a worker that can run."""
 
+import sys
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import locators
-from noetl_contracts.commands import IO_LANE
+from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher, Registers
@@ -18,11 +23,13 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
+from noetl_worker.lanes.waves import Limits, Waves
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Worker
-from noetl_worker.settings import Settings, inherited
+from noetl_worker.settings import ExecutorKeys, Settings, adopt, inherited, java_environ
+from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, duckdb_session, http, python, shell
+from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
 
 _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
 
@@ -41,8 +48,15 @@ class Adapters(Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
-    """Put a worker together."""
+def build(
+    adapters: Adapters,
+    config: Settings,
+    *,
+    instance: str,
+    lane: str = IO_LANE,
+    entry: Callable[..., Any] | None = None,
+) -> Worker:
+    """Put the worker of one lane together; with `entry` the spark lane's frames run in waves."""
     worker_id = WorkerId(instance)
     tenant_id, organization_id = TenantId(config.tenant_id), OrganizationId(config.organization_id)
     desk = Desk(
@@ -53,7 +67,9 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
         clock=adapters.clock,
         locator=locators.worker(tenant_id, organization_id, {}, worker_id),
     )
-    lane = IoLane(
+    is_spark = lane == SPARK_LANE
+    commands_max = config.spark_frames_max if is_spark else config.commands_max
+    host = IoLane(
         Lane(
             tools=adapters.tools,
             payloads=adapters.payloads,
@@ -62,21 +78,42 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             mask=adapters.mask,
             hints=adapters.hints,
             dead_letters=adapters.dead_letters,
-            consumer=topology.worker_consumer(config.pool, IO_LANE),
+            consumer=topology.worker_consumer(config.pool, lane),
             lease_s=config.lease_s,
-            commands_max=config.commands_max,
+            commands_max=commands_max,
             halts=Halts(adapters.hints),
             pacer=Pacer(registers=adapters.registers, clock=adapters.clock),
             callbacks=Callbacks(base_url=config.callback_url, secret=config.secret_key),
-            backend=_BACKENDS.get(config.payload_url.partition(":")[0], "disk"),
+            backend=backend_of(config),
+            waves=None if entry is None or not is_spark else _waves(adapters, config, desk, entry),
         )
     )
     return Worker(
         consumer=adapters.consumer,
-        lane=lane,
-        commands_max=config.commands_max,
-        messages_max=config.fetch_messages_max,
+        lane=host,
+        commands_max=commands_max,
+        messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,
         wait_s=config.fetch_wait_s,
+    )
+
+
+def backend_of(config: Settings) -> str:
+    """Name the payload store as playbooks do."""
+    return _BACKENDS.get(config.payload_url.partition(":")[0], "disk")
+
+
+def _waves(adapters: Adapters, config: Settings, desk: Desk, entry: Callable[..., Any]) -> Waves:
+    return Waves(
+        sparks=adapters.tools.sparks,
+        entry=entry,
+        payloads=adapters.payloads,
+        worker_id=desk.worker_id,
+        clock=adapters.clock,
+        limits=Limits(
+            frames_max=config.spark_wave_frames_max,
+            waves_max=config.spark_waves_max,
+            parts_max=config.spark_partitions_max,
+        ),
     )
 
 
@@ -100,6 +137,37 @@ def duckdb_limits(config: Settings) -> duckdb_session.Limits:
         memory_bytes=config.duckdb_memory_bytes,
         threads=config.duckdb_threads,
         databases_max=config.duckdb_databases_max,
+    )
+
+
+def spark_options(config: Settings, root: Path) -> Options:
+    """Read what a Spark session is started with; its files have a folder of their own."""
+    return Options(
+        master=config.spark_master,
+        folder=root / f"spark-{identity.token()[:12]}",
+        adopt=lambda variables: adopt({**variables, **_keys_of(config).as_environ()}),
+        environ=java_environ(),
+        conf=parse_conf(config.spark_conf),
+        python=config.spark_python or sys.executable,
+        memory_bytes=config.spark_memory_bytes,
+        jobs_max=config.spark_jobs_max,
+    )
+
+
+def spark_limits(config: Settings) -> spark.Limits:
+    """Read what Spark tasks may do."""
+    return spark.Limits(
+        store_url=config.payload_url,
+        master=config.spark_master,
+        is_code_allowed=config.spark_code_allowed,
+    )
+
+
+def _keys_of(config: Settings) -> ExecutorKeys:
+    return ExecutorKeys(
+        payload_access_key=config.payload_access_key,
+        payload_secret_key=config.payload_secret_key,
+        secret_key=config.secret_key,
     )
 
 

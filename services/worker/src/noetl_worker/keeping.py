@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from noetl_chassis import identity
-from noetl_contracts import codec
+from noetl_contracts import codec, spread
 from noetl_contracts.payloads import (
     EVENT_INLINE_BYTES_MAX,
     JSON_MEDIA_TYPE,
@@ -14,6 +14,7 @@ from noetl_contracts.payloads import (
     PayloadRef,
     ResultEnvelope,
 )
+from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
 from noetl_playbook.results import LoopResult, PipelineResult
@@ -56,6 +57,9 @@ class Keeper:
         data = self._mask.data(plain)
         if data is not plain:
             result = codec.decode_as(data, PipelineResult)
+        rows = spread_of(result)
+        if rows is not None:
+            return await self._keep_spread(result, data, rows, how, status=status, notes=notes)
         noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
         if len(data) <= how.inline_bytes_max:
             return ResultEnvelope(status=status, context={**carried.inline(result), **noted})
@@ -74,6 +78,41 @@ class Keeper:
                 **carried.referenced(result, fields_beside(result)),
                 **_described(result, how),
                 **noted,
+            },
+        )
+
+    async def _keep_spread(
+        self,
+        result: PipelineResult,
+        data: bytes,
+        rows: Spread,
+        how: Storing,
+        *,
+        status: str,
+        notes: tuple[str, ...],
+    ) -> ResultEnvelope:
+        """Keep a result whose rows are stored already: always by reference, as what names them."""
+        stored = await self._payloads.store(
+            data, media_type=SPREAD_MEDIA_TYPE, row_count=rows.row_count
+        )
+        noted = [*notes, *how.notes]
+        shown = spread.with_rows(codec.decode(data), str(result.last), rows.head)
+        preview = preview_of(codec.convert(shown, PipelineResult), how.preview_bytes_max)
+        return ResultEnvelope(
+            status=status,
+            # What a reader gets is the rows: their size is what limits are held against.
+            reference=structs.replace(
+                stored,
+                payload_bytes=len(data) + rows.payload_bytes,
+                schema_digest=codec.digest(rows.schema.encode()),
+            ),
+            context={
+                **carried.referenced(result, fields_beside(result)),
+                "store": how.backend,
+                **how.about,
+                **({"preview": preview} if preview else {}),
+                "columns": rows.columns,
+                **({"notes": noted} if noted else {}),
             },
         )
 
@@ -155,6 +194,15 @@ class Keeper:
         return ResultEnvelope(
             status="ok", reference=reference, context=carried.referenced(kept, {})
         )
+
+
+def spread_of(result: PipelineResult) -> Spread | None:
+    """Return what stands for the rows of a result's last task, None when they are in it."""
+    front = result.tasks.get(result.last or "")
+    raw = front.raw if front is not None and front.kind == "spark" else None
+    if not isinstance(raw, dict) or not spread.is_marker(raw.get(spread.ROWS)):
+        return None
+    return codec.convert(raw[spread.ROWS][spread.KEY], Spread)
 
 
 def _sized(patch: dict[str, Any]) -> dict[str, int]:

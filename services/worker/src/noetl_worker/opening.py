@@ -15,6 +15,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.settings import Settings
+from noetl_worker.spark.session import open_sparks
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import open_duckdb
@@ -27,7 +28,10 @@ from noetl_worker.tools.python import open_python
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
 from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.spark import SparkTool
+from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
+from noetl_worker.tools.transfer_spark import SparkMover
 from noetl_worker.tools.workplace import open_work_folder
 
 
@@ -65,6 +69,14 @@ async def open_tools(
                 vault=vault, inputs=inputs, folder=folder, limits=assembly.duckdb_limits(config)
             )
         )
+        sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
+        spark = SparkTool(
+            sparks=sparks,
+            references_=references,
+            inputs=SparkInputs(references_=references, vault=vault, folder=folder),
+            scripts=scripts,
+            limits=assembly.spark_limits(config),
+        )
         tools = Tools(
             http=http,
             postgres=postgres,
@@ -80,10 +92,12 @@ async def open_tools(
                 vault=vault,
                 mask=mask,
             ),
+            spark=spark,
             transfer=TransferTool(
                 http=http,
                 postgres=postgres,
                 duckdb=duckdb,
+                mover=SparkMover(spark=spark, postgres=postgres),
                 references_=references,
                 folder=folder,
             ),
@@ -91,6 +105,7 @@ async def open_tools(
                 limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
             ),
             nats=await enter(open_nats(vault=vault)),
+            sparks=sparks,
             keyring=Keyring(
                 sources=Sources(vault=vault, tokens=http.tokens, environ=config.secret_env),
                 sealer=sealer,

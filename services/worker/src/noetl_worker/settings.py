@@ -1,10 +1,12 @@
 """Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from noetl_chassis import settings
 from noetl_contracts.commands import DEFAULT_POOL
@@ -69,6 +71,27 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     duckdb_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 512 * 1024**2
     duckdb_threads: Annotated[int, Meta(ge=1, le=256)] = 2
     duckdb_databases_max: Annotated[int, Meta(ge=1, le=256)] = 4
+    # Where Spark runs: local[cores], or a cluster's spark://host:port, k8s://, sc://host:port.
+    spark_master: Annotated[
+        str, Meta(pattern=r"^(local(\[[0-9*,]+\])?|(spark|sc|k8s)://[^\s]+)$")
+    ] = "local[2]"
+    # Settings of Spark itself, no secrets: spark.name=value, separated by semicolons.
+    spark_conf: str = ""
+    # The Python of executors on other machines; empty: this one's path.
+    spark_python: str = ""
+    # The driver's heap; a session is started when it is first needed.
+    spark_memory_bytes: Annotated[int, Meta(ge=256 * 1024**2)] = 1024**3
+    spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
+    # Spark tasks may bring Python and any SQL, which runs as this worker's user.
+    spark_code_allowed: bool = False
+    # Lanes whose commands this worker takes: io, spark.
+    lanes: tuple[Literal["io", "spark"], ...] = ("io", "spark")
+    # Frames of the spark lane at once; a wave takes some of them as one Spark job.
+    spark_frames_max: Count = 256
+    spark_wave_frames_max: Annotated[int, Meta(ge=1, le=4096)] = 64
+    spark_waves_max: Annotated[int, Meta(ge=1, le=64)] = 2
+    # Partitions of a wave; 0: as many as the cluster runs tasks at once.
+    spark_partitions_max: Annotated[int, Meta(ge=0, le=4096)] = 0
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Names of variables that keychain entries with `provider: env` may read.
@@ -92,6 +115,34 @@ def inherited() -> dict[str, str]:
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
     return {"PATH": "/usr/bin:/bin", **found}
+
+
+def java_environ() -> dict[str, str]:
+    """Read the variables that say where a Java is."""
+    return {name: os.environ[name] for name in ("JAVA_HOME", "PATH") if name in os.environ}
+
+
+class ExecutorKeys(Struct, frozen=True, kw_only=True):
+    """What Spark's executors open stores and credentials with, from their own environment."""
+
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    secret_key: str = ""
+
+    def as_environ(self) -> dict[str, str]:
+        """Return the variables by which executors that this process starts are told."""
+        return {f"{PREFIX}{name.upper()}": value for name, value in asdict(self).items() if value}
+
+
+def executor_keys() -> ExecutorKeys:
+    """Read the keys where an executor runs."""
+    names = ExecutorKeys.__struct_fields__
+    return ExecutorKeys(**{name: os.environ.get(f"{PREFIX}{name.upper()}", "") for name in names})
+
+
+def adopt(variables: Mapping[str, str]) -> None:
+    """Set variables that Spark's launcher reads from this process, and nothing else does."""
+    os.environ.update(variables)
 
 
 def load() -> Settings:

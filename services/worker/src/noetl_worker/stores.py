@@ -13,9 +13,10 @@ from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
-from noetl_storage import encoding
+from noetl_storage import encoding, loading
 from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import PayloadMissing
+from noetl_storage.loading import Read
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 
@@ -111,8 +112,8 @@ class TenantPayloads:
         return f"{self._place.tenant_id}/{self._place.organization_id}/{name}"
 
     async def _read(self, ref: PayloadRef) -> Any:
-        data = await _patiently(lambda: self._payloads.read(ref))
-        value = decoded(data, ref)
+        data = await self.read(ref)
+        value = await gathered(decoded(data, ref), ref, self.read)
         size_bytes = max(len(data), ref.payload_bytes)
         self._remembered.keep(self._key(ref.sha256), value, size_bytes=size_bytes)
         return value
@@ -211,6 +212,14 @@ def decoded(data: bytes, ref: PayloadRef) -> Any:
 def _count_read(*, is_hit: bool) -> None:
     labels = {names.TIER: "memory", names.OUTCOME: "hit" if is_hit else "miss"}
     instruments.count(names.STORAGE_READS, labels=labels)
+
+
+async def gathered(value: Any, ref: PayloadRef, read: Read) -> Any:
+    """Put the rows of a spread result in their place; raises `ToolFailure`."""
+    try:
+        return await loading.gather(value, ref, read)
+    except PayloadUnreadable as problem:
+        raise ToolFailure(failure("parse", str(problem), source="store")) from problem
 
 
 def _count_bytes(count: int, *, tier: str, operation: str) -> None:

@@ -53,6 +53,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     command_heartbeat_s: float = 10.0
     step_attempts_max: int = 3
     ctx_bytes_max: int = CTX_BYTES_MAX
+    # Rows from which on `engine: auto` takes Spark for bodies that compute; 0: never.
+    spark_rows_min: int = 0
     # Tool kinds that this deployment runs; empty: all that this release has.
     tools: tuple[str, ...] = ()
     # What templates read as `env`, which the deployment chose to show.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from noetl_contracts import codec
-from noetl_planner.domain import evaluation
+from noetl_planner.domain import engines, evaluation
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import coercion
 from noetl_playbook.model import Frame
@@ -39,6 +39,8 @@ def rendered(frame: Frame | None, names: Scope, *, step: str, within: str) -> di
         if key in policy:
             field = f"{within}.{key}"
             policy[key] = evaluation.render(policy[key], names, step=step, field=field)
+    if "engine" in policy:
+        policy["engine"] = engines.checked(policy["engine"], step=step, field=f"{within}.engine")
     return policy
 
 

@@ -31,10 +31,16 @@ def issue_slot(
 
 
 def issue_frame(
-    draft: Draft, run: RunState, unit: str, *, stage_id: StageId, attempts_max: int
+    draft: Draft,
+    run: RunState,
+    unit: str,
+    *,
+    stage_id: StageId,
+    attempts_max: int,
+    lane: str = commands.IO_LANE,
 ) -> CommandId:
     """Ask for one frame of a stage; the frame's own events say which rows it has."""
-    return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id)
+    return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id, lane=lane)
 
 
 def complete(
@@ -180,6 +186,7 @@ def _issue(
     item_index: int | None = None,
     slot: int | None = None,
     stage_id: StageId | None = None,
+    lane: str = commands.IO_LANE,
 ) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
     draft.emit(
@@ -189,7 +196,7 @@ def _issue(
             step=run.step,
             unit=unit,
             pool=commands.DEFAULT_POOL,
-            lane=commands.IO_LANE,
+            lane=lane,
             attempts_max=attempts_max,
             item_index=item_index,
             slot=slot,

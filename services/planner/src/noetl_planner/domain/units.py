@@ -18,6 +18,7 @@ from noetl_contracts.status import FrameStatus, StageKind
 from noetl_planner.domain import (
     cutting,
     ending,
+    engines,
     evaluation,
     failure_policy,
     frame_ends,
@@ -144,6 +145,7 @@ def mint(
         f"frame-{unit}-{index}",
         stage_id=live.stage_id,
         attempts_max=frame_policies.attempts_max(stage),
+        lane=engines.lane(draft, run),
     )
     draft.emit(
         frame.FrameDispatched(

@@ -10,7 +10,7 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_planner.http import problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_storage import encoding
+from noetl_storage import loading
 from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import NameRefused, PayloadCorrupt, PayloadMissing
 
@@ -46,19 +46,26 @@ def _window(data: Any, *, total: int, offset: int, limit: int) -> Window:
 
 
 async def read(services: ApiServices, reference: PayloadRef) -> Any:
-    """Read the JSON of a payload, at most what one answer may hold; raises an `ApiError`."""
-    data = bytearray()
-    try:
-        async for piece in services.payloads.stream(reference):
+    """Read the value of a payload, at most what one answer may hold; raises an `ApiError`."""
+    room = RESOLVED_BYTES_MAX
+
+    async def bytes_of(part: PayloadRef) -> bytes:
+        nonlocal room
+        data = bytearray()
+        async for piece in services.payloads.stream(part):
             data += piece
-            if len(data) > RESOLVED_BYTES_MAX:
+            if len(data) > room:
                 raise ApiError(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                     code="payload_too_large",
                     detail=f"the payload exceeds {RESOLVED_BYTES_MAX} bytes",
                     hint="read it from the payload store",
                 )
-        return encoding.decode(bytes(data), bytes_max=RESOLVED_BYTES_MAX)
+        room -= len(data)
+        return bytes(data)
+
+    try:
+        return await loading.load(bytes_of, reference, bytes_max=RESOLVED_BYTES_MAX)
     except NameRefused as failure:
         raise problems.refused(str(failure)) from failure
     except PayloadMissing as failure:

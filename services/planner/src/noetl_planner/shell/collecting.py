@@ -23,7 +23,7 @@ from noetl_playbook import carried, error_view, parts
 from noetl_playbook.parts import Part
 from noetl_playbook.results import LoopResult
 from noetl_replay.state import ExecutionState, LoopState
-from noetl_storage import encoding
+from noetl_storage import loading
 from noetl_storage.ports import LedgerReader, Payloads
 
 _PAGE_EVENTS = 5_000
@@ -226,8 +226,8 @@ class Collector:
     async def _value(self, result: ResultEnvelope) -> Any:
         loaded = {}
         if result.reference is not None:
-            data = await self._payloads.read(result.reference)
-            loaded[result.reference.sha256] = encoding.decode(data)
+            value = await loading.load(self._payloads.read, result.reference)
+            loaded[result.reference.sha256] = value
         return carried.plain(result, carried.found_in(loaded))
 
 

@@ -14,7 +14,7 @@ from noetl_playbook.model import Playbook
 from noetl_replay import snapshot
 from noetl_replay.fold import fold
 from noetl_replay.state import ExecutionState, empty, take_changes
-from noetl_storage import encoding
+from noetl_storage import loading
 from noetl_storage.ports import Catalog, LedgerReader, Payloads, Snapshots
 
 _PAGE_EVENTS = 1000
@@ -136,7 +136,7 @@ class LoadedPayloads:
 
     async def load(self, ref: PayloadRef) -> None:
         """Read a payload and keep its value."""
-        value = encoding.decode(await self._payloads.read(ref))
+        value = await loading.load(self._payloads.read, ref)
         self._kept[ref.sha256] = (ref.payload_bytes, value)
         self._bytes += ref.payload_bytes
         while self._bytes > self._bytes_max and len(self._kept) > 1:

@@ -72,6 +72,8 @@ def prepare(
         transaction=unit.transaction,
         sink=unit.emitter,
         may_share=task.is_result_unread and unit.site.frame_id is not None,
+        may_spread=task.may_spread and unit.may_park,
+        output=task.output,
     )
 
 

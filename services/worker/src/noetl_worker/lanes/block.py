@@ -93,6 +93,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     output: Output | None
     code_mentions: frozenset[str]
     is_result_unread: bool
+    may_spread: bool
     shows_secrets: bool
     bounds: tuple[Ended, ...] = ()
     rate_limit: CompiledLimit | None = None
@@ -155,6 +156,7 @@ def _task(
         output=task.output or (step.output if position == len(step.tool) - 1 else None),
         code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
+        may_spread=_may_spread(task, step),
         bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
         rate_limit=compile_limit(task.rate_limit),
         submit=_nested(task, "submit", step),
@@ -192,6 +194,23 @@ def _is_result_unread(task: Task, step: Step) -> bool:
     readers = {task.name, *_RESULT_READERS}
     return not any(path.split(".")[0] in readers for path in everywhere) and not any(
         path in _OUTPUT_READERS or path.startswith("output.data") for path in nearby
+    )
+
+
+def _may_spread(task: Task, step: Step) -> bool:
+    """Tell whether nothing in this pipeline reads the rows of a task, so that they may stay away.
+
+    What comes after the step reads them by its reference.
+    """
+    output = task.output or step.output
+    takes = output is not None and (output.select or output.accumulate is not None)
+    if len(step.tool) > 1 or takes or step.tool[0].kind != "spark":
+        return False
+    nearby = compile_value([codec.builtins(task.rules), task.set]).paths
+    readers = {task.name, *_RESULT_READERS}
+    return not any(
+        path in _OUTPUT_READERS or path.startswith("output.data") or path.split(".")[0] in readers
+        for path in nearby
     )
 
 

@@ -10,6 +10,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Progress
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.pacing import Pacer
+from noetl_worker.lanes.waves import Waves
 from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools import Tools
 
@@ -25,4 +26,6 @@ class Hands(Struct, frozen=True, kw_only=True):
     worker_id: WorkerId
     pacer: Pacer
     callbacks: Callbacks = Callbacks()
+    # Where frames run in waves; without them they run in the lane's own event loop.
+    waves: Waves | None = None
     progress: Progress = msgspec.field(default_factory=Progress)

@@ -1,4 +1,4 @@
-"""The io lane: hosts commands in the worker's own event loop, one hold each."""
+"""Hosts commands in the worker's own event loop, one hold each; the spark lane's run in waves."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.tracing import command_span
+from noetl_worker.lanes.waves import Waves
 from noetl_worker.lanes.work import execute, failed
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.stores import Place, Remembered, TenantPayloads
@@ -34,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class Lane(Struct, frozen=True, kw_only=True):
-    """What the io lane is made of."""
+    """What a lane is made of."""
 
     tools: Tools
     payloads: Payloads
@@ -51,6 +52,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     callbacks: Callbacks = Callbacks()
     # What playbooks read as the store of a result.
     backend: str = "memory"
+    # Of the spark lane: its frames run in waves.
+    waves: Waves | None = None
 
 
 class IoLane:
@@ -103,8 +106,11 @@ class IoLane:
         await self._hold(command, delivery, fence)
 
     async def listen(self) -> None:
-        """Hear of executions whose commands are not to begin any more."""
-        await self._lane.halts.listen()
+        """Hear of executions whose commands are not to begin any more; start waves."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lane.halts.listen())
+            if self._lane.waves is not None:
+                group.create_task(self._lane.waves.serve())
 
     async def _hold(self, command: Command, delivery: Delivery, fence: tuple[str, int]) -> None:
         lane = self._lane
@@ -255,6 +261,7 @@ class IoLane:
             worker_id=lane.desk.worker_id,
             callbacks=lane.callbacks,
             pacer=lane.pacer,
+            waves=lane.waves,
         )
 
 

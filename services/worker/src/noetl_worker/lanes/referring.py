@@ -11,6 +11,7 @@ from noetl_playbook.scope import Scope
 
 FIELDS_BY_REFERENCE: Mapping[str, frozenset[str]] = {
     "duckdb": frozenset({"inputs"}),
+    "spark": frozenset({"inputs"}),
     "artifact": frozenset({"result_ref"}),
     "transfer": frozenset({"source"}),
 }

@@ -73,6 +73,9 @@ def failed(
 async def _execute(
     command: Command, hands: Hands, reporter: Reporter, draining: asyncio.Event
 ) -> bool:
+    if hands.waves is not None and isinstance(command.work, FrameWork | ReduceWork):
+        reporter.report(await hands.waves.run(command))
+        return True
     block = compile_block(await _definition(command, hands), command.defaults)
     surrounding = await _surrounding(command, block, hands)
     await surrounding.keychain.require()

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_worker.domain.plain import plain
+from noetl_contracts.plain import plain
 from noetl_worker.sandbox.source import BODY, Program, compile_source
 
 _END = object()

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from noetl_worker.domain.failures import failure
 from noetl_worker.keys.keychain import Keyring
+from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
@@ -15,6 +16,7 @@ from noetl_worker.tools.nats import NatsTool
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.shell import ShellTool
+from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.transfer import TransferTool
 
 Kind = Literal[
@@ -26,6 +28,7 @@ Kind = Literal[
     "transfer",
     "shell",
     "nats",
+    "spark",
     "container",
     "noop",
 ]
@@ -33,19 +36,21 @@ KINDS: frozenset[str] = frozenset(get_args(Kind))
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """The opened tools of a worker, and the keyring by which templates reach secrets."""
+    """The opened tools of a worker, its Spark, and the keyring by which templates reach secrets."""
 
     http: HttpTool
     postgres: PostgresTool
     python: PythonTool
     shell: ShellTool
     nats: NatsTool
+    spark: SparkTool
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
+    sparks: Sparks
     keyring: Keyring
 
-    async def run(self, call: Call) -> Outcome:  # noqa: C901 - one arm per kind
+    async def run(self, call: Call) -> Outcome:  # noqa: C901, PLR0912 - one arm per kind
         """Run one attempt with the tool of its kind."""
         if call.kind not in KINDS:
             text = f"kind '{call.kind}' is not available: use {', '.join(sorted(KINDS))}"
@@ -62,6 +67,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return await self.shell.run(call)
             case "nats":
                 return await self.nats.run(call)
+            case "spark":
+                return await self.spark.run(call)
             case "container":
                 return await container.run(call)
             case "duckdb":

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts.errors import ErrorObject
+from noetl_playbook.model import Output
 from noetl_worker.domain import identity
 from noetl_worker.domain.sites import Site
 
@@ -42,7 +42,8 @@ class Call(Struct, frozen=True, kw_only=True):
 
     `iterator` and `named` are what Python code may see besides its inputs. `may_share` says that
     nobody reads what a statement returns, so that it may travel with others of its kind. With a
-    `sink` the rows go there, and the outcome has none.
+    `sink` the rows go there, and the outcome has none. With `may_spread` the rows may be left in
+    the payload store, a `Spread` in their place; `output` is how the result will be kept.
     """
 
     site: Site
@@ -58,6 +59,8 @@ class Call(Struct, frozen=True, kw_only=True):
     named: dict[str, Any] = {}
     transaction: Transaction | None = None
     may_share: bool = False
+    may_spread: bool = False
+    output: Output | None = None
     sink: Sink | None = None
 
     @property
@@ -79,14 +82,3 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     data: Any | UnsetType = UNSET
     error: ErrorObject | None = None
-
-
-def as_text(value: Any) -> str:
-    """Write a value into a header, a query or a text parameter."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    return msgspec.json.encode(value).decode()

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
-from noetl_storage import encoding
+from noetl_contracts.plain import plain
+from noetl_storage import encoding, row_tables
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.domain.plain import plain
 from noetl_worker.tools import tables
 
 BYTES_MAX = 256 * 1024 * 1024
@@ -95,13 +95,13 @@ def _written(value: Any, format_: str) -> bytes:
         return value.encode() if isinstance(value, str) else codec.encode(value)
     if format_ == "bytes":
         return b64decode(value, validate=True)
-    found = tables.records(value)
+    found = row_tables.records(value)
     if found is None:
         raise ValueError("it is no list of mappings and no {columns, rows}")
     rows, columns = found
     if format_ == "ndjson":
         return b"".join(codec.encode(row) + b"\n" for row in rows)
-    return table_bytes(tables.table_of(rows, columns), format_)
+    return table_bytes(row_tables.table_of(rows, columns), format_)
 
 
 def table_bytes(table: pa.Table, format_: str) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_playbook import spelling
+from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import references, tables
 from noetl_worker.tools.call import Call
@@ -89,7 +90,7 @@ class InputReader:
             async for columns, window in windows:
                 names = columns
                 rows.extend(window)
-        return await asyncio.to_thread(tables.table_of, rows, list(names))
+        return await asyncio.to_thread(row_tables.table_of, rows, list(names))
 
     async def _union(self, name: str, parts: list[Any], call: Call) -> pa.Table:
         """Lay the rows of several parts below each other; `_part` counts the parts from 0."""
@@ -101,7 +102,7 @@ class InputReader:
                 value = await self._references.value(part, call.site)
             elif isinstance(part, dict) and references.is_reference(part.get("ref")):
                 value = await self._references.value(part["ref"], call.site)
-            found = tables.records(value)
+            found = row_tables.records(value)
             if found is None:
                 text = f"part {index} of input '{name}' holds no rows"
                 raise ToolFailure(failure("validation", text, source="duckdb"))
@@ -110,7 +111,7 @@ class InputReader:
                 columns.update(dict.fromkeys(row))
                 rows.append({**row, _PART: index})
         columns[_PART] = None
-        return await asyncio.to_thread(tables.table_of, rows, list(columns))
+        return await asyncio.to_thread(row_tables.table_of, rows, list(columns))
 
 
 def _is_parts(source: Any) -> bool:
@@ -126,7 +127,7 @@ def _is_parts(source: Any) -> bool:
 
 
 def _table_of(name: str, value: Any) -> pa.Table:
-    found = tables.records(value)
+    found = row_tables.records(value)
     if found is None:
         raise ToolFailure(
             failure(
@@ -146,4 +147,4 @@ def _table_of(name: str, value: Any) -> pa.Table:
                 source="duckdb",
             )
         )
-    return tables.table_of(rows, columns)
+    return row_tables.table_of(rows, columns)

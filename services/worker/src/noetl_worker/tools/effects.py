@@ -13,9 +13,9 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
-from noetl_worker.tools import statements
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.postgres import (
     BROKEN,
@@ -26,7 +26,7 @@ from noetl_worker.tools.postgres import (
 )
 from noetl_worker.tools.postgres_pool import Session
 
-_QUERIES = statements.load("effects")
+_QUERIES = statements.load(__package__, "effects")
 _IDLE_S = 30
 _BREATH_S = 5.0
 
@@ -142,6 +142,34 @@ class FrameEffects:
                     await self._session.connection.fetchval(_QUERIES["breathe"])
                 except BROKEN as problem:
                     raise EffectsLost(refused(problem, None)) from problem
+
+
+async def make_markers(connection: "asyncpg.Connection[Any]") -> None:
+    """Make the table of markers where there is none yet."""
+    # Two workers may make it at once; one of them then meets the other's.
+    with contextlib.suppress(asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):
+        await connection.execute(_QUERIES["make_markers"])
+
+
+async def mark(connection: "asyncpg.Connection[Any]", execution_id: str, name: str) -> bool:
+    """Claim an effect inside a transaction; tell whether nobody had committed it before."""
+    return await connection.fetchval(_QUERIES["mark"], execution_id, name) is not None
+
+
+async def find_outcome(
+    connection: "asyncpg.Connection[Any]", execution_id: str, name: str
+) -> dict[str, Any] | None:
+    """Return the outcome of an effect that was committed before, or None."""
+    found = await connection.fetchval(_QUERIES["find_outcome"], execution_id, name)
+    outcome: dict[str, Any] | None = None if found is None else codec.decode(found)
+    return outcome
+
+
+async def note_outcome(
+    connection: "asyncpg.Connection[Any]", execution_id: str, name: str, outcome: str
+) -> None:
+    """Keep an effect's outcome beside its marker."""
+    await connection.execute(_QUERIES["note_outcome"], execution_id, name, outcome)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from noetl_playbook.views import pipeline_view
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
-from noetl_worker.tools.call import as_text
+from noetl_worker.domain.texts import as_text
 
 _TEXT = "text/plain; charset=utf-8"
 

@@ -13,7 +13,8 @@ from yarl import URL
 from noetl_contracts import codec
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools.call import Timeout, as_text
+from noetl_worker.domain.texts import as_text
+from noetl_worker.tools.call import Timeout
 from noetl_worker.tools.http_parts import Part
 
 _JSON = "application/json"

@@ -21,7 +21,8 @@ from noetl_worker.credentials import Vault
 from noetl_worker.domain import nats_names
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.nats_names import UnfitName
-from noetl_worker.tools.call import Call, Outcome, as_text
+from noetl_worker.domain.texts import as_text
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.nats_connection import Connected, Connections
 
 Operation = Literal[

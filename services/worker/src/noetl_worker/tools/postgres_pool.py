@@ -11,14 +11,14 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 from msgspec import Struct
 
+from noetl_worker import statements
 from noetl_worker.credentials import Credential
-from noetl_worker.tools import statements
+from noetl_worker.domain import postgres_connecting
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
 
-_QUERIES = statements.load("postgres_pool")
+_QUERIES = statements.load(__package__, "postgres_pool")
 _PLANS_MAX = 64
-_CONNECT_S = 10.0
 _CLOSE_S = 5.0
 _STALE = (
     asyncpg.exceptions.InvalidCachedStatementError,
@@ -190,27 +190,6 @@ async def _discard(session: Session) -> None:
 
 
 async def _connect(credential: Credential) -> "asyncpg.Connection[Any]":
-    fields = credential.fields
-    settings = {"application_name": "noetl-worker"}
-    if fields.get("dsn"):
-        return await asyncpg.connect(
-            str(fields["dsn"]),
-            timeout=_CONNECT_S,
-            statement_cache_size=0,
-            server_settings=settings,
-        )
-    return await asyncpg.connect(
-        host=_field(fields, "host"),
-        port=int(_field(fields, "port") or 5432),
-        user=_field(fields, "user") or _field(fields, "username"),
-        password=_field(fields, "password"),
-        database=_field(fields, "database") or _field(fields, "name"),
-        ssl=fields.get("sslmode"),
-        timeout=_CONNECT_S,
-        statement_cache_size=0,
-        server_settings=settings,
-    )
-
-
-def _field(fields: dict[str, Any], name: str) -> Any:
-    return fields.get(name, fields.get(f"db_{name}"))
+    known = postgres_connecting.arguments(credential.fields, application="noetl-worker")
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
+    return connection

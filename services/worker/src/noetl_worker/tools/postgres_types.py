@@ -7,8 +7,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from noetl_contracts import codec
-from noetl_worker.domain.plain import number, plain
-from noetl_worker.tools.call import as_text
+from noetl_contracts.plain import number, plain
+from noetl_worker.domain.texts import as_text
 
 Convert = Callable[[Any], Any]
 

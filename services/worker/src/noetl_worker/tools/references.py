@@ -47,6 +47,14 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(locators.SCHEME)
 
 
+def of_part(ref: Any) -> Any:
+    """Turn the reference in a part of a reduce into the form that results have."""
+    if not isinstance(ref, dict) or "kind" in ref:
+        return ref
+    named = {"ref": ref.get("uri"), "bytes": ref.get("payload_bytes")}
+    return {"kind": "result_ref", **ref, **named}
+
+
 def names_result(value: Any) -> bool:
     """Tell whether a reference is that of a step's result, not of a bare payload."""
     text = value.get("ref") if isinstance(value, dict) else value

@@ -13,9 +13,10 @@ from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.domain.texts import as_text
 from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes
-from noetl_worker.tools.call import Call, Outcome, as_text
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.scripts import Scripts
 from noetl_worker.tools.workplace import WorkFolder

@@ -10,10 +10,11 @@ from msgspec import UNSET, Struct, structs
 
 from noetl_playbook import coercion
 from noetl_playbook import tools as kinds
+from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
-from noetl_worker.tools import references, tables, transfer_files, transfer_rows
+from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.duckdb import DuckdbTool, Lease
 from noetl_worker.tools.duckdb_session import DuckSession
@@ -28,6 +29,7 @@ from noetl_worker.tools.transfer_duckdb import windows as duck_windows
 from noetl_worker.tools.transfer_files import FileTarget
 from noetl_worker.tools.transfer_postgres import PostgresStatement, PostgresTable
 from noetl_worker.tools.transfer_rows import MODES, Aim, Target, Window
+from noetl_worker.tools.transfer_spark import Ends, SparkMover
 from noetl_worker.tools.workplace import WorkFolder
 
 _SOURCES = ("http", "postgres", "duckdb", "file", "data")
@@ -61,9 +63,11 @@ class TransferTool:
         http: HttpTool,
         postgres: PostgresTool,
         duckdb: DuckdbTool,
+        mover: SparkMover,
         references_: References,
         folder: WorkFolder,
     ) -> None:
+        self._mover = mover
         self._http = http
         self._postgres = postgres
         self._duckdb = duckdb
@@ -77,6 +81,8 @@ class TransferTool:
         try:
             plan = _plan(call)
             async with asyncio.timeout(call.timeout.total):
+                if transfer_spark.is_wanted(call.fields.get("engine"), _ends(plan, call)):
+                    return Outcome(data=await self._mover.move(_ends(plan, call), call))
                 return Outcome(data=await self._move(plan, call))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
@@ -277,6 +283,16 @@ def _plan(call: Call) -> _Plan:
     return _Plan(source=source, target=target, aim=aim, size=size)
 
 
+def _ends(plan: _Plan, call: Call) -> Ends:
+    return Ends(
+        source=plan.source,
+        target=plan.target,
+        source_auth=_auth(plan.source, call),
+        target_auth=_auth(plan.target, call),
+        aim=plan.aim,
+    )
+
+
 def _end(value: Any, field: str, known: tuple[str, ...]) -> dict[str, Any]:
     kind = (value.get("type") or value.get("tool")) if isinstance(value, dict) else None
     if kind not in known:
@@ -323,7 +339,7 @@ def _at(body: Any, path: Any) -> Any:
 
 def _cut(value: Any, size: int) -> Iterator[Window]:
     """Cut rows that are here already; a mapping without rows is one row."""
-    found = tables.records(value)
+    found = row_tables.records(value)
     if found is None:
         if not isinstance(value, dict):
             raise _wrong("the source holds no rows: it must be a list of mappings, or a mapping")

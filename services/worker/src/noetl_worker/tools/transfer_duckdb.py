@@ -6,13 +6,14 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_playbook.sql_text import sql_ident
-from noetl_worker.domain import sql_text
-from noetl_worker.tools import statements, transfer_rows
+from noetl_worker import statements
+from noetl_worker.domain import sql_text, texts
+from noetl_worker.tools import transfer_rows
 from noetl_worker.tools.duckdb_session import DuckSession
 from noetl_worker.tools.transfer_postgres import statement_of
 from noetl_worker.tools.transfer_rows import Aim, Window
 
-_QUERIES = statements.load("transfer_duckdb")
+_QUERIES = statements.load(__package__, "transfer_duckdb")
 _CHUNK = "noetl_chunk"
 _NESTED = ("STRUCT", "MAP", "UNION")
 
@@ -44,11 +45,11 @@ class DuckTable:
         if self._aim.mode == "upsert":
             keys = transfer_rows.keys_of(self._aim, names)
             rows = transfer_rows.latest_by_key(rows, keys)
-        texts = {
-            name: pa.array([transfer_rows.text_of(row.get(name)) for row in rows], pa.string())
+        written = {
+            name: pa.array([texts.text_of(row.get(name)) for row in rows], pa.string())
             for name in names
         }
-        self._session.show(_CHUNK, pa.table(texts))
+        self._session.show(_CHUNK, pa.table(written))
         self._session.fetch(self._statement(names, keys), [])
         return len(rows)
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from noetl_contracts import codec
+from noetl_storage import row_tables
+from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import tables, transfer_rows
 from noetl_worker.tools.transfer_rows import Window
@@ -59,7 +61,7 @@ def _read(path: Path, format_: str, size: int) -> Iterator[Window]:
             while rows := list(islice(values, size)):
                 yield Window(rows=rows)
         return
-    found = tables.records(codec.decode(path.read_bytes()))
+    found = row_tables.records(codec.decode(path.read_bytes()))
     if found is None:
         raise ValueError("it holds no list of mappings")
     for start in range(0, len(found[0]), size):
@@ -136,13 +138,11 @@ class FileTarget:
             if name not in self._names:
                 raise transfer_rows.unknown("column of the file", name, self._names)
         writer = csv.writer(sink)
-        writer.writerows(
-            [transfer_rows.text_of(row.get(name)) for name in self._names] for row in rows
-        )
+        writer.writerows([texts.text_of(row.get(name)) for name in self._names] for row in rows)
         return sink.getvalue().encode()
 
     def _write_parquet(self, rows: list[dict[str, Any]]) -> None:
-        table = tables.table_of(rows, self._names)
+        table = row_tables.table_of(rows, self._names)
         if self._parquet is None:
             self._names = table.column_names
             self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)

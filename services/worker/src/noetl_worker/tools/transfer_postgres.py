@@ -4,16 +4,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts import codec
 from noetl_playbook.sql_text import sql_ident
-from noetl_worker.domain import sql_text
+from noetl_worker import statements
+from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import statements, transfer_rows
+from noetl_worker.tools import transfer_rows
 from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
 
-_QUERIES = statements.load("transfer_postgres")
+_QUERIES = statements.load(__package__, "transfer_postgres")
 _ARRAY, _BYTES = "A", "bytea"
 
 
@@ -23,6 +23,11 @@ class Column(Struct, frozen=True, kw_only=True):
     name: str
     type: str
     category: str
+
+    @property
+    def is_array(self) -> bool:
+        """Tell whether a list becomes an array, and not JSON."""
+        return self.category == _ARRAY
 
 
 class PostgresTable:
@@ -36,26 +41,10 @@ class PostgresTable:
 
     async def open(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
-        oid = await self._find()
-        found = await self._session.connection.fetch(_QUERIES["list_columns"], oid)
-        self._columns = {
-            row["attname"]: Column(name=row["attname"], type=row["type"], category=row["category"])
-            for row in found
-        }
+        oid, self._parts = await find_table(self._session, self._parts)
+        self._columns = await columns_of_table(self._session, oid)
         if self._aim.mode == "replace":
-            text = _QUERIES["empty"].format(table=sql_ident(self._parts))
-            await self._session.connection.execute(text)
-
-    async def _find(self) -> int:
-        connection = self._session.connection
-        for parts in (self._parts, [part.lower() for part in self._parts]):
-            oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(parts))
-            if oid is not None:
-                self._parts = parts
-                return int(oid)
-        tables = await connection.fetch(_QUERIES["list_tables"])
-        name = ".".join(self._parts)
-        raise transfer_rows.unknown("table", name, [row["relname"] for row in tables])
+            await empty(self._session, sql_ident(self._parts))
 
     async def write(self, rows: list[dict[str, Any]]) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
@@ -78,11 +67,36 @@ class PostgresTable:
         return _QUERIES[wanted].format(
             table=sql_ident(self._parts),
             columns=transfer_rows.listed(one.name for one in columns),
-            values=", ".join(_cast(one) for one in columns),
+            values=", ".join(shown_as(one) for one in columns),
             arrays=", ".join(f"${index}::text[]" for index in range(1, len(columns) + 1)),
             keys=transfer_rows.listed(keys),
             changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
         )
+
+
+async def find_table(session: Session, parts: list[str]) -> tuple[int, list[str]]:
+    """Return a table's identity and its name as the catalog has it; raises `ToolFailure`."""
+    connection = session.connection
+    for tried in (parts, [part.lower() for part in parts]):
+        oid = await connection.fetchval(_QUERIES["find_table"], sql_ident(tried))
+        if oid is not None:
+            return int(oid), tried
+    tables = await connection.fetch(_QUERIES["list_tables"])
+    raise transfer_rows.unknown("table", ".".join(parts), [row["relname"] for row in tables])
+
+
+async def columns_of_table(session: Session, oid: int) -> dict[str, Column]:
+    """Return the columns of a table by name."""
+    found = await session.connection.fetch(_QUERIES["list_columns"], oid)
+    return {
+        row["attname"]: Column(name=row["attname"], type=row["type"], category=row["category"])
+        for row in found
+    }
+
+
+async def empty(session: Session, table: str) -> None:
+    """Remove every row of a table, named as SQL names it."""
+    await session.connection.execute(_QUERIES["empty"].format(table=table))
 
 
 class PostgresStatement:
@@ -115,7 +129,8 @@ def statement_of(query: Any) -> sql_text.Statement:
     return found[0]
 
 
-def _cast(column: Column) -> str:
+def shown_as(column: Column) -> str:
+    """Write the expression that makes a text of `source` a column's value."""
     name = sql_ident(column.name)
     if column.type == _BYTES:
         return f"decode(source.{name}, 'base64')"
@@ -124,20 +139,6 @@ def _cast(column: Column) -> str:
 
 
 def _text(value: Any, column: Column) -> str | None:
-    if column.category == _ARRAY and isinstance(value, list):
-        return _array_literal(value)
-    return transfer_rows.text_of(value)
-
-
-def _array_literal(values: list[Any]) -> str:
-    """Write a list as PostgreSQL's text form of an array."""
-    return "{" + ",".join(_element(value) for value in values) + "}"
-
-
-def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, list):
-        return _array_literal(value)
-    text = codec.text(value) if isinstance(value, dict) else str(transfer_rows.text_of(value))
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if column.is_array and isinstance(value, list):
+        return texts.array_literal(value)
+    return texts.text_of(value)

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from noetl_playbook import spelling
 from noetl_playbook.sql_text import sql_ident
+from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
-from noetl_worker.tools.call import as_text
 
 MODES = ("append", "replace", "upsert")
 
@@ -72,12 +72,7 @@ def keys_of(aim: Aim, columns: list[str]) -> list[str]:
 
 def latest_by_key(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
     """Keep the last row of every key: one statement may not change a row twice."""
-    return list({tuple(text_of(row.get(key)) for key in keys): row for row in rows}.values())
-
-
-def text_of(value: Any) -> str | None:
-    """Write a value as the text that is cast; lists and mappings become JSON."""
-    return None if value is None else as_text(value)
+    return list({tuple(texts.text_of(row.get(key)) for key in keys): row for row in rows}.values())
 
 
 def table_parts(named: Any) -> list[str]:

@@ -1,0 +1,37 @@
+"""Values as texts, for targets that cast texts to what they hold."""
+
+from typing import Any
+
+import msgspec
+
+from noetl_contracts import codec
+
+
+def as_text(value: Any) -> str:
+    """Write a value into a header, a query or a text parameter."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+def text_of(value: Any) -> str | None:
+    """Write a value as the text that is cast; lists and mappings become JSON."""
+    return None if value is None else as_text(value)
+
+
+def array_literal(values: list[Any]) -> str:
+    """Write a list as PostgreSQL's text form of an array."""
+    return "{" + ",".join(_element(value) for value in values) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return array_literal(value)
+    text = codec.text(value) if isinstance(value, dict) else as_text(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

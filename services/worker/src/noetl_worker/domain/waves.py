@@ -1,0 +1,104 @@
+"""Waves: which frames one Spark job runs, and what an executor says of each."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.commands import Command
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
+from noetl_contracts.ids import CommandId, ExecutionId, FrameId, OrganizationId, TenantId, WorkerId
+
+SIZE_FIRST = 16
+# A wave of about so many seconds is worth its job, and not too much to lose.
+_SHORT_S = 2.0
+_LONG_S = 20.0
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """One frame's command, and its place in the wave."""
+
+    place: int
+    command: Command
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """What one partition of a wave runs; `name` is the wave's, under which its manifests stand."""
+
+    name: str
+    part: int
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    worker_id: WorkerId
+    frames: list[Placed]
+
+
+class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an executor says of a frame that ended: where its result is, and the fact for it.
+
+    `sha256` and `row_count` are the stored result's, `schema_digest` that of its columns' names.
+    """
+
+    place: int
+    command_id: CommandId
+    attempt: int
+    fact: Fact
+    frame_id: FrameId | None = None
+    sha256: str | None = None
+    row_count: int | None = None
+    schema_digest: str | None = None
+    error: ErrorObject | None = None
+
+
+def manifest_of(placed: Placed, fact: Fact) -> Manifest:
+    """Describe a frame by the fact that ends it."""
+    command = placed.command
+    envelope = fact.result if isinstance(fact, FrameClosed) else None
+    reference = envelope.reference if envelope is not None else None
+    columns = envelope.context.get("columns") if envelope is not None else None
+    return Manifest(
+        place=placed.place,
+        command_id=command.command_id,
+        attempt=command.attempt,
+        fact=fact,
+        frame_id=fact.frame_id if isinstance(fact, FrameClosed) else None,
+        sha256=reference.sha256 if reference is not None else None,
+        row_count=fact.row_count if isinstance(fact, FrameClosed) else None,
+        schema_digest=_digest(columns),
+        error=fact.error if isinstance(fact, FrameClosed | CommandFailed) else None,
+    )
+
+
+def _digest(columns: Any) -> str | None:
+    return None if columns is None else codec.digest(codec.canonical(columns))
+
+
+def wave_name(execution_id: ExecutionId, token: str) -> str:
+    """Name a wave in the payload store."""
+    return f"waves/{execution_id}/{token}"
+
+
+def manifest_name(wave: str, place: int) -> str:
+    """Name what is said of one frame of a wave."""
+    return f"{wave}/frame-{place}"
+
+
+def claim_name(wave: str, part: int) -> str:
+    """Name what says which task runs a partition of a wave."""
+    return f"{wave}/part-{part}"
+
+
+def deal(frames: list[Placed], parts: int) -> list[list[Placed]]:
+    """Deal frames to at most so many partitions, evenly, none of them empty."""
+    count = min(max(1, parts), len(frames))
+    return [frames[part::count] for part in range(count)]
+
+
+def size_next(size: int, *, frames: int, took_s: float, frames_max: int) -> int:
+    """Return how many frames the next wave may take, given how long this one took."""
+    if took_s < _SHORT_S and frames >= size:
+        return min(size * 2, frames_max)
+    if took_s > _LONG_S:
+        return max(1, size // 2)
+    return size

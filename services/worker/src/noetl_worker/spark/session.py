@@ -1,0 +1,195 @@
+"""One warm SparkSession, started when it is first needed, and jobs that can be cancelled.
+
+Nothing of Spark is imported before the first job: a worker that runs none pays nothing for it.
+"""
+
+import asyncio
+import importlib
+import shutil
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis import identity
+from noetl_contracts.errors import Retryable
+from noetl_worker.spark.starting import Options, SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+# What imports Spark is imported by name when it is wanted.
+_DRIVER = "noetl_worker.spark.driver"
+_SPREADING = "noetl_worker.spark.spreading"
+_INTERRUPT_S = 0.5
+_INTERRUPTS_MAX = 40
+_CLOSE_S = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class SparkLost(Retryable):
+    """The Spark session ended while a job ran; the next job starts another one."""
+
+
+class _Job(Struct):
+    """One call in a thread; `is_cancelled` is read there before Spark is asked for anything."""
+
+    tag: str
+    name: str
+    is_cancelled: bool = False
+
+
+class Sparks:
+    """Owns the session of one worker and the threads that wait for its jobs."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._session: SparkSession | None = None
+        self._opening = asyncio.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a session was started."""
+        return self._session is not None
+
+    async def run(self, job: Callable[["SparkSession"], T], *, name: str) -> T:
+        """Call `job` with the session in a thread of its own; return what it returns.
+
+        Cancelling the caller cancels every Spark operation that the job has begun. What the job
+        raises is raised here; `SparkLost` when the session died under it; `SparkUnavailable` when
+        none can be started.
+        """
+        session = await self._opened()
+        mine = _Job(tag=f"noetl-{identity.token()}", name=name)
+        ran = asyncio.wrap_future(self._pool().submit(_run, job, session, mine))
+        try:
+            return await asyncio.shield(ran)
+        except asyncio.CancelledError:
+            mine.is_cancelled = True
+            await self._interrupted(session, mine, ran)
+            raise
+        except Exception as problem:
+            if await asyncio.to_thread(driver().is_alive, session):
+                raise
+            await self._discard(session)
+            text = f"the Spark session ended while '{name}' ran: {type(problem).__name__}"
+            raise SparkLost(text) from problem
+
+    async def spread(
+        self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
+    ) -> list[bytes]:
+        """Run one job of as many partitions as `cut` gives for what runs at once; see `run`.
+
+        `entry` is called on executors with Arrow batches of one column; what it yields comes back.
+        """
+        spreading = _loaded(_SPREADING)
+
+        def job(session: "SparkSession") -> list[bytes]:
+            found: list[bytes] = spreading.spread(
+                session, cut(spreading.parallelism(session)), entry
+            )
+            return found
+
+        return await self.run(job, name=name)
+
+    async def close(self) -> None:
+        """Stop the session and its Java process."""
+        async with self._opening:
+            session, self._session = self._session, None
+            if session is not None:
+                await _bounded(lambda: driver().stop(session))
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    async def _opened(self) -> "SparkSession":
+        async with self._opening:
+            if self._session is None:
+                log.info("starting a Spark session", master=self._options.master)
+                self._session = await asyncio.to_thread(_started, self._options)
+            return self._session
+
+    async def _discard(self, session: "SparkSession") -> None:
+        """Forget a dead session, so that the next job starts another one."""
+        async with self._opening:
+            if self._session is session:
+                self._session = None
+                log.warning("the Spark session ended", master=self._options.master)
+                await _bounded(lambda: driver().stop(session))
+
+    async def _interrupted(
+        self, session: "SparkSession", job: _Job, ran: asyncio.Future[Any]
+    ) -> None:
+        """Cancel a job's operations until its thread has come back, or for a bounded time."""
+        for _ in range(_INTERRUPTS_MAX):
+            # A job may begin its next operation just after one was interrupted.
+            await asyncio.to_thread(driver().interrupt, session, job.tag)
+            ended, _ = await asyncio.wait({ran}, timeout=_INTERRUPT_S)
+            if ended:
+                # How a cancelled job ended interests nobody, but someone has to look.
+                log.debug("Spark job cancelled", job=job.name, error=type(ran.exception()).__name__)
+                return
+        log.warning("a cancelled Spark job still runs", job=job.name)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                max_workers=self._options.jobs_max, thread_name_prefix="spark-job"
+            )
+        return self._threads
+
+
+@asynccontextmanager
+async def open_sparks(options: Options) -> AsyncIterator[Sparks]:
+    """Hold a session that is started when it is first needed; its folder goes away with it."""
+    sparks = Sparks(options)
+    try:
+        yield sparks
+    finally:
+        await sparks.close()
+        await asyncio.to_thread(shutil.rmtree, options.folder, ignore_errors=True)
+
+
+def driver() -> Any:
+    """Load what knows Spark; raises `SparkUnavailable` where it is not installed."""
+    return _loaded(_DRIVER)
+
+
+def _loaded(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as problem:
+        text = "Spark is not installed here: install noetl-worker[spark]"
+        raise SparkUnavailable(text) from problem
+
+
+def _started(options: Options) -> "SparkSession":
+    session: SparkSession = driver().start(options)
+    return session
+
+
+def _run(job: Callable[["SparkSession"], T], session: "SparkSession", mine: _Job) -> T:
+    """Run a job under its own tag; the tag is this thread's."""
+    if mine.is_cancelled:
+        raise CancelledError
+    driver().tag(session, mine.tag, name=mine.name)
+    try:
+        return job(session)
+    finally:
+        driver().untag(session, mine.tag)
+
+
+async def _bounded(call: Callable[[], None]) -> None:
+    """Run a closing call in a thread, and do not wait for it longer than it deserves."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await asyncio.to_thread(call)
+    except TimeoutError:
+        log.warning("Spark did not stop in time")

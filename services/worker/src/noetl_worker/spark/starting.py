@@ -1,0 +1,94 @@
+"""What a Spark session is started with."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from noetl_contracts.errors import Permanent
+
+LOOPBACK = "127.0.0.1"
+_REMOTE = "sc://"
+_SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|credential)")
+
+
+class SparkUnavailable(Permanent):
+    """No Spark session can be started here until the deployment is changed."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a session is started with; `environ` is where a Java is looked for.
+
+    `adopt` sets variables of this process that Spark's launcher hands on to its Java.
+    """
+
+    master: str
+    folder: Path
+    adopt: Callable[[Mapping[str, str]], None]
+    environ: Mapping[str, str]
+    conf: Mapping[str, str] = {}
+    python: str = sys.executable
+    memory_bytes: int = 1024**3
+    jobs_max: int = 8
+
+    @property
+    def is_remote(self) -> bool:
+        """Tell whether the driver is a Spark Connect server somewhere else."""
+        return self.master.startswith(_REMOTE)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Tell whether nothing outside this machine takes part."""
+        host = urlsplit(self.master).hostname if "://" in self.master else ""
+        return self.master.startswith("local") or host in {LOOPBACK, "localhost", "::1"}
+
+
+def parse_conf(written: str) -> dict[str, str]:
+    """Read `key=value;key=value`; raises `SparkUnavailable`.
+
+    Secrets are refused: Spark shows its configuration to everyone who may see the application.
+    """
+    found: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in written.split(";"))):
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals or not key.startswith("spark."):
+            text = f"Spark setting {key!r:.80} is not of the form spark.name=value"
+            raise SparkUnavailable(text)
+        if _SECRET.search(key) and not key.endswith((".file", ".enabled")):
+            text = (
+                f"Spark setting '{key}' would show a secret in Spark's own listings: give it to "
+                "Spark by a file or by its environment variable"
+            )
+            raise SparkUnavailable(text)
+        found[key] = value
+    return found
+
+
+def settings_of(options: Options) -> dict[str, str]:
+    """Return the configuration of a driver in this process's care; the operator's has precedence.
+
+    A task is never tried again by Spark: whoever runs a second time has to be given a new fence.
+    """
+    folder = options.folder
+    own = {
+        "spark.app.name": "noetl",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": f"{max(256, options.memory_bytes // 1024**2)}m",
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={folder / "tmp"}"',
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.task.maxFailures": "1",
+        "spark.speculation": "false",
+        "spark.stage.maxConsecutiveAttempts": "1",
+    }
+    if options.is_loopback:
+        own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    return own | dict(options.conf)

@@ -1,0 +1,279 @@
+"""The `spark` tool: SQL or a function over named inputs, its rows left in the payload store."""
+
+import asyncio
+import logging
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import spread
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import RESULT_INLINE_BYTES_MAX, PayloadRef
+from noetl_contracts.spread import Spread
+from noetl_storage import loading
+from noetl_storage.encoding import PayloadUnreadable
+from noetl_worker.domain import spark_sql
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.spark import failing, jobs, writing
+from noetl_worker.spark.executors import Home
+from noetl_worker.spark.jobs import CONF_ALLOWED, Ask, Given
+from noetl_worker.spark.session import Sparks
+from noetl_worker.spark.writing import Format, Manifest, Plan
+from noetl_worker.stores import TenantPayloads
+from noetl_worker.tools.call import Call, Outcome, Sink
+from noetl_worker.tools.references import References
+from noetl_worker.tools.scripts import Scripts
+from noetl_worker.tools.spark_inputs import SparkInputs
+
+ALLOWED_SETTING = "NOETL_WORKER_SPARK_CODE_ALLOWED"
+_SESSION_KEYS = ("master", "remote", "app_name", "conf")
+# PySpark reports every failed query, with its text, to a logger of its own.
+_QUERY_LOGGER = "SQLQueryContextLogger"
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a task may do; `store_url` is how executors find the payload store."""
+
+    store_url: str
+    master: str
+    is_code_allowed: bool = False
+    result_bytes_max: int = 256 * 1024**2
+
+
+class SparkTool:
+    """Runs tasks as jobs of the worker's one session."""
+
+    def __init__(
+        self,
+        *,
+        sparks: Sparks,
+        references_: References,
+        inputs: SparkInputs,
+        scripts: Scripts,
+        limits: Limits,
+    ) -> None:
+        self._sparks = sparks
+        self._references = references_
+        self._inputs = inputs
+        self._scripts = scripts
+        self._limits = limits
+
+    @property
+    def inputs(self) -> SparkInputs:
+        """Return what finds the rows of inputs."""
+        return self._inputs
+
+    def home(self, call: Call) -> Home:
+        """Say where the call's organization keeps its payloads."""
+        return Home(
+            url=self._limits.store_url,
+            tenant_id=call.site.tenant_id,
+            organization_id=call.site.organization_id,
+        )
+
+    async def run(self, call: Call) -> Outcome:
+        """Run one attempt; when it is called off, its Spark job is cancelled."""
+        try:
+            async with asyncio.timeout(call.timeout.total):
+                return Outcome(data=await self._run(call))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except TimeoutError:
+            text = f"the job did not end within {call.timeout.total:g} s and was cancelled"
+            return Outcome(error=failure("timeout", text, source="spark"))
+
+    async def _run(self, call: Call) -> Any:
+        ask = await self._ask(call)
+        given = await self.job(lambda session: jobs.run(session, ask), name=f"{call.site.step}")
+        if given.manifests is None:
+            return given.value
+        return await self._tabular(given, ask, call)
+
+    async def job(self, work: Any, *, name: str) -> Any:
+        """Run a job of the session; raises `ToolFailure` that says what Spark refused."""
+        logging.getLogger(_QUERY_LOGGER).disabled = True
+        try:
+            return await self._sparks.run(work, name=name)
+        except Exception as problem:
+            error = failing.explained(problem)
+            if error is None:
+                raise
+            raise ToolFailure(error) from problem
+
+    async def _ask(self, call: Call) -> Ask:
+        fields = call.fields
+        code, statements = await self._source(call)
+        home = self.home(call)
+        return Ask(
+            inputs=await self._inputs.read(fields.get("inputs"), call, home),
+            statements=statements,
+            code=code,
+            params=_params(fields.get("params")),
+            conf=self._conf(fields.get("session")),
+            plan=self._plan(call, home),
+            is_trusted=self._limits.is_code_allowed,
+        )
+
+    async def _source(self, call: Call) -> tuple[str | None, tuple[str, ...]]:
+        """Return the code of a task, or its statements; raises `ToolFailure`."""
+        code, sql = call.fields.get("code"), call.fields.get("sql")
+        script = call.fields.get("script")
+        if script is not None and code is None and sql is None:
+            uri = str(script.get("uri", "")) if isinstance(script, dict) else ""
+            text = await self._scripts.text(script, call)
+            code, sql = (None, text) if uri.endswith(".sql") else (text, None)
+        if code is not None:
+            self._check_allowed()
+            return str(code), ()
+        texts = sql if isinstance(sql, list) else [sql]
+        if not all(isinstance(text, str) for text in texts):
+            raise _wrong("field 'sql' must be SQL text")
+        found = tuple(one for text in texts for one in spark_sql.statements(str(text)))
+        if not found:
+            raise _wrong("field 'sql' holds no statement")
+        return None, found
+
+    def _check_allowed(self) -> None:
+        if self._limits.is_code_allowed:
+            return
+        text = (
+            "Python in Spark runs as this worker's user, with all that it may do: an operator "
+            f"must allow it with {ALLOWED_SETTING}=true; SQL needs no permission"
+        )
+        raise ToolFailure(failure("config", text, source="spark"))
+
+    def _conf(self, session: Any) -> dict[str, str]:
+        if session is None:
+            return {}
+        if not isinstance(session, dict) or session.keys() - set(_SESSION_KEYS):
+            raise _wrong(f"field 'session' takes {', '.join(_SESSION_KEYS)}")
+        master = session.get("master") or session.get("remote")
+        if master is not None and str(master) != self._limits.master:
+            text = (
+                f"this deployment runs Spark at {self._limits.master}: leave session.master "
+                "out, or send the task to a pool whose workers use another master"
+            )
+            raise ToolFailure(failure("config", text, source="spark"))
+        conf = session.get("conf") or {}
+        if not isinstance(conf, dict):
+            raise _wrong("session.conf must map names to values")
+        for name in conf:
+            if not str(name).startswith(CONF_ALLOWED):
+                text = f"session.conf may not set '{name}': it takes {', '.join(CONF_ALLOWED)}"
+                raise ToolFailure(failure("config", text, source="spark"))
+        return {str(name): _setting(value) for name, value in conf.items()}
+
+    def _plan(self, call: Call, home: Home) -> Plan:
+        output = call.output
+        wanted = output.format if output is not None else "auto"
+        format_: Format = "parquet" if wanted == "parquet" else "arrow"
+        partition_by = output.partition_by if output is not None else ()
+        return Plan(home=home, format=format_, partition_by=tuple(partition_by))
+
+    async def _tabular(self, given: Given, ask: Ask, call: Call) -> dict[str, Any]:
+        manifests = given.manifests or []
+        count = sum(one.row_count for one in manifests)
+        raw: dict[str, Any] = {
+            "rows": [],
+            "row_count": count,
+            "columns": given.columns,
+            "statement_count": max(1, len(ask.statements)),
+            "status": "ok",
+        }
+        if call.sink is not None:
+            await self._pour(call.sink, given, call)
+            return {"statement_count": raw["statement_count"], "status": "ok"}
+        inline_max = _inline_max(call)
+        size = sum(one.payload_bytes for one in manifests)
+        is_spread = (
+            call.may_spread
+            and bool(manifests)
+            and (size > max(inline_max, RESULT_INLINE_BYTES_MAX) or bool(ask.plan.partition_by))
+        )
+        if is_spread:
+            raw["rows"] = spread.marker(await self._stored(given, ask, call))
+            return raw
+        if size > self._limits.result_bytes_max:
+            raise ToolFailure(_too_large(size, self._limits.result_bytes_max))
+        rows: list[Any] = []
+        for one in manifests:
+            rows += await self._rows(one, call)
+        raw["rows"] = rows
+        return raw
+
+    async def _stored(self, given: Given, ask: Ask, call: Call) -> Spread:
+        """Store what executors handed over as bytes, and describe the whole table."""
+        payloads = self._references.payloads(call.site)
+        stored = [
+            one if one.ref is not None else await _put(payloads, one, ask.plan)
+            for one in given.manifests or []
+        ]
+        try:
+            return writing.spread_of(stored, ask.plan, given.columns)
+        except Exception as problem:
+            error = failing.explained(problem)
+            if error is None:
+                raise
+            raise ToolFailure(error) from problem
+
+    async def _rows(self, one: Manifest, call: Call) -> list[Any]:
+        data = one.data
+        if data is None:
+            assert one.ref is not None, "a part is in the store or in its manifest"
+            data = await self._references.payloads(call.site).read(one.ref)
+        try:
+            return await asyncio.to_thread(loading.rows_of_table, data)
+        except PayloadUnreadable as problem:
+            raise ToolFailure(failure("schema", str(problem), source="spark")) from problem
+
+    async def _pour(self, sink: Sink, given: Given, call: Call) -> None:
+        await sink.take([], given.columns)
+        for one in given.manifests or []:
+            rows = await self._rows(one, call)
+            for start in range(0, len(rows), sink.window_rows):
+                await sink.take(rows[start : start + sink.window_rows], given.columns)
+
+
+async def _put(payloads: TenantPayloads, one: Manifest, plan: Plan) -> Manifest:
+    assert one.data is not None, "a part is in the store or in its manifest"
+    ref: PayloadRef = await payloads.store(
+        one.data, media_type=writing.media_type(plan.format), row_count=one.row_count
+    )
+    return Manifest(
+        row_count=one.row_count,
+        payload_bytes=one.payload_bytes,
+        schema=one.schema,
+        ref=ref,
+        values=one.values,
+        head=one.head,
+    )
+
+
+def _inline_max(call: Call) -> int:
+    output = call.output
+    wanted = None if output is None else output.inline_max_bytes
+    return RESULT_INLINE_BYTES_MAX if wanted is None else wanted
+
+
+def _params(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _wrong("field 'params' must map names to values")
+    return {str(name): item for name, item in value.items()}
+
+
+def _setting(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _too_large(size: int, size_max: int) -> ErrorObject:
+    text = (
+        f"the rows have {size} bytes and are read in this pipeline, {size_max} is the limit: give "
+        "the spark task a step of its own, and read its result by reference"
+    )
+    return failure("payload_too_large", text, source="spark")
+
+
+def _wrong(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="spark"))

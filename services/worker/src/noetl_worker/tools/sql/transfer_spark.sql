@@ -1,0 +1,53 @@
+-- name: name_of_table :one
+-- Return the schema and the name of a table that was found.
+select n.nspname as schema, c.relname as name
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.oid = $1;
+
+-- name: list_staging :many
+-- Return what earlier attempts of a transfer have left.
+select c.relname as name
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = $1 and c.relname like $2 and c.relkind = 'r';
+
+-- name: make_staging :exec
+-- Make the table that executors copy texts into.
+create unlogged table {staging} ({columns});
+
+-- name: make_done :exec
+-- Make the table that says which tasks have copied their rows.
+create unlogged table {done} (task bigint primary key);
+
+-- name: drop :exec
+-- Remove a table of a transfer.
+drop table if exists {table};
+
+-- name: append :exec
+-- Write what was staged, each text cast to its column's type.
+insert into {table} ({columns}) select {values} from {staging} as source;
+
+-- name: upsert :exec
+-- Write what was staged; rows whose key is there already are changed.
+insert into {table} ({columns})
+select {values} from (select distinct on ({keys}) * from {staging}) as source
+on conflict ({keys}) do update set {changes};
+
+-- name: upsert_keys :exec
+-- Write the keys that were staged; those that are there already stay.
+insert into {table} ({columns})
+select {values} from (select distinct on ({keys}) * from {staging}) as source
+on conflict ({keys}) do nothing;
+
+-- name: begin_snapshot :exec
+-- Begin to read what the database is now.
+begin isolation level repeatable read read only;
+
+-- name: export_snapshot :one
+-- Let other connections read the same.
+select pg_export_snapshot();
+
+-- name: end_snapshot :exec
+-- End it.
+rollback;

@@ -1,0 +1,252 @@
+"""Large transfers: executors read the source and `COPY` into a table beside the target.
+
+What they have copied becomes the target's in one transaction, together with a marker by which a
+later attempt finds that it was done.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_chassis import identity
+from noetl_contracts import codec
+from noetl_playbook.sql_text import sql_ident
+from noetl_worker import statements
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.spark import jobs
+from noetl_worker.spark.jobs import Input, Stored
+from noetl_worker.tools import effects, references, transfer_rows
+from noetl_worker.tools.call import Call
+from noetl_worker.tools.postgres import PostgresTool
+from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_reading import leased
+from noetl_worker.tools.spark import SparkTool
+from noetl_worker.tools.transfer_postgres import (
+    Column,
+    columns_of_table,
+    empty,
+    find_table,
+    shown_as,
+)
+from noetl_worker.tools.transfer_rows import Aim
+
+ENGINES = ("auto", "io", "spark")
+# Results above this are moved by executors; smaller ones are quicker through the worker.
+BYTES_MIN = 128 * 1024 * 1024
+_QUERIES = statements.load(__package__, "transfer_spark")
+_PREFIX = "noetl_staging_"
+_KEY_CHARACTERS = 16
+_SOURCE_KEYS = frozenset({"type", "tool"})
+
+
+class Ends(Struct, frozen=True, kw_only=True):
+    """A transfer's two ends, as `transfer` has read them, and their credentials."""
+
+    source: dict[str, Any]
+    target: dict[str, Any]
+    source_auth: Any
+    target_auth: Any
+    aim: Aim
+
+
+class _Table(Struct, frozen=True, kw_only=True):
+    """The target: where it is, and what it can hold."""
+
+    schema: str
+    name: str
+    columns: dict[str, Column]
+
+    @property
+    def text(self) -> str:
+        return sql_ident([self.schema, self.name])
+
+
+def is_wanted(engine: Any, ends: Ends) -> bool:
+    """Decide who moves the rows; raises `ToolFailure` for an unknown engine."""
+    wanted = "auto" if engine is None else str(engine).lower()
+    if wanted not in ENGINES:
+        raise _wrong(f"engine {wanted!r:.40} is not known: use {', '.join(ENGINES)}")
+    if wanted != "auto":
+        return wanted == "spark"
+    data = ends.source.get("data")
+    is_large = (
+        ends.source["type"] == "data"
+        and isinstance(data, dict)
+        and references.is_reference(data)
+        and int(data.get("bytes") or 0) > BYTES_MIN
+    )
+    return is_large and ends.target["type"] == "postgres" and ends.target.get("table") is not None
+
+
+class SparkMover:
+    """Moves rows without any of them passing through the worker."""
+
+    def __init__(self, *, spark: SparkTool, postgres: PostgresTool) -> None:
+        self._spark = spark
+        self._postgres = postgres
+
+    async def move(self, ends: Ends, call: Call) -> dict[str, Any]:
+        """Move every row of the source, or none; done twice it is done once."""
+        self._check(ends)
+        home = self._spark.home(call)
+        credential = await self._spark.inputs.credential(ends.target_auth, call.site, home)
+        async with leased(self._postgres, ends.target_auth, call.site) as session:
+            done = await self._outcome(session, call)
+            if done is not None:
+                return done
+            table = await _target(session, ends.target.get("table"))
+        async with self._source(ends, call) as source:
+            frame = await self._spark.job(
+                lambda one: jobs.prepared(one, source, ends.aim.mapping, home),
+                name=call.site.step,
+            )
+            transfer_rows.known_columns(frame.columns, table.columns, table.name)
+            columns = [table.columns[name] for name in frame.columns]
+            staging = await self._staged(ends, call, table, columns)
+            try:
+                plan = jobs.CopyTarget(
+                    home=home,
+                    credential=credential,
+                    schema=table.schema,
+                    table=staging,
+                    done_table=f"{staging}_done",
+                    columns={one.name: one.is_array for one in columns},
+                )
+                copied = await self._spark.job(
+                    lambda _: jobs.copied(frame, plan), name=call.site.step
+                )
+                return await self._committed(ends, call, table, columns, staging, copied)
+            finally:
+                await asyncio.shield(self._dropped(ends, call, table.schema, staging))
+
+    def _check(self, ends: Ends) -> None:
+        source, target = ends.source, ends.target
+        if target["type"] != "postgres" or target.get("table") is None:
+            raise _wrong("engine spark writes into a 'table' of type postgres")
+        if source["type"] == "postgres":
+            return
+        if source["type"] != "data" or not references.is_reference(source.get("data")):
+            raise _wrong(
+                "engine spark reads a source of type postgres, or of type data with a result by "
+                "reference, as in {{ load }}"
+            )
+
+    @asynccontextmanager
+    async def _source(self, ends: Ends, call: Call) -> AsyncIterator[Input]:
+        """Say where the rows are; a database is read as it is at one moment."""
+        source, home = ends.source, self._spark.home(call)
+        if source["type"] == "data":
+            ref = references.find(source["data"], call.site)
+            assert ref is not None, "it was checked to be a reference"
+            yield Stored(refs=[ref])
+            return
+        given = {key: value for key, value in source.items() if key not in _SOURCE_KEYS}
+        given["auth"] = ends.source_auth
+        async with leased(self._postgres, ends.source_auth, call.site) as session:
+            connection = session.connection
+            await connection.execute(_QUERIES["begin_snapshot"])
+            snapshot = await connection.fetchval(_QUERIES["export_snapshot"])
+            yield await self._spark.inputs.query(
+                "source", given, call.site, home, snapshot=snapshot
+            )
+            await connection.execute(_QUERIES["end_snapshot"])
+
+    async def _staged(self, ends: Ends, call: Call, table: _Table, columns: list[Column]) -> str:
+        """Make the tables of this attempt, and remove those of earlier ones."""
+        key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
+        name = f"{key}_{identity.token()[:8]}"
+        async with leased(self._postgres, ends.target_auth, call.site) as session:
+            connection = session.connection
+            left = await connection.fetch(
+                _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
+            )
+            for row in left:
+                await _drop(session, table.schema, row["name"])
+            texts = ", ".join(f"{sql_ident(one.name)} text" for one in columns)
+            await connection.execute(
+                _QUERIES["make_staging"].format(
+                    staging=sql_ident([table.schema, name]), columns=texts
+                )
+            )
+            await connection.execute(
+                _QUERIES["make_done"].format(done=sql_ident([table.schema, f"{name}_done"]))
+            )
+        return name
+
+    async def _committed(
+        self,
+        ends: Ends,
+        call: Call,
+        table: _Table,
+        columns: list[Column],
+        staging: str,
+        copied: jobs.Copied,
+    ) -> dict[str, Any]:
+        """Make the rows the target's, and note that they are."""
+        text = _statement(ends.aim, table, columns, sql_ident([table.schema, staging]))
+        async with leased(self._postgres, ends.target_auth, call.site) as session:
+            connection = session.connection
+            async with connection.transaction():
+                if not await effects.mark(connection, *_marker(call)):
+                    done = await effects.find_outcome(connection, *_marker(call))
+                    return {} if done is None else done
+                if ends.aim.mode == "replace":
+                    await empty(session, table.text)
+                status = await connection.execute(text)
+                outcome = {
+                    "rows_transferred": int(status.rpartition(" ")[2]),
+                    "chunks": copied.tasks,
+                    "records_fetched": copied.rows,
+                    "engine": "spark",
+                }
+                await effects.note_outcome(connection, *_marker(call), codec.text(outcome))
+            return outcome
+
+    async def _outcome(self, session: Session, call: Call) -> dict[str, Any] | None:
+        """Return what an earlier attempt has written, or None when none has."""
+        await effects.make_markers(session.connection)
+        return await effects.find_outcome(session.connection, *_marker(call))
+
+    async def _dropped(self, ends: Ends, call: Call, schema: str, staging: str) -> None:
+        async with leased(self._postgres, ends.target_auth, call.site) as session:
+            for name in (staging, f"{staging}_done"):
+                await _drop(session, schema, name)
+
+
+async def _target(session: Session, named: Any) -> _Table:
+    oid, _ = await find_table(session, transfer_rows.table_parts(named))
+    found = await session.connection.fetchrow(_QUERIES["name_of_table"], oid)
+    assert found is not None, "the catalog has just told the table's identity"
+    columns = await columns_of_table(session, oid)
+    return _Table(schema=found["schema"], name=found["name"], columns=columns)
+
+
+def _statement(aim: Aim, table: _Table, columns: list[Column], staging: str) -> str:
+    names = [one.name for one in columns]
+    keys = transfer_rows.keys_of(aim, names) if aim.mode == "upsert" else []
+    others = [name for name in names if name not in keys]
+    wanted = "append" if not keys else "upsert" if others else "upsert_keys"
+    return _QUERIES[wanted].format(
+        table=table.text,
+        staging=staging,
+        columns=transfer_rows.listed(names),
+        values=", ".join(shown_as(one) for one in columns),
+        keys=transfer_rows.listed(keys),
+        changes=", ".join(f"{sql_ident(n)} = excluded.{sql_ident(n)}" for n in others),
+    )
+
+
+async def _drop(session: Session, schema: str, name: str) -> None:
+    await session.connection.execute(_QUERIES["drop"].format(table=sql_ident([schema, name])))
+
+
+def _marker(call: Call) -> tuple[str, str]:
+    """Name the effect of a transfer: the same in every attempt of it."""
+    return call.site.execution_id, f"transfer/{call.idempotency_key}"
+
+
+def _wrong(text: str) -> ToolFailure:
+    return ToolFailure(failure("validation", text, source="transfer"))

@@ -1,0 +1,258 @@
+"""What an executor runs: the frames of one partition of a wave, and what becomes of each.
+
+A second composition root, inside Spark's Python processes: it reads the same variables as a worker
+(an executor's environment has to have them), opens the same stores and tools once per process, and
+keeps them for the waves to come.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+
+import pyarrow as pa
+import structlog
+from msgspec import Struct, structs
+
+from noetl_chassis import identity
+from noetl_chassis.clock import Clock, SystemClock
+from noetl_contracts import codec, facts
+from noetl_contracts.facts import Fact
+from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_messaging.jetstream.registers import JetStreamRegisters
+from noetl_messaging.ports import Message, Registers
+from noetl_storage.payloads.open import open_payloads
+from noetl_storage.ports import Payloads
+from noetl_worker import assembly, settings
+from noetl_worker.domain import waves
+from noetl_worker.domain.failures import failure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.domain.waves import Placed, Share
+from noetl_worker.keeping import Keeper
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.pacing import Pacer
+from noetl_worker.lanes.work import execute, failed
+from noetl_worker.opening import open_tools
+from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
+from noetl_worker.settings import Settings
+from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.tools import Tools
+
+# One waits for the stores while the other computes.
+FRAMES_AT_ONCE = 2
+
+log = structlog.get_logger(__name__)
+
+
+def run_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run every frame of a partition; yield one manifest for each that ended here."""
+    host = _host()
+    for batch in batches:
+        for data in batch.column(0).to_pylist():
+            found = pa.array(host.run(codec.decode_as(data, Share)), type=pa.binary())
+            yield pa.RecordBatch.from_arrays([found], names=["found"])
+
+
+class _Collected:
+    """A publisher that keeps what it is given: the driver publishes, under its own lease."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+
+    async def publish(self, message: Message) -> None:
+        """Keep the facts of a message."""
+        self.facts += facts.decode_batch(message.data).facts
+
+    async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
+        """Keep the facts of several messages."""
+        for message in messages:
+            await self.publish(message)
+        return [True for _ in messages]
+
+
+class _LateRegisters:
+    """Registers that connect when a task's pace is first limited: most never are."""
+
+    def __init__(self, config: Settings, stack: AsyncExitStack) -> None:
+        self._config = config
+        self._stack = stack
+        self._opening = asyncio.Lock()
+        self._opened: Registers | None = None
+
+    async def find(self, name: str) -> tuple[int, bytes] | None:
+        """Return a value with its revision, or None."""
+        return await (await self._registers()).find(name)
+
+    async def swap(self, name: str, data: bytes, *, revision: int) -> int | None:
+        """Replace a value of that revision."""
+        return await (await self._registers()).swap(name, data, revision=revision)
+
+    async def _registers(self) -> Registers:
+        async with self._opening:
+            if self._opened is None:
+                config = self._config
+                nats = await self._stack.enter_async_context(
+                    open_connection(
+                        config.nats_url,
+                        name=identity.instance_name("executor"),
+                        waits=Waits(connect_s=config.connect_s),
+                    )
+                )
+                self._opened = JetStreamRegisters(nats)
+            return self._opened
+
+
+class Executor(Struct, frozen=True, kw_only=True):
+    """The opened stores and tools of one process, and the frames that it runs with them."""
+
+    payloads: Payloads
+    remembered: Remembered
+    tools: Tools
+    mask: Mask
+    clock: Clock
+    pacer: Pacer
+    backend: str
+
+    async def run(self, share: Share) -> list[bytes]:
+        """Run a share's frames; return the manifests of those that ended.
+
+        A share that another task has taken is not run again: what that one left is returned.
+        """
+        payloads = TenantPayloads(
+            self.payloads,
+            place=Place(tenant_id=share.tenant_id, organization_id=share.organization_id),
+            remembered=self.remembered,
+        )
+        holder = identity.token()
+        name = waves.claim_name(share.name, share.part)
+        if await payloads.put_named(name, holder.encode()) is not None:
+            return await _left(share, payloads)
+        room = asyncio.Semaphore(FRAMES_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            running = [
+                group.create_task(self._placed(placed, share, payloads, room, holder=holder))
+                for placed in share.frames
+            ]
+        return [one.result() for one in running]
+
+    async def _placed(
+        self,
+        placed: Placed,
+        share: Share,
+        payloads: TenantPayloads,
+        room: asyncio.Semaphore,
+        *,
+        holder: str,
+    ) -> bytes:
+        """Run one frame, and write its manifest where the driver finds it at once."""
+        async with room:
+            fact = await self._fact(placed, share, payloads, holder)
+            data = codec.encode(waves.manifest_of(placed, fact))
+            await payloads.put_named(waves.manifest_name(share.name, placed.place), data)
+            return data
+
+    async def _fact(
+        self, placed: Placed, share: Share, payloads: TenantPayloads, holder: str
+    ) -> Fact:
+        """Run a frame as any lane does, and return the fact that ends it."""
+        command = placed.command
+        collected = _Collected()
+        desk = Desk(
+            publisher=collected,
+            worker_id=share.worker_id,
+            shard_count=1,
+            mask=self.mask,
+            clock=self.clock,
+        )
+        reporter = Reporter(desk=desk, command=command, holder=holder)
+        hands = Hands(
+            tools=self.tools,
+            payloads=payloads,
+            keeper=Keeper(payloads=payloads, mask=self.mask, backend=self.backend),
+            mask=self.mask,
+            clock=self.clock,
+            worker_id=share.worker_id,
+            pacer=self.pacer,
+        )
+        work = execute(command, hands=hands, reporter=reporter, draining=asyncio.Event())
+        # A defect in one frame's work is that frame's failure, not its neighbours'.
+        (outcome,) = await asyncio.gather(work, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            log.error("work ended in a defect", step=command.step, exc_info=outcome)
+            text = f"the executor could not run step '{command.step}': {type(outcome).__name__}"
+            reporter.report(failed(command, hands, failure("internal", text)))
+        try:
+            await reporter.flush()
+        except ReportTooLarge as problem:
+            reporter.report(failed(command, hands, failure("payload_too_large", str(problem))))
+            await reporter.flush()
+        return collected.facts[-1]
+
+
+async def _left(share: Share, payloads: TenantPayloads) -> list[bytes]:
+    names = [waves.manifest_name(share.name, placed.place) for placed in share.frames]
+    found = [await payloads.find_named(name) for name in names]
+    return [data for data in found if data is not None]
+
+
+@asynccontextmanager
+async def open_executor(config: Settings) -> AsyncIterator[Executor]:
+    """Open what frames need."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        payloads = await stack.enter_async_context(
+            open_payloads(
+                config.payload_url,
+                access_key=config.payload_access_key or None,
+                secret_key=config.payload_secret_key or None,
+                connect_s=config.connect_s,
+            )
+        )
+        tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))
+        yield Executor(
+            payloads=payloads,
+            remembered=Remembered(bytes_max=config.payload_memory_bytes),
+            tools=tools,
+            mask=mask,
+            clock=clock,
+            pacer=Pacer(registers=_LateRegisters(config, stack), clock=clock),
+            backend=assembly.backend_of(config),
+        )
+
+
+class _Host:
+    """An event loop in a thread of its own, in which an executor lives between waves."""
+
+    def __init__(self, config: Settings) -> None:
+        self._ready: Future[tuple[asyncio.AbstractEventLoop, Executor]] = Future()
+        self._config = config
+        # Spark ends its Python processes without asking; what they started ends with its pipes.
+        threading.Thread(target=self._live, name="noetl-executor", daemon=True).start()
+
+    def run(self, share: Share) -> list[bytes]:
+        """Run a share; blocks until each of its frames has ended."""
+        loop, executor = self._ready.result(self._config.connect_s * 2)
+        return asyncio.run_coroutine_threadsafe(executor.run(share), loop).result()
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as problem:
+            if not self._ready.done():
+                self._ready.set_exception(problem)
+            raise
+
+    async def _serve(self) -> None:
+        async with open_executor(self._config) as executor:
+            self._ready.set_result((asyncio.get_running_loop(), executor))
+            await asyncio.Event().wait()
+
+
+@cache
+def _host() -> _Host:
+    """Open this process's executor, once; it keeps few user processes, as cores are Spark's."""
+    config = settings.load()
+    processes = min(config.python_processes_max, FRAMES_AT_ONCE)
+    return _Host(structs.replace(config, python_processes_max=processes))

@@ -1,0 +1,82 @@
+"""A worker with a real Spark session and a payload store that executors reach."""
+
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+from tests.support.calls import call_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, bench
+
+from noetl_contracts import codec, locators
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_playbook.results import PipelineResult, Stored, TaskResult
+from noetl_storage.payloads.open import open_payloads
+from noetl_worker.domain.masking import Mask
+from noetl_worker.keeping import Keeper
+from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.tools.call import Call, Outcome
+
+
+@asynccontextmanager
+async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
+    """A worker whose payloads are files."""
+    url = f"file://{folder}/payloads"
+    async with (
+        open_payloads(url) as payloads,
+        bench(
+            payloads=payloads, payload_url=url, work_directory=str(folder / "work"), **fields
+        ) as found,
+    ):
+        yield found
+
+
+def spark_call(*, may_spread: bool = True, timeout_s: float = 240, **fields: Any) -> Call:
+    """A call of the tool, in a step of its own."""
+    output = fields.pop("output", None)
+    return structs.replace(
+        call_of("spark", fields, timeout_s=timeout_s), may_spread=may_spread, output=output
+    )
+
+
+async def stored(worker: Bench, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Keep rows as a step's result, and return the `_ref` that templates see."""
+    raw = {"rows": rows, "columns": list(rows[0]), "row_count": len(rows)}
+    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres", raw=raw)}, last="t")
+    ref: PayloadRef = await worker.payloads.put(
+        codec.encode(kept),
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        media_type=JSON_MEDIA_TYPE,
+        row_count=len(rows),
+    )
+    return Stored(reference=ref, locator=locators.result("1", "load", "1")).as_mapping()
+
+
+async def answered(worker: Bench, call: Call) -> Any:
+    """What a call gives; it must not fail."""
+    found: Outcome = await worker.tools.run(call)
+    assert found.error is None, found.error
+    return found.data
+
+
+async def kept(worker: Bench, raw: dict[str, Any]) -> dict[str, Any]:
+    """Keep what a call gave as a step's result, and return the `_ref` that templates see."""
+    place = Place(tenant_id=TENANT, organization_id=ORGANIZATION)
+    store = TenantPayloads(worker.payloads, place=place, remembered=Remembered(bytes_max=0))
+    result = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
+    envelope = await Keeper(payloads=store, mask=Mask()).keep(result, status="ok")
+    assert envelope.reference is not None
+    stored_ = Stored(reference=envelope.reference, locator=locators.result("1", "big", "1"))
+    return stored_.as_mapping()
+
+
+def trusting(worker: Bench) -> Bench:
+    """The same worker, with its session, where tasks may bring code."""
+    tool = worker.tools.spark
+    limits = structs.replace(tool._limits, is_code_allowed=True)
+    twin = copy.copy(tool)
+    twin._limits = limits
+    return structs.replace(worker, tools=structs.replace(worker.tools, spark=twin))

@@ -1,0 +1,102 @@
+"""Frames for waves: a worker's spark lane over a store that executors reach too."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+from tests.support.working import KEY, ORGANIZATION, RUN, STAGE, TENANT, command_of
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import codec, ids
+from noetl_contracts.commands import SPARK_LANE, Command, FrameWork
+from noetl_contracts.facts import Fact
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_storage.payloads.executor import Threads
+from noetl_storage.payloads.filesystem import FilesystemPayloads
+from noetl_storage.ports import Payloads
+from noetl_worker.lanes.waves import Limits, Waves
+from noetl_worker.spark.session import Sparks
+from noetl_worker.waving import run_share
+
+WORKER = WorkerId("worker-of-waves")
+
+
+def executor_environ(folder: Path) -> dict[str, str]:
+    """The variables that an executor's process has to have."""
+    return {
+        "NOETL_WORKER_NATS_URL": "nats://127.0.0.1:1",
+        "NOETL_WORKER_PAYLOAD_URL": f"file://{folder}",
+        "NOETL_WORKER_SECRET_KEY": KEY,
+        "NOETL_WORKER_PYTHON_PROCESSES_MAX": "1",
+    }
+
+
+class Fleet(Struct, frozen=True, kw_only=True):
+    """Waves over a real session, and what its frames read."""
+
+    waves: Waves
+    payloads: Payloads
+
+    async def collection(self, items: list[Any]) -> PayloadRef:
+        """Store what frames take their slices of."""
+        return await self.payloads.put(
+            codec.encode(items),
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+            media_type=JSON_MEDIA_TYPE,
+            row_count=len(items),
+        )
+
+
+def frames_of(
+    step: str, reference: PayloadRef, *, total: int, size: int, frame: Mapping[str, Any]
+) -> list[Command]:
+    """The commands of a collection's frames, as the planner would issue them."""
+    found = []
+    for unit, start in enumerate(range(0, total, size)):
+        frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
+        work = FrameWork(
+            stage_id=STAGE,
+            frame_id=frame_id,
+            root_frame_id=frame_id,
+            unit=unit,
+            frame_index=0,
+            attempt=1,
+            start=start,
+            end=min(total, start + size),
+            total=total,
+            collection_ref=reference,
+            frame=dict(frame),
+        )
+        command = command_of(step, unit=f"frame-{unit}-0")
+        found.append(structs.replace(command, lane=SPARK_LANE, work=work, run_id=RUN))
+    return found
+
+
+@asynccontextmanager
+async def sailing(sparks: Sparks, folder: Path, **limits: Any) -> AsyncIterator[Fleet]:
+    """Waves that are served while the block runs."""
+    threads = Threads(8)
+    payloads = FilesystemPayloads(folder, threads=threads)
+    waves = Waves(
+        sparks=sparks,
+        entry=run_share,
+        payloads=payloads,
+        worker_id=WORKER,
+        clock=SystemClock(),
+        limits=Limits(**limits),
+    )
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(waves.serve())
+        yield Fleet(waves=waves, payloads=payloads)
+        serving.cancel()
+    threads.close()
+
+
+async def run_all(fleet: Fleet, commands: list[Command]) -> list[Fact]:
+    """Run every frame at once; return the facts that end them, in order."""
+    return list(await asyncio.gather(*[fleet.waves.run(command) for command in commands]))

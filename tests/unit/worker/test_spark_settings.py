@@ -1,0 +1,118 @@
+"""What a Spark session is started with, and which Java it gets."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noetl_worker.spark import java
+from noetl_worker.spark.java import JavaMissing
+from noetl_worker.spark.session import Sparks
+from noetl_worker.spark.starting import Options, SparkUnavailable, parse_conf, settings_of
+
+pytestmark = pytest.mark.unit
+
+
+def options(tmp_path: Path, **fields: object) -> Options:
+    known = {"master": "local[2]", "folder": tmp_path, "adopt": dict, "environ": {}}
+    return Options(**{**known, **fields})  # type: ignore[arg-type]  # each test sets what it is about
+
+
+def fake_java(folder: Path, *, version: str, has_vector: bool = True) -> Path:
+    """A `java` that says what Java says of itself."""
+    program = folder / "bin/java"
+    program.parent.mkdir(parents=True)
+    refuse = "" if has_vector else 'case "$*" in *vector*) exit 1;; esac; '
+    program.write_text(f'#!/bin/sh\n{refuse}echo \'openjdk version "{version}"\' >&2; echo "$@"\n')
+    program.chmod(0o700)
+    return folder
+
+
+def test_an_old_java_is_passed_over_for_the_next(tmp_path: Path) -> None:
+    old = fake_java(tmp_path / "old", version="11.0.2")
+    new = fake_java(tmp_path / "new", version="21.0.1")
+    environ = {"JAVA_HOME": str(old), "PATH": f"{new}/bin"}
+    assert java.java_home(environ, folder=tmp_path) == new
+
+
+def test_a_java_without_the_vector_module_is_wrapped(tmp_path: Path) -> None:
+    small = fake_java(tmp_path / "small", version="21.0.1", has_vector=False)
+    home = java.java_home({"JAVA_HOME": str(small)}, folder=tmp_path / "own")
+    wrapper = home / "bin/java"
+    assert stat.S_IMODE(wrapper.stat().st_mode) == 0o700
+    given = [str(wrapper), "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
+    said = subprocess.run(given, capture_output=True, text=True, check=True)  # noqa: S603 - written above
+    assert said.stdout == "-cp a b Main \n"
+
+
+def test_no_java_is_an_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "_WHEEL", "no_such_package")
+    old = fake_java(tmp_path / "old", version="1.8.0_292")
+    with pytest.raises(JavaMissing, match=r"version 8.*set JAVA_HOME, or install"):
+        java.java_home({"JAVA_HOME": str(old), "PATH": ""}, folder=tmp_path)
+
+
+@pytest.mark.parametrize("master", ["local", "local[4]", "spark://127.0.0.1:7077"])
+def test_a_session_on_this_machine_listens_to_nobody_else(tmp_path: Path, master: str) -> None:
+    found = settings_of(options(tmp_path, master=master))
+    assert found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert found["spark.ui.enabled"] == "false"
+
+
+def test_a_cluster_must_reach_its_driver(tmp_path: Path) -> None:
+    found = settings_of(options(tmp_path, master="spark://cluster.example:7077"))
+    assert "spark.driver.bindAddress" not in found
+
+
+def test_spark_never_tries_a_task_again(tmp_path: Path) -> None:
+    found = settings_of(options(tmp_path))
+    assert (found["spark.task.maxFailures"], found["spark.speculation"]) == ("1", "false")
+
+
+def test_the_operators_settings_have_precedence(tmp_path: Path) -> None:
+    conf = parse_conf("spark.executor.cores=2; spark.app.name=ours;")
+    assert conf == {"spark.executor.cores": "2", "spark.app.name": "ours"}
+    assert settings_of(options(tmp_path, conf=conf))["spark.app.name"] == "ours"
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("spark.authenticate.secret=x", "would show a secret"),
+        ("spark.hadoop.fs.s3a.access.key=x", "would show a secret"),
+        ("executor.cores=2", "not of the form"),
+        ("spark.executor.cores", "not of the form"),
+    ],
+)
+def test_settings_that_spark_must_not_get_are_refused(written: str, why: str) -> None:
+    with pytest.raises(SparkUnavailable, match=why):
+        parse_conf(written)
+
+
+def test_nothing_of_spark_is_loaded_before_it_is_needed() -> None:
+    program = (
+        "import sys, noetl_worker.__main__\n"
+        "print([one for one in ('pyspark', 'py4j', 'pandas') if one in sys.modules])"
+    )
+    ran = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.defpath},
+    )
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
+
+
+async def test_a_session_without_spark_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "noetl_worker.spark.driver", None)
+    sparks = Sparks(options(tmp_path))
+    with pytest.raises(SparkUnavailable, match=r"install noetl-worker\[spark\]"):
+        await sparks.run(lambda _: None, name="nothing")
