@@ -20,6 +20,8 @@ from noetl_worker.spark.java import java_home
 HOST = "127.0.0.1"
 PATIENCE_S = 60.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
+# These processes do not live long enough for the best machine code.
+BRIEF = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class Cluster:
@@ -82,6 +84,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
+            **BRIEF,
         }
 
     def _run(self, name: str, *arguments: str, environ: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct, structs
 from tests.support.polling import eventually
+from tests.support.spark import BRIEF
 from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
 
 from noetl_contracts.commands import Command
@@ -66,6 +67,7 @@ async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
     adopt(
         {
             **executor_environ(store),
+            **BRIEF,
             "NOETL_WORKER_SHELL_ALLOWED": "true",
             "NOETL_WORKER_WORK_DIRECTORY": str(work),
         }
