@@ -14,11 +14,13 @@ from noetl_contracts import codec, ids
 from noetl_contracts.commands import Command, FrameWork
 from noetl_contracts.facts import CommandLost, FrameClosed
 from noetl_contracts.ids import StageId, WorkerId
+from noetl_contracts.payloads import PayloadRef
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import waves as cutting
 from noetl_worker.domain.failures import ToolFailure
+from noetl_worker.domain.frames import Frame, FramePolicy, FrameResult, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
-from noetl_worker.lanes.waves import Limits, Waves
+from noetl_worker.lanes.waves import FrameLost, Limits, Waves
 from noetl_worker.spark.session import SparkLost
 from noetl_worker.spark.starting import SparkUnavailable
 
@@ -47,8 +49,20 @@ def frame(unit: int, *, attempt: int = 1, run: str = "1") -> Command:
     return codec.convert({**codec.builtins(command), **codec.builtins(fields)}, Command)
 
 
-def closed(placed: Placed) -> Manifest:
+def closed(placed: Placed, rows_left: int) -> Manifest:
     command = placed.command
+    if placed.frame is not None:
+        result = FrameResult(
+            rows_done=5 - rows_left,
+            rows_failed=0,
+            error=None,
+            patch={},
+            results=[],
+            remaining=[],
+            duration_s=0.1,
+        )
+        ran = Ran(result=result, rows_left=rows_left)
+        return cutting.slot_manifest_of(placed, placed.frame, ran)
     assert isinstance(command.work, FrameWork)
     fact = FrameClosed(
         command_id=command.command_id,
@@ -71,6 +85,7 @@ class Jobs:
         self.parts = parts
         self.waves: list[list[Share]] = []
         self.cancelled = 0
+        self.rows_left = 0
         self.problem: Exception | None = None
         self.ended_before: Callable[[Placed], bool] = lambda _: True
         self.gate = asyncio.Event()
@@ -84,7 +99,7 @@ class Jobs:
         found = []
         for share in shares:
             for placed in filter(self.ended_before, share.frames):
-                data = codec.encode(closed(placed))
+                data = codec.encode(closed(placed, self.rows_left))
                 place = cutting.manifest_name(share.name, placed.place)
                 await self.payloads.put_named(
                     place, data, tenant_id=TENANT, organization_id=ORGANIZATION
@@ -206,6 +221,41 @@ async def test_without_a_session_every_frame_says_why() -> None:
         )
     errors = [one.error for one in found if isinstance(one, ToolFailure)]
     assert [(one.kind, one.message) for one in errors] == [("config", "no Java: install one")] * 3
+
+
+def opened(rows: int) -> Frame:
+    frame_id = ids.frame_id(STAGE, slot=0, frame_index=0)
+    return Frame(
+        frame_id=frame_id,
+        root_frame_id=frame_id,
+        stage_id=STAGE,
+        slot=0,
+        frame_index=0,
+        base_index=0,
+        attempt=1,
+        rows_ref=PayloadRef(uri="u", sha256="0" * 64, media_type="m", payload_bytes=1),
+        rows=[{"n": n} for n in range(rows)],
+        policy=FramePolicy(),
+    )
+
+
+async def test_a_slots_frame_travels_without_its_rows_and_comes_back_with_what_is_left() -> None:
+    async with sailing() as (waves, jobs):
+        jobs.rows_left = 2
+        ran = await waves.run_frame(frame(0), opened(5), may_leave_rows=True)
+    assert (ran.result.rows_done, ran.rows_left) == (3, 2)
+    (placed,) = jobs.waves[0][0].frames
+    assert placed.may_leave_rows
+    assert placed.frame is not None
+    assert placed.frame.rows == []
+
+
+async def test_a_slots_lost_frame_is_its_next_attempts() -> None:
+    async with sailing() as (waves, jobs):
+        jobs.ended_before = lambda _: False
+        jobs.problem = SparkLost("gone")
+        with pytest.raises(FrameLost):
+            await waves.run_frame(frame(0), opened(5), may_leave_rows=False)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
