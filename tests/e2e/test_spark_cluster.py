@@ -7,14 +7,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.e2e.desk import Desk
+from tests.e2e.desk import TARGET, Desk
 from tests.support.servers import wait_until
-from tests.support.spark import Cluster, standalone
+from tests.support.spark import BRIEF, Cluster, standalone
 from tests.support.stack import Stack, running_stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PATIENCE_S = 120.0
+ROOT = Path(__file__).parents[2]
 
 ROWS = 120
 PLAYBOOK = """\
@@ -47,7 +48,9 @@ def spark_stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         *("--set", "WORKER_SPARK_MEMORY_BYTES=536870912"),
         *("--set", "WORKER_SPARK_CONF=spark.executor.memory=512m"),
     )
-    with running_stack(tmp_path_factory.mktemp("spark-stack") / "stack", *options) as running:
+    with running_stack(
+        tmp_path_factory.mktemp("spark-stack") / "stack", *options, environ=BRIEF
+    ) as running:
         pid = running.pid("worker-1")
         assert pid is not None
         own = psutil.Process(pid).environ()
@@ -87,3 +90,27 @@ def test_an_executor_dies_in_mid_wave_and_nothing_is_lost(
     # What had ended before stayed as it was; what had not was given back, once.
     assert 0 < kinds["frame.abandoned"] < frames
     assert kinds["frame.dispatched"] == frames + kinds["frame.abandoned"]
+
+
+def test_slots_run_their_frames_on_the_cluster_and_take_effect_once(
+    spark_stack: Stack, tmp_path: Path
+) -> None:
+    desk = Desk(spark_stack, tmp_path)
+    kept = desk.type(
+        *("credential", "put", TARGET, "--type", "postgres"),
+        *("--data", f"dsn={spark_stack.url('target')}"),
+    )
+    assert kept.code == 0, kept
+    example = (ROOT / "examples/loop-cursor.yaml").read_text().replace("main_db", TARGET)
+    policy = "frame: {max_rows: 3, engine: spark, transaction: true}"
+    body = example[example.index("workflow:") :].replace("frame: {max_rows: 3}", policy)
+    assert policy in body
+    execution_id = desk.begin(desk.write("slots_on_spark", body))
+    found = desk.wait_for(execution_id, "COMPLETED")
+    assert (found["variables"]["done"], found["variables"]["claimed"]) == (15, 15)
+    lanes = {
+        event["context"]["lane"]
+        for event in desk.events(execution_id)
+        if event["event_type"] == "command.issued" and "slot" in event["context"]
+    }
+    assert lanes == {"spark"}
