@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import identity, instruments, names
 from noetl_chassis.clock import Clock
@@ -24,6 +24,7 @@ from noetl_contracts.ids import WorkerId
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import waves
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.frames import Frame, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.spark.session import Sparks
 from noetl_worker.stores import Place, Remembered, TenantPayloads
@@ -47,12 +48,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     poll_s: float = 0.5
 
 
-class _Member:
-    """One frame on its way: its command, and what ends it."""
+class FrameLost(Exception):  # noqa: N818 - it says what became of a frame
+    """A wave lost a slot's frame: the slot is given back, and its next attempt runs the frame."""
 
-    def __init__(self, command: Command, ended: asyncio.Future[Fact]) -> None:
+
+class _Member:
+    """One frame on its way, and the manifest that ends it; None when there is none."""
+
+    def __init__(
+        self, command: Command, frame: Frame | None = None, *, may_leave_rows: bool = False
+    ) -> None:
         self.command = command
-        self.ended = ended
+        self.frame = frame
+        self.may_leave_rows = may_leave_rows
+        self.ended: asyncio.Future[Manifest | None] = asyncio.get_running_loop().create_future()
         self.wave: _Wave | None = None
 
     @property
@@ -62,8 +71,8 @@ class _Member:
         What brought down a wave once goes alone the next time, and takes nobody with it.
         """
         command, work = self.command, self.command.work
-        is_first = isinstance(work, FrameWork | ReduceWork) and work.attempt == 1
-        alone = () if is_first else (command.command_id,)
+        attempt = work.attempt if isinstance(work, FrameWork | ReduceWork) else command.attempt
+        alone = () if attempt == 1 else (command.command_id,)
         return (command.tenant_id, command.organization_id, command.run_id, *alone)
 
 
@@ -110,7 +119,22 @@ class Waves:
 
         Raises `ToolFailure` where no Spark session can be started.
         """
-        member = _Member(command, asyncio.get_running_loop().create_future())
+        manifest = await self._ended(_Member(command))
+        if manifest is None or manifest.fact is None:
+            return lost_in_wave(command)
+        return manifest.fact
+
+    async def run_frame(self, command: Command, frame: Frame, *, may_leave_rows: bool) -> Ran:
+        """Run a frame that a slot has recorded; raises `ToolFailure` or `FrameLost`."""
+        bare = structs.replace(frame, rows=[])
+        manifest = await self._ended(_Member(command, bare, may_leave_rows=may_leave_rows))
+        if manifest is None:
+            raise FrameLost
+        if manifest.ran is None:
+            raise ToolFailure(manifest.error or failure("internal", "the frame gave no result"))
+        return manifest.ran
+
+    async def _ended(self, member: _Member) -> Manifest | None:
         self._waiting.append(member)
         self._arrived.set()
         try:
@@ -191,7 +215,13 @@ class Waves:
         """Run the job; return the manifests that it gives back."""
         first = wave.members[0].command
         placed = [
-            Placed(place=place, command=member.command) for place, member in enumerate(wave.members)
+            Placed(
+                place=place,
+                command=member.command,
+                frame=member.frame,
+                may_leave_rows=member.may_leave_rows,
+            )
+            for place, member in enumerate(wave.members)
         ]
 
         def cut(parts: int) -> list[bytes]:
@@ -239,18 +269,19 @@ class Waves:
 def _end(wave: _Wave, manifest: Manifest) -> None:
     member = wave.members[manifest.place]
     if not member.ended.done():
-        member.ended.set_result(manifest.fact)
+        member.ended.set_result(manifest)
 
 
 def _lose(wave: _Wave) -> None:
     """Give back what has no manifest: it is handed out again, alone, under the next fence."""
     for member in wave.members:
         if not member.ended.done():
-            command = member.command
-            lost = CommandLost(
-                command_id=command.command_id, attempt=command.attempt, reason="wave_lost"
-            )
-            member.ended.set_result(lost)
+            member.ended.set_result(None)
+
+
+def lost_in_wave(command: Command) -> CommandLost:
+    """Say that nobody knows what became of a command's frame."""
+    return CommandLost(command_id=command.command_id, attempt=command.attempt, reason="wave_lost")
 
 
 def _refuse(wave: _Wave, problem: Permanent) -> None:

@@ -40,10 +40,15 @@ class Options(Struct, frozen=True, kw_only=True):
         return self.master.startswith(_REMOTE)
 
     @property
+    def is_local(self) -> bool:
+        """Tell whether executors are threads of the driver's own process."""
+        return self.master.startswith("local")
+
+    @property
     def is_loopback(self) -> bool:
         """Tell whether nothing outside this machine takes part."""
         host = urlsplit(self.master).hostname if "://" in self.master else ""
-        return self.master.startswith("local") or host in {LOOPBACK, "localhost", "::1"}
+        return self.is_local or host in {LOOPBACK, "localhost", "::1"}
 
 
 def parse_conf(written: str) -> dict[str, str]:
@@ -88,6 +93,8 @@ def settings_of(options: Options) -> dict[str, str]:
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
         "spark.stage.maxConsecutiveAttempts": "1",
+        # Executors elsewhere keep their files in their application's own folder.
+        "spark.executorEnv.TMPDIR": str(folder / "tmp") if options.is_local else ".",
     }
     if options.is_loopback:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
