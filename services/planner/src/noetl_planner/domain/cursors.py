@@ -12,7 +12,15 @@ from noetl_contracts import ids
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
 from noetl_contracts.status import StageKind
-from noetl_planner.domain import ending, evaluation, failure_policy, frame_policies, issuing, items
+from noetl_planner.domain import (
+    ending,
+    evaluation,
+    failure_policy,
+    frame_policies,
+    inside,
+    issuing,
+    items,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_playbook.model import Cursor, Loop
@@ -27,6 +35,8 @@ def start(draft: Draft, run: RunState) -> None:
     policy = frame_policies.rendered(
         loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
+    if inside.is_local(draft.program.steps[run.step]):
+        policy, slots = inside.of_claims(policy, slots), 1
     stage_id = ids.stage_id(run.run_id)
     draft.emit(
         stage_events.StageOpened(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
@@ -18,6 +18,7 @@ from noetl_contracts.payloads import (
     ResultEnvelope,
 )
 from noetl_planner.domain import ending
+from noetl_planner.shell.gathered import FrameEnd, InsideUnits, Unit, failure, regrouped
 from noetl_planner.shell.layouts import Layouts
 from noetl_playbook import carried, error_view, parts
 from noetl_playbook.parts import Part
@@ -30,15 +31,6 @@ _PAGE_EVENTS = 5_000
 _READS_MAX = 32
 _PARTS_INLINE_BYTES_MAX = 2 * 1024
 
-FrameEnd = FrameCommitted | FrameFailed
-
-
-class Unit(Struct, frozen=True, kw_only=True):
-    """What one unit gave: its part of the outcome, and its entries in `results`."""
-
-    part: Part
-    results: list[Any]
-
 
 class Collector:
     """Pages through the outcomes in the ledger; bulk results are read from the payload store."""
@@ -47,6 +39,7 @@ class Collector:
         self._ledger = ledger
         self._payloads = payloads
         self._layouts = Layouts(payloads)
+        self._inside_units = InsideUnits(payloads, open_result=self._value)
 
     async def collect(self, state: ExecutionState, run_id: str) -> FactBatch | None:
         """Return the fact that ends the loop, or a level of a reduce; None when it is over."""
@@ -125,6 +118,8 @@ class Collector:
             return self._items(state, loop)
         if loop.cut is None:
             return self._claimed(state, loop)
+        if loop.cut.inside is not None:
+            return self._inside(state, loop)
         return self._cut(state, loop)
 
     async def _items(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
@@ -165,12 +160,8 @@ class Collector:
             return
         order = (await self._layouts.get(cut.layout_ref)).order
         grouped = [unit async for unit in found]
-        values: list[Any] = [None] * cut.items
-        flat = (value for unit in grouped for value in unit.results)
-        for place, value in zip(order, flat, strict=True):
-            values[place] = value
-        for position, unit in enumerate(grouped):
-            yield structs.replace(unit, results=values if position == 0 else [])
+        for unit in regrouped(grouped, order):
+            yield unit
 
     async def _sliced(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield frames unit by unit; rows that never ran are null."""
@@ -195,6 +186,15 @@ class Collector:
         for missing in _missing(loop, unit, cut.units, done, offsets, index):
             yield missing
 
+    async def _inside(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+        """Yield the units that one worker ran."""
+        cut = loop.cut
+        assert cut is not None, "only framed loops come here"
+        layout = None if cut.layout_ref is None else await self._layouts.get(cut.layout_ref)
+        async for event in self._frames(state, loop):
+            async for unit in self._inside_units.read(event, loop, layout):
+                yield unit
+
     async def _frames(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[FrameEnd]:
         after = (-1, -1)
         assert loop.stage_id is not None, "frames belong to a stage"
@@ -211,7 +211,7 @@ class Collector:
         """Return what a frame adds to `results`: an entry a row, or one for the frame."""
         if event.result is None:
             count = 1 if as_one else event.row_count
-            return [_failure(event)] * count
+            return [failure(event)] * count
         value = await self._value(event.result)
         results: list[Any] = value["results"]
         return results
@@ -220,8 +220,8 @@ class Collector:
         plain = None if event.result is None else await self._value(event.result)
         if isinstance(event, CallDone):
             return plain
-        failure = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
-        return {**plain, **failure} if isinstance(plain, dict) else failure
+        record = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
+        return {**plain, **record} if isinstance(plain, dict) else record
 
     async def _value(self, result: ResultEnvelope) -> Any:
         loaded = {}
@@ -296,11 +296,6 @@ def _frame_part(event: FrameEnd, index: int, *, is_single: bool) -> Part:
         row_count=event.row_count,
         is_single=is_single,
     )
-
-
-def _failure(event: FrameEnd) -> dict[str, Any]:
-    assert isinstance(event, FrameFailed), "a committed frame has its results"
-    return {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
 
 
 def _cancelled(loop: LoopState, index: int, results: int) -> Unit:

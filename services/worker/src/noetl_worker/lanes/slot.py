@@ -33,6 +33,7 @@ from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.closing import closed
 from noetl_worker.lanes.framebook import FrameBook, Recorded
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.inside import run_inside
 from noetl_worker.lanes.once import run_once
 from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
 from noetl_worker.reporting import Reporter
@@ -104,13 +105,7 @@ class Slot:
         """Run one frame and report it; return its continuation, if rows are left."""
         frame = opened.frame
         self._report_opened(opened)
-        result = await run_once(
-            frame,
-            block=self._block,
-            surrounding=self._surrounding,
-            hands=self._hands,
-            may_leave_rows=not self._is_doubtful(frame.frame_index + 1),
-        )
+        result = await self._result(frame)
         self._frames += 1
         envelope = await self._kept(result)
         result = structs.replace(result, patch=await self._hands.keeper.keep_patch(result.patch))
@@ -120,6 +115,21 @@ class Slot:
         if not result.remaining:
             return None
         return await self._continued(frame, result.remaining)
+
+    async def _result(self, frame: Frame) -> FrameResult:
+        """Run a frame, or the frames that a claim for several is cut into."""
+        if frame.policy.inside is None:
+            return await run_once(
+                frame,
+                block=self._block,
+                surrounding=self._surrounding,
+                hands=self._hands,
+                may_leave_rows=not self._is_doubtful(frame.frame_index + 1),
+            )
+        result, _ = await run_inside(
+            frame, block=self._block, surrounding=self._surrounding, hands=self._hands
+        )
+        return result
 
     async def _resumed(self) -> Opened | None:
         """Return the frame that the lost attempt left open, with exactly its rows."""
