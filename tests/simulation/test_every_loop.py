@@ -1,14 +1,18 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Each loop mode and reduce, end to end in one process."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.inprocess import a_system, run, value
+from tests.support.inprocess import a_system, begin, ended, run, value
+from tests.support.polling import eventually
 
 from noetl_cli.local.system import System
+from noetl_contracts.ids import ExecutionId
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -214,3 +218,32 @@ async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(opened:
     ]
     stats = kept["stats"]
     assert (stats["success"], stats["failed"], stats["cancelled"]) == (2, 1, 2)
+
+
+async def test_results_that_take_long_to_gather_hold_up_nobody(
+    opened: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, may_go_on = opened.adapters.ledger, asyncio.Event()
+    asked: list[str] = []
+    really = ledger.list_item_results
+
+    async def slowly(execution_id: ExecutionId, *args: Any, **named: Any) -> Any:
+        asked.append(execution_id)
+        await may_go_on.wait()
+        return await really(execution_id, *args, **named)
+
+    monkeypatch.setattr(ledger, "list_item_results", slowly)
+    spec = "{mode: parallel, max_in_flight: 2}"
+    slow = await begin(opened, a_loop("{{ range(8) | list }}", spec))
+
+    async def is_gathering() -> bool:
+        return bool(asked)
+
+    await eventually(is_gathering)
+    quick = await run(opened, "\nworkflow:\n  - {step: only, tool: {kind: noop}}\n")
+    assert quick.types[-1] == "playbook.completed"
+    may_go_on.set()
+    told = await ended(opened, slow)
+    assert told.state.ctx["all"] == list(range(8))
+    assert told.types.count("loop.done") == 1
+    assert asked.count(slow) == len(asked)
