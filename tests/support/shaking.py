@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.planning import WORKER, Desk
 from tests.support.shaking_frames import Queue, SlotPlay, frame_answer, reduce_answer
-from tests.support.sketches import LOST, Outcome, Sketch, patch_key, text
+from tests.support.sketches import ATTEMPTS_MAX, LOST, Outcome, Sketch, patch_key, text
 from tests.support.slices import gathered, level_gathered
 
 from noetl_contracts import facts
@@ -138,6 +138,8 @@ class Shaker:
             return []
         outcome = self._outcome(one)
         may_lose = self.losses[one.command_id] < 2 and self.chance.random() < 0.1
+        # A shard whose last attempt is lost fails as a whole, whatever its items would give.
+        may_lose = may_lose and getattr(one.work, "attempt", 1) < ATTEMPTS_MAX
         if outcome == LOST or may_lose:
             self.losses[one.command_id] += 1
             if outcome != LOST:

@@ -17,6 +17,8 @@ LOST = "worker_lost"
 # Never answers: its step ends when its time is over.
 STUCK = "timeout"
 STUCK_S = 30
+# How often a frame may be dispatched.
+ATTEMPTS_MAX = 5
 FRAMED = ("chunked", "fanout", "cursor")
 
 
@@ -268,11 +270,14 @@ def _loop(units: Units) -> dict[str, Any]:
 
 
 def _framing(units: Units) -> dict[str, Any]:
-    frame = {"process": units.process, "max_attempts": 5}
+    frame = {"process": units.process, "max_attempts": ATTEMPTS_MAX}
     if units.mode == "chunked":
         return {"frame": frame, "chunk_size": units.size}
     if units.mode == "fanout":
-        return {"frame": frame, "fanout": {"shard_size": units.size, "max_shard_retries": 4}}
+        return {
+            "frame": frame,
+            "fanout": {"shard_size": units.size, "max_shard_retries": ATTEMPTS_MAX - 1},
+        }
     return {"frame": {**frame, "max_rows": units.size}}
 
 
@@ -280,7 +285,7 @@ def _reduce(reduces: Reduction) -> dict[str, Any]:
     spec: dict[str, Any] = {"accept_partial": reduces.accepts_partial}
     if reduces.fan_in is not None:
         spec |= {"mode": "tree", "fan_in": reduces.fan_in, "start": reduces.start}
-    spec["frame"] = {"max_attempts": 5}
+    spec["frame"] = {"max_attempts": ATTEMPTS_MAX}
     return {"from": list(reduces.sources), "iterator": "parts", "spec": spec}
 
 

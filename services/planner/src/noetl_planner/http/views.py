@@ -159,7 +159,7 @@ def summary(row: Row, *, now: datetime) -> Summary:
         version=row.get("catalog_version"),
         status=row["status"],
         parent_execution_id=row.get("parent_execution_id"),
-        current_step=row.get("current_step"),
+        current_step=_current_step(row),
         frames=row.get("frames", 0),
         rows=row.get("rows", 0),
         error=error_view.found(row.get("error")),
@@ -178,7 +178,7 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         status=row["status"],
         completed=row["status"] == ExecutionStatus.COMPLETED,
         failed=row["status"] == ExecutionStatus.FAILED,
-        current_step=row.get("current_step"),
+        current_step=_current_step(row),
         completed_steps=list(row.get("completed_steps") or []),
         variables=kept.shown(row.get("variables") or {}),
         warnings=row.get("warnings") or 0,
@@ -243,3 +243,10 @@ def _status(body: dict[str, Any], result: Any) -> str | None:
     if own is None and isinstance(result, dict):
         own = result.get("status")
     return own
+
+
+def _current_step(row: Row) -> str | None:
+    """Name the step that a failed execution failed at, else the one that it is at or was last."""
+    error = row.get("error") or {}
+    at: str | None = error.get("step") or row.get("current_step")
+    return at
