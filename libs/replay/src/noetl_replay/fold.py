@@ -98,7 +98,7 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             _apply_step(state, at, event)
         case stream.CallPartial():
             fold_streams.receive(state, event)
-        case loop.LoopStarted() | loop.LoopDone() | loop.LoopFailed():
+        case loop.LoopStarted() | loop.LoopResized() | loop.LoopDone() | loop.LoopFailed():
             fold_loops.apply(state, at, event)
         case reduce.ReduceLevelOpened():
             fold_units.open_level(state, at, event)
