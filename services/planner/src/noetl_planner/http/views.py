@@ -1,18 +1,22 @@
 """The JSON shapes of the API (playbook language, section 18)."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts import envelope as envelopes
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
+from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_playbook import error_view, kept
 
 Row = dict[str, Any]
+LOOP_ITEM = "loop.item"
+_ITEM_KEYS = ("step", "run_id", "command_id", "item_index")
 
 
 class EventView(Struct, frozen=True, kw_only=True):
@@ -134,6 +138,32 @@ def event_view(envelope: Envelope) -> EventView:
         error=error_view.found(error),
         meta=envelope.meta,
     )
+
+
+def event_views(history: Iterable[Envelope]) -> list[EventView]:
+    """Show events in order; the end of a loop's item is shown as `loop.item` too.
+
+    That one is not in the ledger, which has one event for it: it bears the version of the call.
+    """
+    shown: list[EventView] = []
+    for envelope in history:
+        view = event_view(envelope)
+        shown.append(view)
+        event = envelope.event
+        if isinstance(event, CallDone | CallError) and event.item_index is not None:
+            about = {key: view.context.get(key) for key in _ITEM_KEYS if key in view.context}
+            shown.append(
+                structs.replace(
+                    view,
+                    event_id=f"{view.event_id}-item",
+                    event_type=LOOP_ITEM,
+                    status="ok" if isinstance(event, CallDone) else "error",
+                    context=about,
+                    result=None,
+                    meta={"derived_from": view.event_id},
+                )
+            )
+    return shown
 
 
 def pending_row(execution_id: ExecutionId, path: str, version: int | None) -> Row:
