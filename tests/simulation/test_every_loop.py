@@ -12,6 +12,7 @@ from tests.support.inprocess import a_system, begin, ended, run, value
 from tests.support.polling import eventually
 
 from noetl_cli.local.system import System
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 
 pytestmark = pytest.mark.timeout(180)
@@ -247,3 +248,42 @@ async def test_results_that_take_long_to_gather_hold_up_nobody(
     assert told.state.ctx["all"] == list(range(8))
     assert told.types.count("loop.done") == 1
     assert asked.count(slow) == len(asked)
+
+
+PARTITIONED = """
+workflow:
+  - step: each
+    loop:
+      in: "{{ range(200) | list }}"
+      iterator: part
+      spec:
+        mode: fanout
+        max_in_flight: 64
+        fanout: {partitions: "{{ workload.partitions }}"}
+        frame: {process: frame}
+    tool:
+      kind: python
+      input: {rows: "{{ iter.part }}", n: "{{ iter._shard_attempt }}", i: "{{ iter._shard_index }}"}
+      code: "result = {'n': len(rows), 'sum': sum(rows), 'last': rows[-1]} if n > 1 or i % 3 else 1 / 0"
+    next: {arcs: [{step: total}]}
+  - step: total
+    reduce: {from: each, iterator: parts, spec: {mode: tree, fan_in: 5}}
+    tool:
+      kind: noop
+      result:
+        n: "{{ iter.parts | map(attribute='data.n') | sum }}"
+        sum: "{{ iter.parts | map(attribute='data.sum') | sum }}"
+        last: "{{ iter.parts | map(attribute='data.last') | list | last }}"
+    set: {ctx.total: "{{ total.data }}"}
+"""
+
+
+async def test_a_reduce_gives_the_same_however_many_partitions_there_are(opened: System) -> None:
+    begun = [await begin(opened, PARTITIONED, partitions=many) for many in (1, 7, 64)]
+    told = [await ended(opened, one) for one in begun]
+    assert [one.state.failure for one in told] == [None] * 3
+    sums = {codec.digest(codec.canonical(one.state.ctx["total"])) for one in told}
+    assert len(sums) == 1, [one.state.ctx for one in told]
+    assert told[0].state.ctx["total"] == {"n": 200, "sum": 19_900, "last": 199}
+    assert [one.of("loop.fanin.completed")[0].retried for one in told] == [1, 3, 22]
+    assert {one.of("loop.fanin.completed")[0].status for one in told} == {"complete"}
