@@ -120,3 +120,45 @@ def test_frames_end_in_the_same_place_whatever_becomes_of_their_facts(seed: int)
     assert rows == Counter(range(11))
     keys = [one.idempotency_key for one in desk.history if one.idempotency_key is not None]
     assert len(keys) == len(set(keys))
+
+
+RACED = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: each
+    loop: {in: "{{ 6 }}", iterator: it, spec: {mode: MODE, max_in_flight: 6}}
+    tool: {kind: noop}
+"""
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.sampled_from(["chunked, chunk_size: 1", "fanout"]), st.integers(0, 2**32))
+def test_a_stage_closes_once_however_its_last_two_frames_race(mode: str, seed: int) -> None:
+    chance = random.Random(seed)
+    desk = Desk(RACED.replace("MODE", mode))
+    desk.start()
+    commands = desk.sent()
+    desk.tell(*(frame_done(command) for command in commands[:-2]))
+    told: list[facts.Fact] = []
+    for command in commands[-2:]:
+        # A commit, its repetitions, a report of the loss, and what the next attempt commits.
+        told += [frame_done(command)] * chance.randint(1, 3)
+        told += [lost(command)] * chance.randint(0, 1)
+    chance.shuffle(told)
+    while told or not desk.state.is_terminal():
+        batch = [told.pop() for _ in range(min(len(told), chance.randint(1, 3)))]
+        desk.tell(*batch)
+        assert desk.last is not None
+        if desk.last.to_collect:
+            told += [gathered(desk)] * chance.randint(1, 2)
+        told += [frame_done(command) for command in desk.sent()]
+        if not told and not desk.state.is_terminal():
+            desk.wait(5)
+            desk.tell(facts.TimerDue())
+            told += [frame_done(command) for command in desk.sent()]
+    types = desk.types()
+    assert types.count("stage.closed") == types.count("loop.done") == 1
+    assert types.count("frame.committed") == 6
+    assert types[-1] == "playbook.completed"

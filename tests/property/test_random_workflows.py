@@ -9,7 +9,7 @@ from tests.support import invariants, oracle
 from tests.support.oracle import Expected
 from tests.support.planning import Desk
 from tests.support.shaking import Shaker
-from tests.support.sketches import Sketch, text
+from tests.support.sketches import FRAMED, Sketch, text
 from tests.support.sketching import acyclic, cyclic
 
 from noetl_contracts.envelope import Envelope
@@ -65,6 +65,8 @@ def assert_counts(sketch: Sketch, expected: Expected, history: Sequence[Envelope
         if ended is None or node.units is None or not node.units.is_sure():
             continue
         counted = (found[node.name, "call.done"], found[node.name, "call.error"])
+        if node.units.local or node.units.mode in FRAMED:
+            counted = invariants.counted(history, node.name)
         assert counted == (ended.success, ended.failed), node.name
 
 

@@ -1,13 +1,19 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Each loop mode and reduce, end to end in one process."""
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.inprocess import a_system, run, value
+from tests.support.inprocess import a_system, begin, ended, run, value
+from tests.support.polling import eventually
 
 from noetl_cli.local.system import System
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -122,14 +128,79 @@ async def test_a_reduce_takes_its_parts_in_index_order(
     assert told.state.ctx["total"] == "+".join(str(number) for number in range(20)), told.types
 
 
-@pytest.mark.parametrize("mode", ["sequential", "parallel"])
-async def test_a_local_loop_is_one_command_and_gives_the_same(opened: System, mode: str) -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "mode: sequential",
+        "mode: parallel",
+        "mode: chunked, chunk_size: 3, max_in_flight: 2",
+        "mode: chunked, chunk_size: 3, frame: {max_seconds: 0.000001}",
+        "mode: fanout, fanout: {shard_size: 3}",
+        "mode: fanout, fanout: {partitions: 3}",
+        "mode: fanout, fanout: {partitions: 3, partition_by: a}",
+    ],
+)
+async def test_a_local_loop_is_one_command_and_gives_the_same(opened: System, spec: str) -> None:
     told = await run(
-        opened, a_loop("{{ range(8) | list }}", f"{{mode: {mode}, policy: {{exec: local}}}}")
+        opened, a_loop("{{ range(8) | list }}", f"{{{spec}, policy: {{exec: local}}}}")
     )
     assert told.state.ctx["all"] == list(range(8))
     assert told.state.ctx["stats"]["success"] == 8
     assert [one.step for one in told.of("command.issued")] == ["each", "after"]
+    assert told.state.ctx["status"] == "complete"
+
+
+async def test_a_local_loop_counts_chunks_and_shards_as_others_do(opened: System) -> None:
+    for spec in (
+        "mode: chunked, chunk_size: 4, frame: {process: frame}",
+        "mode: fanout, fanout: {shard_size: 4}, frame: {process: frame}",
+    ):
+        found = []
+        for policy in ("", ", policy: {exec: local}"):
+            playbook = a_loop(
+                "{{ range(10) | list }}",
+                f"{{{spec}{policy}}}",
+                tool="{kind: noop, result: '{{ iter.it | sum }}'}",
+            )
+            told = await run(opened, playbook)
+            ctx = told.state.ctx
+            fanin = {key: one for key, one in ctx["fanin"].items() if key != "loop_id"}
+            counted = {key: ctx["stats"][key] for key in ("total", "success", "failed")}
+            found.append((ctx["all"], ctx["again"], counted, fanin))
+        assert found[0] == found[1]
+        assert found[0][0] == [6, 22, 17]
+
+
+async def test_a_local_fan_out_tries_a_failed_shard_again_and_feeds_a_reduce(
+    opened: System,
+) -> None:
+    spec = "{mode: fanout, fanout: {shard_size: 5, max_shard_retries: 1}, policy: {exec: local}}"
+    playbook = REDUCED.replace("SPEC", spec).replace("REDUCE", "{mode: tree, fan_in: 2}")
+    task = """{kind: python, input: {n: "{{ iter._shard_attempt }}", i: "{{ iter.it }}"},
+      code: "result = i if i != 7 or n > 1 else 1 / 0"}"""
+    told = await run(
+        opened, playbook.replace("tool: {kind: noop, result: '{{ iter.it }}'}", f"tool: {task}", 1)
+    )
+    results = (await value(opened, told, "each"))["results"]
+    assert results == list(range(20)), told.types
+    assert told.events[-1].event.__class__.__name__ == "PlaybookCompleted"
+    (done,) = told.of("loop.done")
+    assert done.stats.retried == 1
+    parts = told.state.ctx["total"]
+    assert [int(one) for one in re.findall(r"[0-9]+", parts)] == list(range(20))
+
+
+async def test_a_local_loop_stops_when_too_many_chunks_failed(opened: System) -> None:
+    spec = "mode: chunked, chunk_size: 2, policy: {exec: local, failure: {mode: fail_fast}}"
+    playbook = a_loop("{{ range(8) | list }}", f"{{{spec}}}", tool=BOOM).replace(
+        "'loop.done'", "'loop.failed'"
+    )
+    told = await run(opened, playbook, bad=[3])
+    kept = await value(opened, told, "each")
+    shown = [one if not isinstance(one, dict) else one["status"] for one in kept["results"]]
+    assert shown == [0, 1, 2, "error", None, None, None, None]
+    stats = kept["stats"]
+    assert (stats["success"], stats["failed"], stats["cancelled"]) == (3, 1, 4)
 
 
 async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(opened: System) -> None:
@@ -148,3 +219,71 @@ async def test_a_local_loop_that_fails_fast_leaves_nulls_in_their_places(opened:
     ]
     stats = kept["stats"]
     assert (stats["success"], stats["failed"], stats["cancelled"]) == (2, 1, 2)
+
+
+async def test_results_that_take_long_to_gather_hold_up_nobody(
+    opened: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, may_go_on = opened.adapters.ledger, asyncio.Event()
+    asked: list[str] = []
+    really = ledger.list_item_results
+
+    async def slowly(execution_id: ExecutionId, *args: Any, **named: Any) -> Any:
+        asked.append(execution_id)
+        await may_go_on.wait()
+        return await really(execution_id, *args, **named)
+
+    monkeypatch.setattr(ledger, "list_item_results", slowly)
+    spec = "{mode: parallel, max_in_flight: 2}"
+    slow = await begin(opened, a_loop("{{ range(8) | list }}", spec))
+
+    async def is_gathering() -> bool:
+        return bool(asked)
+
+    await eventually(is_gathering)
+    quick = await run(opened, "\nworkflow:\n  - {step: only, tool: {kind: noop}}\n")
+    assert quick.types[-1] == "playbook.completed"
+    may_go_on.set()
+    told = await ended(opened, slow)
+    assert told.state.ctx["all"] == list(range(8))
+    assert told.types.count("loop.done") == 1
+    assert asked.count(slow) == len(asked)
+
+
+PARTITIONED = """
+workflow:
+  - step: each
+    loop:
+      in: "{{ range(200) | list }}"
+      iterator: part
+      spec:
+        mode: fanout
+        max_in_flight: 64
+        fanout: {partitions: "{{ workload.partitions }}"}
+        frame: {process: frame}
+    tool:
+      kind: python
+      input: {rows: "{{ iter.part }}", n: "{{ iter._shard_attempt }}", i: "{{ iter._shard_index }}"}
+      code: "result = {'n': len(rows), 'sum': sum(rows), 'last': rows[-1]} if n > 1 or i % 3 else 1 / 0"
+    next: {arcs: [{step: total}]}
+  - step: total
+    reduce: {from: each, iterator: parts, spec: {mode: tree, fan_in: 5}}
+    tool:
+      kind: noop
+      result:
+        n: "{{ iter.parts | map(attribute='data.n') | sum }}"
+        sum: "{{ iter.parts | map(attribute='data.sum') | sum }}"
+        last: "{{ iter.parts | map(attribute='data.last') | list | last }}"
+    set: {ctx.total: "{{ total.data }}"}
+"""
+
+
+async def test_a_reduce_gives_the_same_however_many_partitions_there_are(opened: System) -> None:
+    begun = [await begin(opened, PARTITIONED, partitions=many) for many in (1, 7, 64)]
+    told = [await ended(opened, one) for one in begun]
+    assert [one.state.failure for one in told] == [None] * 3
+    sums = {codec.digest(codec.canonical(one.state.ctx["total"])) for one in told}
+    assert len(sums) == 1, [one.state.ctx for one in told]
+    assert told[0].state.ctx["total"] == {"n": 200, "sum": 19_900, "last": 199}
+    assert [one.of("loop.fanin.completed")[0].retried for one in told] == [1, 3, 22]
+    assert {one.of("loop.fanin.completed")[0].status for one in told} == {"complete"}

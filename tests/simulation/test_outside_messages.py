@@ -148,13 +148,13 @@ async def test_a_person_decides_once_among_the_options(tmp_path: Path) -> None:
 
 
 SUBMITS = """\
-workload: {farm: ""}
+workload: {renderer: ""}
 workflow:
   - step: render
     tool:
       kind: external
-      submit: {kind: http, method: POST, endpoint: "{{ workload.farm }}", json: {notify: "{{ callback.url }}", key: "{{ correlation.key }}"}}
-      cancel: {kind: http, method: POST, url: "{{ workload.farm }}", json: {stop: "{{ submitted.body.job }}", by: "{{ callback.token }}"}}
+      submit: {kind: http, method: POST, endpoint: "{{ workload.renderer }}", json: {notify: "{{ callback.url }}", key: "{{ correlation.key }}"}}
+      cancel: {kind: http, method: POST, url: "{{ workload.renderer }}", json: {stop: "{{ submitted.body.job }}", by: "{{ callback.token }}"}}
       timeout: 1h
     set: {ctx.frames: "{{ render.frames }}", ctx.job: "{{ render.submitted.body.job }}"}
     next: {arcs: [{step: late, when: "{{ event.name == 'call.error' }}", set: {ctx.kind: "{{ output.error.kind }}", ctx.message: "{{ output.error.message }}"}}]}
@@ -163,23 +163,23 @@ workflow:
 
 
 @pytest.fixture
-async def farm() -> AsyncIterator[Script]:
+async def renderer() -> AsyncIterator[Script]:
     async with script() as found:
         found.answers(*[says({"job": 7})] * 9)
         yield found
 
 
-def asked(farm: Script) -> list[Any]:
-    return [codec.decode(one.body) for one in farm.seen]
+def asked(renderer: Script) -> list[Any]:
+    return [codec.decode(one.body) for one in renderer.seen]
 
 
 async def test_submitted_work_answers_by_its_token_which_is_kept_nowhere(
-    tmp_path: Path, farm: Script
+    tmp_path: Path, renderer: Script
 ) -> None:
     async with doors(tmp_path, submits=SUBMITS) as (opened, api):
-        execution_id = await begun(opened, "submits", farm=farm.url)
+        execution_id = await begun(opened, "submits", renderer=renderer.url)
         await open_wait(opened, execution_id)
-        (sent,) = asked(farm)
+        (sent,) = asked(renderer)
         token = sent["notify"].rpartition("/")[2]
         assert sent["key"].startswith(f"{execution_id}:")
         assert (await api.post("/api/callbacks/" + "0" * 63, json={})).status_code == 404
@@ -195,11 +195,11 @@ async def test_submitted_work_answers_by_its_token_which_is_kept_nowhere(
         assert token not in codec.text(shown)
 
 
-async def test_a_reported_error_fails_the_task(tmp_path: Path, farm: Script) -> None:
+async def test_a_reported_error_fails_the_task(tmp_path: Path, renderer: Script) -> None:
     async with doors(tmp_path, submits=SUBMITS) as (opened, api):
-        execution_id = await begun(opened, "submits", farm=farm.url)
+        execution_id = await begun(opened, "submits", renderer=renderer.url)
         await open_wait(opened, execution_id)
-        token = asked(farm)[0]["notify"].rpartition("/")[2]
+        token = asked(renderer)[0]["notify"].rpartition("/")[2]
         body = {"status": "error", "error": {"message": "out of disk", "code": "DISK"}}
         await api.post(f"/api/callbacks/{token}", json=body)
         assert (await ended(opened, execution_id)).ctx == {
@@ -209,12 +209,12 @@ async def test_a_reported_error_fails_the_task(tmp_path: Path, farm: Script) -> 
 
 
 async def test_a_wait_that_times_out_calls_off_what_was_submitted(
-    tmp_path: Path, farm: Script
+    tmp_path: Path, renderer: Script
 ) -> None:
     async with doors(tmp_path, submits=SUBMITS.replace("1h", "0.3")) as (opened, _):
-        state = await ended(opened, await begun(opened, "submits", farm=farm.url))
+        state = await ended(opened, await begun(opened, "submits", renderer=renderer.url))
         assert state.ctx["kind"] == "timeout"
-        sent, stopped = asked(farm)
+        sent, stopped = asked(renderer)
         assert stopped == {"stop": 7, "by": sent["notify"].rpartition("/")[2]}
 
 
@@ -229,10 +229,10 @@ workflow:
         assert (await ended(opened, await begun(opened, "calm"))).ctx == {"status": "timeout"}
 
 
-async def test_cancelling_calls_off_what_was_submitted(tmp_path: Path, farm: Script) -> None:
+async def test_cancelling_calls_off_what_was_submitted(tmp_path: Path, renderer: Script) -> None:
     async with doors(tmp_path, submits=SUBMITS) as (opened, _):
-        execution_id = await begun(opened, "submits", farm=farm.url)
+        execution_id = await begun(opened, "submits", renderer=renderer.url)
         await open_wait(opened, execution_id)
         await wishes.cancel(opened.services, execution_id, "enough")
         assert (await ended(opened, execution_id)).status == "CANCELLED"
-        assert [one.get("stop") for one in asked(farm)] == [None, 7]
+        assert [one.get("stop") for one in asked(renderer)] == [None, 7]

@@ -8,7 +8,7 @@ from tests.support.sketches import Sketch
 
 from noetl_contracts import codec, envelope
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type, execution, step
+from noetl_contracts.events import event_type, execution, loop, step
 from noetl_replay import checksum, fold, rows, snapshot
 from noetl_replay.state import ExecutionState, empty, take_changes
 
@@ -144,6 +144,13 @@ def units(history: Sequence[Envelope]) -> Counter[tuple[str, str]]:
         if isinstance(one.event, step.CallDone | step.CallError):
             counted[one.event.step, event_type(one.event)] += 1
     return counted
+
+
+def counted(history: Sequence[Envelope], name: str) -> tuple[int, int]:
+    """Return how many units of a loop succeeded and failed by what it says at its end."""
+    ends = [one.event for one in history if isinstance(one.event, loop.LoopDone | loop.LoopFailed)]
+    stats = [event.stats for event in ends if event.step == name]
+    return (stats[-1].success, stats[-1].failed) if stats else (0, 0)
 
 
 def _begin(history: Sequence[Envelope]) -> ExecutionState:

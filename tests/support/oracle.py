@@ -39,6 +39,9 @@ class Ended(Struct, frozen=True, kw_only=True):
     success: int = 0
     failed: int = 0
     items: int = 0
+    # How the units of a loop ended: `complete`, `partial` or `failed`; None for other steps.
+    fanin: str | None = None
+    units_failed: int = 0
 
 
 class Expected(Struct, kw_only=True):
@@ -107,6 +110,10 @@ class _Play:
         return Ended(status="FAILED", error="policy")
 
     def _worked(self, node: Node) -> Ended:
+        if node.is_stuck:
+            return Ended(status="FAILED", error="timeout", items=1)
+        if node.reduces is not None:
+            return self._reduced(node)
         if node.units is not None:
             ended = loop_end(node.units)
             outcomes = node.units.outcomes[: ended.items]
@@ -120,6 +127,18 @@ class _Play:
         if node.patch and told:
             self.expected.ctx[f"p_{node.name}"] = told[-1]
         return ended
+
+    def _reduced(self, node: Node) -> Ended:
+        """Work out how a reduce ends (language, 7.8)."""
+        assert node.reduces is not None
+        for name in node.reduces.sources:
+            source = self.expected.steps.get(name)
+            fanin = source.fanin if source is not None else None
+            if fanin is None or (fanin != "complete" and not node.reduces.accepts_partial):
+                return Ended(status="FAILED", error="fanin_incomplete")
+        if isinstance(node.outcome, str):
+            return Ended(status="FAILED", error=node.outcome)
+        return Ended(status="COMPLETED", number=node.outcome)
 
     def _write(self, node: Node, writes: Sequence[Write]) -> None:
         for write in writes:
@@ -177,8 +196,8 @@ class _Play:
             case Fanin():
                 assert ended is not None, "only arcs look at the fan-in"
                 if when.status is not None:
-                    return when.status == _fanin_status(ended)
-                return ended.failed > (when.failed_above or 0)
+                    return when.status == ended.fanin
+                return ended.units_failed > (when.failed_above or 0)
             case Below():
                 raise AssertionError("cycles have no oracle")
             case _:
@@ -194,34 +213,40 @@ def play(sketch: Sketch) -> Expected:
 def loop_end(units: Units) -> Ended:
     """Work out how a loop ends (language, 7.2)."""
     total, success, failed, items = len(units.outcomes), 0, 0, 0
-    failed_max = bound(units.failed_max, total)
-    for outcome in units.outcomes:
-        items += 1
-        success += isinstance(outcome, int)
-        failed += isinstance(outcome, str)
-        if units.failure == "fail_fast" and failed > failed_max:
+    units_total, units_failed = len(units.units()), 0
+    counts_items = units.process == "row"
+    counted = total if units.mode != "fanout" and counts_items else units_total
+    failed_max = bound(units.failed_max, counted)
+    for unit in units.units():
+        items += len(unit)
+        bad = sum(isinstance(one, str) for one in unit)
+        units_failed += bad > 0
+        failed += bad if counts_items else bad > 0
+        success += len(unit) - bad if counts_items else bad == 0
+        if units.failure == "fail_fast" and units_failed > failed_max:
             break
-    is_bad = failed > failed_max or success < bound(units.success_min, total)
+    units_ok = success if counted == total and counts_items else units_total - units_failed
+    is_bad = units_failed > failed_max or units_ok < bound(units.success_min, counted)
     is_bad = is_bad and units.failure != "best_effort"
+    is_bad = is_bad and not (units.mode == "cursor" and units.failure is None)
+    fanin = "complete"
+    if units_failed:
+        fanin = "failed" if units_failed == units_total else "partial"
     return Ended(
         status="FAILED" if is_bad else "COMPLETED",
         error="loop_items_failed" if is_bad else None,
-        total=total,
+        total=total if counts_items else units_total,
         success=success,
         failed=failed,
         items=items,
+        fanin=fanin,
+        units_failed=units_failed,
     )
 
 
 def bound(written: int | str, total: int) -> int:
     """Read a number of units, or a percentage of all, rounded down."""
     return written if isinstance(written, int) else int(written.rstrip("%")) * total // 100
-
-
-def _fanin_status(ended: Ended) -> str:
-    if not ended.failed:
-        return "complete"
-    return "failed" if ended.failed == ended.total else "partial"
 
 
 def _names(node: Node, ended: Ended) -> set[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -37,6 +38,7 @@ ROWS = PayloadRef(
 )
 
 
+@lru_cache(maxsize=32)
 def program(text: str) -> Program:
     """Parse a playbook that must be good."""
     parsed = parse(text)

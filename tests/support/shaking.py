@@ -5,17 +5,18 @@ from collections import Counter
 from typing import Any
 
 from tests.support.planning import WORKER, Desk
-from tests.support.sketches import LOST, Outcome, Sketch, patch_key, text
+from tests.support.shaking_frames import Queue, SlotPlay, frame_answer, reduce_answer
+from tests.support.sketches import ATTEMPTS_MAX, LOST, Outcome, Sketch, patch_key, text
+from tests.support.slices import gathered, level_gathered
 
 from noetl_contracts import facts
-from noetl_contracts.commands import Command, ItemWork
+from noetl_contracts.commands import Command, FrameWork, ItemWork, ReduceWork, SlotWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_planner.domain.draft import Limits
 from noetl_playbook import carried
-from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_replay import snapshot
-from noetl_replay.state import LoopState
 
 TURNS_MAX = 5_000
 LATE_MAX = 20
@@ -33,7 +34,8 @@ class Shaker:
         self.chance = chance
         self.may_hold = may_hold
         self.desk = Desk(text(sketch), limits=Limits(command_lease_s=5.0))
-        self.waiting: list[Command | facts.Fact] = []
+        self.waiting: list[Command | facts.Fact | SlotPlay] = []
+        self.queues: dict[str, Queue] = {}
         self.late: list[facts.Fact] = []
         self.losses = Counter[str]()
         self.holds = 0
@@ -49,7 +51,8 @@ class Shaker:
         for run_id in decision.to_collect:
             run = next((one for one in self.desk.state.runs.values() if one.run_id == run_id), None)
             if run is not None and run.loop is not None:
-                self.waiting.append(self._collected(run.loop))
+                gather = level_gathered if run.loop.mode == "reduce" else gathered
+                self.waiting.append(gather(self.desk, run_id=run_id))
 
     def play(self) -> Desk:
         """Run the sketch to its end; raises `HungError` when it has none."""
@@ -96,8 +99,14 @@ class Shaker:
         elif self.waiting:
             self._deliver()
         else:
+            # Whoever waits for an instant is woken; whoever waits for nothing else hangs.
+            wake_at = desk.last.wake_at if desk.last is not None else None
+            if wake_at is not None:
+                desk.now = max(desk.now, wake_at)
+            before = desk.state.version
             self.tell(facts.TimerDue(reason=facts.STALLED))
-            if not self.waiting and not desk.state.is_terminal():
+            has_moved = desk.state.version > before or wake_at is not None
+            if not self.waiting and not has_moved and not desk.state.is_terminal():
                 raise HungError(f"nothing is on its way: {desk.types()[-5:]}")
 
     def _deliver(self) -> None:
@@ -110,6 +119,8 @@ class Shaker:
 
     def _take(self, place: int) -> list[facts.Fact]:
         one = self.waiting[place]
+        if isinstance(one, SlotPlay):
+            return self._play_on(place, one)
         if not isinstance(one, Command):
             self._remember(self.waiting.pop(place))
             return [one]
@@ -117,8 +128,18 @@ class Shaker:
             kind = self.chance.choice([facts.CommandStarted, facts.CommandHeartbeat])
             return [kind(command_id=one.command_id, attempt=one.attempt, worker_id=WORKER)]
         del self.waiting[place]
+        if self.sketch.node(one.step).is_stuck:
+            return []
+        if isinstance(one.work, SlotWork):
+            node = self.sketch.node(one.step)
+            assert node.units is not None
+            queue = self.queues.setdefault(one.run_id, Queue(left=list(node.units.outcomes)))
+            self.waiting.append(SlotPlay(one, node, queue))
+            return []
         outcome = self._outcome(one)
         may_lose = self.losses[one.command_id] < 2 and self.chance.random() < 0.1
+        # A shard whose last attempt is lost fails as a whole, whatever its items would give.
+        may_lose = may_lose and getattr(one.work, "attempt", 1) < ATTEMPTS_MAX
         if outcome == LOST or may_lose:
             self.losses[one.command_id] += 1
             if outcome != LOST:
@@ -132,11 +153,39 @@ class Shaker:
         self._remember(answer)
         return [answer]
 
+    def _play_on(self, place: int, slot: SlotPlay) -> list[facts.Fact]:
+        """Let a slot report one thing more, or lose it with what it was about to say."""
+        command = slot.command
+        if self.losses[command.command_id] < 2 and self.chance.random() < 0.1:
+            self.losses[command.command_id] += 1
+            del self.waiting[place]
+            if self.chance.random() < 0.5:
+                self.late.append(slot.next())
+            return [
+                facts.CommandLost(
+                    command_id=command.command_id, attempt=command.attempt, reason="lease_expired"
+                )
+            ]
+        fact = slot.next()
+        self._remember(fact)
+        if slot.is_over:
+            del self.waiting[place]
+        return [fact]
+
     def _stop(self) -> None:
         one = self.waiting.pop(self.chance.randrange(len(self.waiting)))
+        if isinstance(one, SlotPlay):
+            one = one.command
         match self.chance.randrange(4):
             case 0:
                 return
+            case _ if isinstance(one, Command) and isinstance(one.work, SlotWork):
+                # A slot that is called off says so, or nothing.
+                self.tell(
+                    facts.CommandStopped(
+                        command_id=one.command_id, attempt=one.attempt, worker_id=WORKER
+                    )
+                )
             case 1 if isinstance(one, Command):
                 stopped = facts.CommandStopped(
                     command_id=one.command_id, attempt=one.attempt, worker_id=WORKER
@@ -160,7 +209,7 @@ class Shaker:
     def _come_late(self) -> None:
         """Tell an execution that has ended what was still on its way: nothing may change."""
         version = self.desk.state.version
-        left = [one for one in self.waiting if not isinstance(one, Command)]
+        left = [one for one in self.waiting if not isinstance(one, Command | SlotPlay)]
         self.tell(*self.late, *left, facts.TimerDue())
         assert self.desk.state.version == version
 
@@ -174,10 +223,16 @@ class Shaker:
         node = self.sketch.node(command.step)
         if node.units is None:
             return node.outcome
+        if isinstance(command.work, FrameWork):
+            return 0
         return node.units.outcomes[_index(command)]
 
     def _answer(self, command: Command, outcome: Outcome) -> facts.Fact:
         node = self.sketch.node(command.step)
+        if isinstance(command.work, FrameWork):
+            return frame_answer(command, node, self.chance)
+        if isinstance(command.work, ReduceWork):
+            return reduce_answer(command, node)
         key = patch_key(node).removeprefix("ctx.")
         patch = {key: _index(command)} if node.patch else {}
         if isinstance(outcome, str):
@@ -198,29 +253,6 @@ class Shaker:
             patch=patch,
         )
 
-    def _collected(self, loop: LoopState) -> facts.ItemsCollected:
-        found: dict[int, Any] = {}
-        for kind in ("call.done", "call.error"):
-            for event in self.desk.events(kind):
-                if event.run_id == loop.run_id:
-                    found[event.item_index] = kind
-        kept = LoopResult(
-            results=[found.get(index) for index in range(loop.total)], stats=_stats(loop)
-        )
-        result = ResultEnvelope(status="ok", context=carried.inline(kept))
-        return facts.ItemsCollected(run_id=loop.run_id, result=result)
-
 
 def _index(command: Command) -> int:
     return command.work.index if isinstance(command.work, ItemWork) else 0
-
-
-def _stats(loop: LoopState) -> dict[str, int]:
-    return {
-        "total": loop.total,
-        "success": loop.success,
-        "failed": loop.failed,
-        "skipped": 0,
-        "cancelled": loop.total - loop.success - loop.failed,
-        "retried": loop.retried,
-    }

@@ -41,7 +41,7 @@ class Shop:
                 web.get("/private", self.private),
                 web.post("/login", self.login),
                 web.post("/orders", self.order),
-                web.post("/farm", self.farm),
+                web.post("/jobs", self.jobs),
             ]
         )
         return app
@@ -105,7 +105,7 @@ class Shop:
         """Say what was ordered."""
         return web.json_response({"ordered": await request.json()}, status=201)
 
-    async def farm(self, request: web.Request) -> web.Response:
+    async def jobs(self, request: web.Request) -> web.Response:
         """Take work; its outcome is sent to where the request says."""
         asked = await request.json()
         task = asyncio.create_task(_send(asked["notify"], {"pixels": asked["size"] ** 2}))

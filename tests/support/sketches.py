@@ -14,6 +14,12 @@ from msgspec import Struct
 # What a unit of work gives: a number, or the kind of its error.
 Outcome = int | str
 LOST = "worker_lost"
+# Never answers: its step ends when its time is over.
+STUCK = "timeout"
+STUCK_S = 30
+# How often a frame may be dispatched.
+ATTEMPTS_MAX = 5
+FRAMED = ("chunked", "fanout", "cursor")
 
 
 class Above(Struct, frozen=True, kw_only=True):
@@ -98,7 +104,10 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 
 class Units(Struct, frozen=True, kw_only=True):
-    """A loop: what each item gives, and when the failures of items are the loop's."""
+    """A loop: what each item gives, and when the failures of items are the loop's.
+
+    `size` is that of chunks, shards and claims; `local` is one command for the whole loop.
+    """
 
     mode: str
     outcomes: tuple[Outcome, ...]
@@ -106,10 +115,27 @@ class Units(Struct, frozen=True, kw_only=True):
     failure: str | None = None
     failed_max: int | str = 0
     success_min: int | str = 0
+    size: int = 1
+    process: str = "row"
+    local: bool = False
 
     def is_sure(self) -> bool:
         """Tell whether the counters are the same in every order of events."""
         return self.failure != "fail_fast" or self.mode == "sequential"
+
+    def units(self) -> list[tuple[Outcome, ...]]:
+        """Group the items as failures are counted: by shard, by whole chunk, or each alone."""
+        size = self.size if self.mode == "fanout" or self.process == "frame" else 1
+        return [self.outcomes[at : at + size] for at in range(0, len(self.outcomes), size)]
+
+
+class Reduction(Struct, frozen=True, kw_only=True):
+    """A reduce: the loops whose parts it takes, and how."""
+
+    sources: tuple[str, ...]
+    fan_in: int | None = None
+    accepts_partial: bool = False
+    start: str = "after_fanin"
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -118,6 +144,8 @@ class Node(Struct, frozen=True, kw_only=True):
     name: str
     outcome: Outcome = 0
     units: Units | None = None
+    reduces: Reduction | None = None
+    is_stuck: bool = False
     patch: bool = False
     gate: Gate | None = None
     writes: tuple[Write, ...] = ()
@@ -192,16 +220,23 @@ def text(sketch: Sketch, *, name: str = "sketch", must_be_real: bool = False) ->
 
 def _step(node: Node, *, must_be_real: bool) -> dict[str, Any]:
     written: dict[str, Any] = {"step": node.name}
+    spec: dict[str, Any] = {}
     if node.gate is not None:
-        written["spec"] = {"policy": {"admit": _gate(node.gate)}}
+        spec["policy"] = {"admit": _gate(node.gate)}
+    if node.is_stuck:
+        spec["timeout"] = STUCK_S
+    if spec:
+        written["spec"] = spec
     if node.units is not None:
         written["loop"] = _loop(node.units)
+    if node.reduces is not None:
+        written["reduce"] = _reduce(node.reduces)
     written["tool"] = _task(node) if must_be_real else {"kind": "noop"}
     if node.writes:
         written["set"] = _set(node, node.writes)
-    spec = {"mode": node.mode, "on_no_match": node.on_no_match}
+    how = {"mode": node.mode, "on_no_match": node.on_no_match}
     if node.edges:
-        written["next"] = {"spec": spec, "arcs": [_arc(node, edge) for edge in node.edges]}
+        written["next"] = {"spec": how, "arcs": [_arc(node, edge) for edge in node.edges]}
     return written
 
 
@@ -214,14 +249,44 @@ def _gate(gate: Gate) -> dict[str, Any]:
 
 def _loop(units: Units) -> dict[str, Any]:
     spec: dict[str, Any] = {"mode": units.mode}
-    if units.mode == "parallel":
+    policy: dict[str, Any] = {}
+    if units.mode != "sequential":
         spec["max_in_flight"] = units.in_flight
+    if units.mode in FRAMED:
+        spec |= _framing(units)
+    if units.local:
+        policy["exec"] = "local"
     if units.failure is not None:
         failure: dict[str, Any] = {"mode": units.failure, "max_failed": units.failed_max}
         if units.success_min:
             failure["min_success"] = units.success_min
-        spec["policy"] = {"failure": failure}
+        policy["failure"] = failure
+    if policy:
+        spec["policy"] = policy
+    if units.mode == "cursor":
+        cursor = {"kind": "postgres", "auth": "db", "claim": "SELECT 1"}
+        return {"cursor": cursor, "iterator": "i", "spec": spec}
     return {"in": f"{{{{ {len(units.outcomes)} }}}}", "iterator": "i", "spec": spec}
+
+
+def _framing(units: Units) -> dict[str, Any]:
+    frame = {"process": units.process, "max_attempts": ATTEMPTS_MAX}
+    if units.mode == "chunked":
+        return {"frame": frame, "chunk_size": units.size}
+    if units.mode == "fanout":
+        return {
+            "frame": frame,
+            "fanout": {"shard_size": units.size, "max_shard_retries": ATTEMPTS_MAX - 1},
+        }
+    return {"frame": {**frame, "max_rows": units.size}}
+
+
+def _reduce(reduces: Reduction) -> dict[str, Any]:
+    spec: dict[str, Any] = {"accept_partial": reduces.accepts_partial}
+    if reduces.fan_in is not None:
+        spec |= {"mode": "tree", "fan_in": reduces.fan_in, "start": reduces.start}
+    spec["frame"] = {"max_attempts": ATTEMPTS_MAX}
+    return {"from": list(reduces.sources), "iterator": "parts", "spec": spec}
 
 
 def _task(node: Node) -> dict[str, Any]:

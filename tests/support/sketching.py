@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.support.sketches import (
+    FRAMED,
     LOST,
     Above,
     Below,
@@ -14,6 +16,7 @@ from tests.support.sketches import (
     Gate,
     Node,
     Outcome,
+    Reduction,
     Sketch,
     Units,
     Write,
@@ -22,6 +25,9 @@ from tests.support.sketches import (
 KINDS = ("timeout", "transform", "db_constraint", LOST)
 # What a task's own policy fails with, so that a real worker can be made to.
 REAL_KINDS = ("policy",)
+MODES = ("sequential", "parallel", "chunked", "fanout", "cursor")
+# A cursor needs a table.
+REAL_MODES = MODES[:-1]
 WORKLOAD = {"low": 0, "high": 3}
 _ON_PLAIN = ("call.done", "step.exit", "call.success", "step.done")
 _ON_PLAIN_FAILED = ("call.error", "step.failed", "step.error")
@@ -33,9 +39,20 @@ _NUMBERS = st.integers(0, 3)
 class _Drawing:
     """What is drawn so far: a step reads what comes before it on every path."""
 
-    def __init__(self, draw: st.DrawFn, *, kinds: Sequence[str], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        draw: st.DrawFn,
+        *,
+        kinds: Sequence[str],
+        names: Sequence[str],
+        modes: Sequence[str] = MODES,
+        may_stick: bool = False,
+    ) -> None:
         self.draw = draw
         self.kinds = kinds
+        self.modes = modes
+        self.may_stick = may_stick
+        self.collected: set[str] = set()
         self.names = names
         self.sure: dict[str, Above] = {}
         self.parents: dict[str, set[str]] = {name: set() for name in names}
@@ -44,27 +61,47 @@ class _Drawing:
         """Draw true in one of so many cases; the simple case is false."""
         return self.draw(st.integers(0, share - 1)) == share - 1
 
-    def outcome(self, share: int) -> Outcome:
+    def outcome(self, share: int, kinds: Sequence[str] | None = None) -> Outcome:
         """Draw what a unit gives; one in so many fails."""
         if self.often(share):
-            return self.draw(st.sampled_from(self.kinds))
+            return self.draw(st.sampled_from(self.kinds if kinds is None else kinds))
         return self.draw(_NUMBERS)
 
     def units(self) -> Units | None:
         """Draw a loop, for one step in four."""
         if not self.often(4):
             return None
-        outcomes = tuple(self.outcome(5) for _ in range(self.draw(st.integers(0, 5))))
+        mode = self.draw(st.sampled_from(self.modes))
+        local = mode != "cursor" and self.often(4)
+        kinds = [kind for kind in self.kinds if kind != LOST] if local or mode in FRAMED else None
+        outcomes = tuple(self.outcome(5, kinds) for _ in range(self.draw(st.integers(0, 7))))
         failure = self.draw(st.sampled_from([None, "drain", "fail_fast", "best_effort"]))
-        mode = self.draw(st.sampled_from(["sequential", "parallel"]))
         is_bounded = failure is not None and self.draw(st.booleans())
+        # Of a queue nobody knows beforehand how long it is.
+        bounds = [0, 1, 2] if (mode, failure) == ("cursor", "fail_fast") else [0, 1, 2, "40%"]
         return Units(
             mode=mode,
             outcomes=outcomes,
-            in_flight=self.draw(st.integers(1, 4)) if mode == "parallel" else 1,
+            in_flight=1 if mode == "sequential" else self.draw(st.integers(1, 4)),
             failure=failure,
-            failed_max=self.draw(st.sampled_from([0, 1, 2, "40%"])) if is_bounded else 0,
+            failed_max=self.draw(st.sampled_from(bounds)) if is_bounded else 0,
             success_min=self.draw(st.sampled_from([0, 1, "60%"])) if failure == "drain" else 0,
+            size=self.draw(st.integers(1, 3)) if mode in FRAMED else 1,
+            process="frame" if mode in {"chunked", "fanout"} and self.often(3) else "row",
+            local=local,
+        )
+
+    def reduction(self, name: str) -> Reduction | None:
+        """Draw a reduce of loops that are over by then, for one step in four that has any."""
+        before = sorted(self._ancestors(name) & self.collected)
+        if not before or not self.often(4):
+            return None
+        many = self.draw(st.integers(1, min(2, len(before))))
+        return Reduction(
+            sources=tuple(self.draw(st.permutations(before))[:many]),
+            fan_in=self.draw(st.sampled_from([None, 2, 3])),
+            accepts_partial=self.draw(st.booleans()),
+            start=self.draw(st.sampled_from(["after_fanin", "eager"])),
         )
 
     def writes(self, name: str, *, is_arc: bool) -> tuple[Write, ...]:
@@ -174,7 +211,13 @@ def acyclic(draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = False) -> S
     """Draw a workflow without cycles; `is_real` keeps to failures that a worker can be made to."""
     count = draw(st.integers(1, steps_max))
     names = [f"s{place}" for place in range(count)]
-    drawing = _Drawing(draw, kinds=REAL_KINDS if is_real else KINDS, names=names)
+    drawing = _Drawing(
+        draw,
+        kinds=REAL_KINDS if is_real else KINDS,
+        names=names,
+        modes=REAL_MODES if is_real else MODES,
+        may_stick=not is_real,
+    )
     ends = draw(st.sampled_from([None, "named", "declared"])) if count > 1 else None
     if ends == "named":
         names[-1] = "end"
@@ -214,15 +257,7 @@ def cyclic(draw: st.DrawFn, *, steps_max: int = 8) -> Sketch:
             edges.append(drawing.edge(name, names[place + 1], node.units))
         counted = Write(prefix="ctx.", path=(f"v_{name}",), counts=True)
         nodes.append(
-            Node(
-                name=name,
-                outcome=node.outcome,
-                units=node.units,
-                gate=node.gate,
-                writes=(*node.writes, counted),
-                mode=node.mode,
-                edges=tuple(edges),
-            )
+            structs.replace(node, patch=False, writes=(*node.writes, counted), edges=tuple(edges))
         )
         if place + 1 < count:
             drawing.parents[names[place + 1]].add(name)
@@ -263,14 +298,22 @@ def _node(drawing: _Drawing, name: str, targets: Sequence[str]) -> Node:
     draw = drawing.draw
     units = drawing.units()
     gate = drawing.gate(name, units)
+    reduces = drawing.reduction(name) if units is None else None
+    is_stuck = units is None and reduces is None and drawing.may_stick and drawing.often(12)
     if units is None or units.is_sure():
         field = "n" if units is None else "stats.success"
         drawing.sure[name] = Above(source="step", name=name, bound=0, field=field)
-    can_patch = units is None or units.mode == "sequential"
+    if units is not None and units.is_sure() and units.mode != "cursor":
+        drawing.collected.add(name)
+    is_plain = units is None and reduces is None and not is_stuck
+    can_patch = is_plain or (units is not None and units.mode == "sequential" and not units.local)
+    failing = [kind for kind in drawing.kinds if kind != LOST]
     return Node(
         name=name,
-        outcome=drawing.outcome(5),
+        outcome=drawing.outcome(5, failing if reduces is not None else None),
         units=units,
+        reduces=reduces,
+        is_stuck=is_stuck,
         patch=can_patch and drawing.often(4),
         gate=gate,
         writes=drawing.writes(name, is_arc=False),

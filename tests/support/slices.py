@@ -71,10 +71,11 @@ def item_failed(command: Command, message: str = "boom") -> facts.CommandFailed:
     )
 
 
-def gathered(desk: Desk, results: list[Any] | None = None) -> facts.ItemsCollected:
+def gathered(
+    desk: Desk, results: list[Any] | None = None, *, run_id: str | None = None
+) -> facts.ItemsCollected:
     """Gather a loop's outcome as the shell does, its parts kept beside the counters."""
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
+    run_id = run_id or _asked(desk)
     run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
     assert run.loop is not None
     stage = desk.state.stages.get(run.loop.stage_id or "")  # type: ignore[call-overload]  # an id or nothing
@@ -86,10 +87,9 @@ def gathered(desk: Desk, results: list[Any] | None = None) -> facts.ItemsCollect
     )
 
 
-def level_gathered(desk: Desk) -> facts.PartsCollected:
+def level_gathered(desk: Desk, *, run_id: str | None = None) -> facts.PartsCollected:
     """Gather the outputs of a level of a reduce as the shell does."""
-    assert desk.last is not None
-    (run_id,) = desk.last.to_collect
+    run_id = run_id or _asked(desk)
     run = next(one for one in desk.state.runs.values() if one.run_id == run_id)
     assert run.loop is not None
     found = [
@@ -103,6 +103,12 @@ def level_gathered(desk: Desk) -> facts.PartsCollected:
     return facts.PartsCollected(
         run_id=run_id, level=run.loop.level, parts_ref=reference, parts=len(found)
     )
+
+
+def _asked(desk: Desk) -> str:
+    assert desk.last is not None
+    (run_id,) = desk.last.to_collect
+    return run_id
 
 
 def parts_ref(data: bytes, *, rows: int) -> PayloadRef:

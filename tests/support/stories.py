@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from tests.support.builders import History
 from tests.support.planning import Desk, done
-from tests.support.slices import frame_done, frame_failed, gathered, level_gathered, lost
+from tests.support.slices import an_error, frame_done, frame_failed, gathered, level_gathered, lost
 from tests.support.streams import begun, chunk, failed, gather, playbook
 
 from noetl_contracts import facts
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.slicing import UnitsEnd
 
 SHARDS = """
 apiVersion: noetl.io/v2
@@ -37,6 +38,25 @@ workflow:
     next: {arcs: [{step: again}]}
   - step: again
     loop: {in: "{{ 9 }}", iterator: it, spec: {mode: chunked, chunk_size: 5, max_in_flight: 2}}
+    tool: {kind: noop}
+"""
+RESIZED = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: each
+    loop:
+      in: "{{ 5 }}"
+      iterator: it
+      spec: {mode: parallel, max_in_flight: "{{ ctx.width | default(2) }}"}
+    tool: {kind: noop}
+    next: {arcs: [{step: local}]}
+  - step: local
+    loop:
+      in: "{{ 6 }}"
+      iterator: it
+      spec: {mode: fanout, fanout: {shard_size: 2, allow_partial: true}, policy: {exec: local}}
     tool: {kind: noop}
 """
 
@@ -98,6 +118,22 @@ def chunks() -> Desk:
     return desk
 
 
+def resized() -> Desk:
+    """A loop that is given more lanes, then fewer, while it runs; and one that is one command."""
+    desk = Desk(RESIZED)
+    desk.start()
+    desk.tell(facts.CtxWriteRequested(patch={"width": 3}, request_id="more"))
+    desk.tell(facts.CtxWriteRequested(patch={"width": 1}, request_id="fewer"))
+    while live := list(desk.state.commands):
+        desk.tell(*(done(desk.commands[one]) for one in live))
+    desk.tell(gathered(desk))
+    (whole,) = desk.sent()
+    units = UnitsEnd(ok=2, failed=1, retried=1)
+    desk.tell(frame_done(whole, rows_failed=1, error=an_error("policy"), units=units))
+    desk.tell(gathered(desk))
+    return desk
+
+
 def decided() -> Iterator[tuple[str, History]]:
     """Every story with its name."""
     for name, tell in (
@@ -105,6 +141,7 @@ def decided() -> Iterator[tuple[str, History]]:
         ("chunks", chunks),
         ("stream", stream),
         ("stopped-stream", stopped_stream),
+        ("resized-and-local", resized),
     ):
         desk = tell()
         assert desk.state.is_terminal(), desk.types()

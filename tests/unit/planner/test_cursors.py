@@ -5,6 +5,7 @@ from tests.support.slices import gathered
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import WorkerId
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -208,3 +209,75 @@ def test_fail_fast_calls_off_the_slots_and_abandons_their_frames() -> None:
     ]
     assert desk.events("loop.failed")[0].stats.failed == 1
     assert desk.tell(closed(two, 0)) == []
+
+
+WIDE = PLAYBOOK.replace("{{ workload.slots }}", "{{ ctx.width | default(1) }}")
+
+
+def widened(desk: Desk, width: object, request: str) -> list[str]:
+    return desk.tell(facts.CtxWriteRequested(patch={"width": width}, request_id=request))
+
+
+def test_more_slots_claim_at_once_when_the_expression_gives_more() -> None:
+    desk = Desk(WIDE)
+    desk.start()
+    (one,) = desk.sent()
+    assert widened(desk, 3, "a") == [
+        "ctx.patched",
+        "loop.resized",
+        "command.issued",
+        "command.issued",
+    ]
+    two, three = desk.sent()
+    assert [slot_of(each).slot for each in (two, three)] == [1, 2]
+    desk.tell(opened(two, 0), closed(two, 0))
+    for each, frames in ((one, 0), (two, 1), (three, 0)):
+        desk.tell(dry(each, frames=frames, next_index=frames))
+    while "stage.closed" not in desk.types():
+        desk.tell(
+            *(dry(each, frames=0, next_index=slot_of(each).next_index) for each in desk.sent())
+        )
+    assert desk.events("loop.done")[0].stats.total == 5
+
+
+def test_fewer_slots_end_after_the_frame_they_are_at_and_lose_no_row() -> None:
+    desk = Desk(WIDE)
+    desk.start()
+    (one,) = desk.sent()
+    widened(desk, 2, "a")
+    (two,) = desk.sent()
+    desk.tell(opened(two, 0))
+    widened(desk, 1, "b")
+    assert desk.last is not None
+    assert desk.last.to_pause == [two.command_id]
+    desk.tell(closed(two, 0))
+    released = facts.CommandLost(
+        command_id=two.command_id, attempt=two.attempt, reason="released", is_release=True
+    )
+    assert "command.completed" in desk.tell(released)
+    assert desk.sent() == []
+    desk.tell(dry(one, frames=0, next_index=0))
+    while "stage.closed" not in desk.types():
+        (again,) = desk.sent()
+        assert slot_of(again).slot == 0
+        desk.tell(dry(again, frames=0, next_index=slot_of(again).next_index))
+    assert desk.events("loop.done")[0].stats.success == 5
+
+
+def test_what_gives_no_number_changes_nothing() -> None:
+    desk = Desk(WIDE)
+    desk.start()
+    assert widened(desk, "many", "a") == ["ctx.patched"]
+    assert widened(desk, 0, "b") == ["ctx.patched"]
+    assert widened(desk, 1, "c") == ["ctx.patched"]
+
+
+def test_a_sign_of_life_is_the_open_frames() -> None:
+    desk, (one, _) = begun()
+    beat = facts.CommandHeartbeat(
+        command_id=one.command_id, attempt=1, worker_id=WorkerId("worker-1")
+    )
+    assert desk.tell(beat) == ["command.heartbeat"]
+    desk.tell(opened(one, 0))
+    assert desk.tell(beat) == ["frame.heartbeat"]
+    assert desk.state.commands[one.command_id].heard_at == desk.now

@@ -90,3 +90,29 @@ def test_a_step_that_accumulates_is_sent_its_own_earlier_result() -> None:
     desk.tell(done(first, {"items": [1]}))
     (second,) = desk.sent()
     assert list(second.slice.steps) == ["s"]
+
+
+MADE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - step: s
+    tool: {kind: noop}
+    next:
+      arcs: [{step: e, when: "{{ output.meta.attempt == 2 }}",
+              set: {ctx.by: "{{ output.meta.worker_id }}", ctx.ms: "{{ output.meta.duration_ms }}"}}]
+  - {step: e, tool: {kind: noop}}
+"""
+
+
+def test_arcs_know_which_attempt_of_whom_made_a_result_and_how_long_it_took() -> None:
+    desk = Desk(MADE)
+    desk.start()
+    (first,) = desk.sent()
+    desk.wait(2)
+    desk.tell(facts.CommandLost(command_id=first.command_id, attempt=1, reason="lease_expired"))
+    (second,) = desk.sent()
+    desk.wait(1)
+    desk.tell(done(second))
+    assert desk.state.ctx == {"by": WORKER, "ms": 3000}

@@ -7,8 +7,12 @@ from tests.support.api import PLAYBOOK, SHARD_COUNT, ApiWorld, beginning, ending
 from tests.support.storage import an_execution
 
 from noetl_contracts import codec, facts, subjects
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.execution import PlaybookFailed
+from noetl_contracts.events.step import CallDone
 from noetl_contracts.facts import CancelRequested, ExecutionRequested
-from noetl_contracts.ids import shard_of
+from noetl_contracts.ids import CommandId, RunId, shard_of
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_planner.http.app import create_app
 
 Api = AsyncTestClient[Litestar]
@@ -237,3 +241,54 @@ async def test_another_tenants_execution_is_not_there(world: ApiWorld) -> None:
     async with AsyncTestClient(stranger) as client:
         answer = await client.get(f"/api/executions/{execution_id}/status")
     assert answer.status_code == 404
+
+
+async def test_a_failed_execution_names_the_step_that_failed(api: Api, world: ApiWorld) -> None:
+    execution_id = an_execution()
+    error = ErrorObject(kind="transform", message="boom", step="load")
+    await world.append(execution_id, [*beginning(), PlaybookFailed(error=error, step="load")])
+    await world.project(execution_id)
+    status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+    assert (status["status"], status["current_step"]) == ("FAILED", "load")
+
+
+async def test_a_text_of_several_documents_registers_each_or_none(api: Api) -> None:
+    one = PLAYBOOK.strip().removeprefix("---").strip()
+    two = one.replace("demo/hello", "demo/other")
+    place = "/api/catalog/register"
+    answer = (await api.post(place, content=f"{one}\n---\n# The second.\n{two}\n")).json()
+    assert [answer["path"], *(each["path"] for each in answer["others"])] == [
+        "demo/hello",
+        "demo/other",
+    ]
+    kept = (await api.get("/api/catalog/demo/other")).json()["source"]
+    assert kept.startswith("---\n# The second.\n")
+    wrong = await api.post(place, content=f"{two}\n---\n{one}\nno_such_key: [\n")
+    assert wrong.status_code == 422
+    twice = await api.post(place, content=f"{two}\n---\n{two}\n")
+    assert "two playbooks" in twice.json()["detail"]
+    named = await api.post(place, json={"content": f"{one}\n---\n{two}\n", "path": "demo/hello"})
+    assert named.status_code == 400
+    assert (await api.get("/api/catalog/demo/other")).json()["versions"] == [1]
+
+
+async def test_the_end_of_an_item_is_shown_as_an_event_of_its_own(
+    api: Api, world: ApiWorld
+) -> None:
+    execution_id = an_execution()
+    call = CallDone(
+        step="start",
+        run_id=RunId("11"),
+        command_id=CommandId("21"),
+        result=ResultEnvelope(status="ok", context={}),
+        item_index=4,
+    )
+    await world.append(execution_id, [*beginning(), call])
+    await world.project(execution_id)
+    events = (await api.get(f"/api/executions/{execution_id}/events")).json()["events"]
+    told, item = events[-2:]
+    assert (told["event_type"], item["event_type"]) == ("call.done", "loop.item")
+    assert item["context"]["item_index"] == 4
+    assert (item["version"], item["meta"]["derived_from"]) == (told["version"], told["event_id"])
+    page = (await api.get(f"/api/executions/{execution_id}?page_size=1000")).json()
+    assert page["pagination"]["total"] == len(page["events"]) - 1

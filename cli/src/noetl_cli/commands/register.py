@@ -22,14 +22,18 @@ def register(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register a playbook as the next version of its path; the same text keeps its version."""
+    """Register a playbook as the next version of its path; the same text keeps its version.
+
+    A file of several documents registers all of them, or none.
+    """
     text = checked(file, strict=strict)
     with client.open_client(server) as planner:
         answer = put(planner, text, file=file, strict=strict)
     if as_json:
         render.json_line(answer)
     else:
-        render.line(f"{answer['path']} version {answer['version']}")
+        for one in (answer, *answer.get("others", ())):
+            render.line(f"{one['path']} version {one['version']}")
 
 
 def checked(file: Path, *, strict: bool = False) -> str:

@@ -236,6 +236,7 @@ async def _plan(system: System, doors: running.Doors) -> None:
     await running.run(
         owner=owner,
         publishing=together.publishing,
+        gathering=together.gathering,
         doors=doors,
         renewal_s=config.shard_renewal_s,
         pulse=Pulse("shards", stale_s=30),

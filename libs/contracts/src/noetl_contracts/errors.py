@@ -55,6 +55,15 @@ def code_of(kind: str) -> str:
     return _CODES.get(kind, kind.upper())
 
 
+# What running a shard again cannot mend (language, 7.7).
+KINDS_NOT_RETRIED = frozenset(
+    {
+        *("template", "validation", "config", "unsupported_tool"),
+        *("assertion", "policy", "cancelled"),
+    }
+)
+
+
 class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as playbooks, events and the API see it; absent fields are undefined."""
 

@@ -19,6 +19,7 @@ from noetl_contracts.ids import (
 )
 from noetl_contracts.parking import ParentLink, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import UnitsEnd
 
 # The reason of a nudge after a long silence: what was sent may have been lost.
 STALLED = "stalled"
@@ -224,7 +225,8 @@ class FrameOpened(Struct, frozen=True, kw_only=True, tag_field="fact", tag="fram
 class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_closed"):
     """A slot, or the command of a frame, finished a frame; `rows_failed` above 0 makes it failed.
 
-    `rows_left` were not started in the frame's time; `key` names a shard for its effects.
+    `rows_left` were not started in the frame's time; `key` names a shard for its effects;
+    `units` says what became of the units that the frame was cut into by its worker.
     """
 
     command_id: CommandId
@@ -244,6 +246,7 @@ class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="fram
     rows_left: int = 0
     key: str | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    units: UnitsEnd | None = None
 
 
 class SlotDry(Struct, frozen=True, kw_only=True, tag_field="fact", tag="slot_dry"):

@@ -50,6 +50,11 @@ def frame_id(stage: StageId, *, slot: int, frame_index: int) -> FrameId:
     return FrameId(_derive(stage, "frame", slot, frame_index))
 
 
+def inner_frame_id(frame: FrameId, *, unit: int, frame_index: int) -> FrameId:
+    """Name a frame that a worker cuts out of another one; equal in every attempt."""
+    return FrameId(_derive(frame, "inner", unit, frame_index))
+
+
 def shard_of(execution_id: ExecutionId, shard_count: int) -> int:
     """Place an execution on one of `shard_count` shards, evenly and for good."""
     seed = codec.digest_bytes(f"shard/{execution_id}".encode())

@@ -1,5 +1,6 @@
 """YAML text to plain values, with the place of everything; refuses what could hurt."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +55,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[Path, Place]
     remarks: tuple[Remark, ...]
     lines: tuple[str, ...] = ()
+    # The line, from 1, at which the document begins, its marker included.
+    begins: int = 1
 
     def place(self, path: Path, *, of_key: bool = False) -> Place:
         """Find where a path stands, or its nearest ancestor that does."""
@@ -115,6 +118,13 @@ def read(text: str) -> Document:
         if remark.code == "E101":
             raise UnreadableError(remark.message, remark.place, path=remark.path)
     return found
+
+
+def cut(text: str, begins: list[int]) -> list[str]:
+    """Cut a text into its documents, each with what stands before it; the first begins the text."""
+    places = [0, *(match.end() for match in _BREAK.finditer(text)), len(text)]
+    starts = [0, *(places[line - 1] for line in begins[1:]), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(starts)]
 
 
 def only(documents: tuple[Document, ...]) -> Document:
@@ -204,7 +214,7 @@ def _scalar_place(event: Any) -> Place:
 def _documents(events: Iterator[Any], lines: tuple[str, ...]) -> Iterator[Document]:
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent):
-            yield _Composer(events, lines).document()
+            yield _Composer(events, lines).document(begins=_place(event.start_mark).line)
 
 
 class _Composer:
@@ -220,7 +230,7 @@ class _Composer:
         self._nodes = 0
         self._characters = 0
 
-    def document(self) -> Document:
+    def document(self, *, begins: int) -> Document:
         value, _ = self._node(next(self._events), ())
         return Document(
             value=value,
@@ -228,6 +238,7 @@ class _Composer:
             keys=self._keys,
             remarks=tuple(self._remarks),
             lines=self._lines,
+            begins=begins,
         )
 
     def _node(self, event: Any, path: Path) -> tuple[Any, int]:

@@ -43,6 +43,8 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 
     playbook: Playbook | None
     problems: tuple[Problem, ...]
+    # The line at which its document begins in a text that holds several.
+    begins: int = 1
 
 
 def parse(text: str, *, level: Level = Level.TOLERANT) -> Parsed:
@@ -90,7 +92,7 @@ def _parsed(found: Document, level: Level) -> Parsed:
     distinct = tuple(dict.fromkeys(problems))
     if any(problem.is_error for problem in distinct):
         playbook = None
-    return Parsed(playbook=playbook, problems=distinct)
+    return Parsed(playbook=playbook, problems=distinct, begins=found.begins)
 
 
 def _report_remarks(reading: Reading) -> None:

@@ -98,7 +98,7 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             _apply_step(state, at, event)
         case stream.CallPartial():
             fold_streams.receive(state, event)
-        case loop.LoopStarted() | loop.LoopDone() | loop.LoopFailed():
+        case loop.LoopStarted() | loop.LoopResized() | loop.LoopDone() | loop.LoopFailed():
             fold_loops.apply(state, at, event)
         case reduce.ReduceLevelOpened():
             fold_units.open_level(state, at, event)
@@ -220,6 +220,8 @@ def _apply_step(
             remembered = step_of(state, event.step)
             remembered.activations += 1
             remembered.status, remembered.run_id = RunStatus.RUNNING, event.run_id
+            remembered.started_at, remembered.ended_at = at.event_time, None
+            remembered.attempt, remembered.worker_id = 1, None
         case step.StepFailed():
             remembered = step_of(state, event.step)
             remembered.result, remembered.error = None, event.error
@@ -227,6 +229,7 @@ def _apply_step(
             state.runs.pop(event.run_id, None)
             ended = step_of(state, event.step)
             ended.status, ended.error = event.status, event.failure or ended.error
+            ended.ended_at = at.event_time
             state.ctx = {**state.ctx, **event.patch}
             state.warnings += len(event.notes)
             state.tokens.update(dict.fromkeys(event.targets, event.step))
@@ -250,6 +253,16 @@ def _remember_outcome(state: ExecutionState, event: step.CallDone | step.CallErr
     remembered = step_of(state, event.step)
     remembered.result = event.result
     remembered.error = event.error if isinstance(event, step.CallError) else None
+
+
+def _remember_maker(
+    state: ExecutionState, event: command.CommandCompleted | command.CommandFailed
+) -> None:
+    """Remember which attempt of which worker made a step's outcome; units have none."""
+    live = state.commands[event.command_id]
+    if live.item_index is None and live.slot is None and live.frame_id is None:
+        made = step_of(state, event.step)
+        made.attempt, made.worker_id = event.attempt, event.worker_id
 
 
 def step_of(state: ExecutionState, name: str) -> StepState:
@@ -284,9 +297,11 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             _touched(state, event.command_id).heard_at = at.event_time
         case command.CommandCompleted():
             fold_loops.end_slot(state, at, event)
+            _remember_maker(state, event)
             _settle(state, at, event.command_id, CommandStatus.COMPLETED)
         case command.CommandFailed():
             fold_loops.fail_slot(state, event)
+            _remember_maker(state, event)
             _settle(state, at, event.command_id, CommandStatus.FAILED)
         case command.CommandCancelled():
             fold_loops.cancel_item(state, event)

@@ -18,12 +18,14 @@ from noetl_replay.state import (
 def apply(
     state: ExecutionState,
     at: Envelope,
-    event: loop.LoopStarted | loop.LoopDone | loop.LoopFailed,
+    event: loop.LoopStarted | loop.LoopResized | loop.LoopDone | loop.LoopFailed,
 ) -> None:
     """Apply an event of a loop epoch."""
     match event:
         case loop.LoopStarted():
             _start(state, at, event)
+        case loop.LoopResized():
+            _resize(state, at, event)
         case loop.LoopDone() | loop.LoopFailed():
             _finish(state, at, event)
         case _:
@@ -51,6 +53,18 @@ def _start(state: ExecutionState, at: Envelope, event: loop.LoopStarted) -> None
         started.slots = [SlotState(slot=slot) for slot in range(event.max_in_flight)]
     state.runs[event.run_id].loop = started
     state.changes.loops[event.run_id] = started
+
+
+def _resize(state: ExecutionState, at: Envelope, event: loop.LoopResized) -> None:
+    """Change a loop's bound; slots beyond a smaller one stay, for what they have open."""
+    live = touched(state, event.run_id)
+    if live is None:
+        return
+    live.max_in_flight, live.last_event_id = event.max_in_flight, at.event_id
+    if live.slots:
+        missing = range(len(live.slots), event.max_in_flight)
+        # A new slot has not claimed yet, and before it is asked it is as one that found nothing.
+        live.slots += [SlotState(slot=slot, is_dry=True, commits_floor=-1) for slot in missing]
 
 
 def _finish(state: ExecutionState, at: Envelope, event: loop.LoopDone | loop.LoopFailed) -> None:

@@ -54,10 +54,10 @@ def terminate(
     live: LoopState, done: FrameState, event: frame.FrameCommitted | frame.FrameFailed
 ) -> None:
     """Count a frame that ended; a unit ends with its last frame."""
-    has_failed = done.status is FrameStatus.FAILED
+    units_ok, units_failed = _units(live, done, event)
     if live.counts_frames:
-        live.success += not has_failed
-        live.failed += has_failed
+        live.success += units_ok
+        live.failed += units_failed
     else:
         live.success += done.row_count - done.rows_failed
         live.failed += done.rows_failed
@@ -65,5 +65,18 @@ def terminate(
     if event.rows_left:
         return
     live.in_flight -= 1
-    live.units_ok += not has_failed
-    live.units_failed += has_failed
+    live.units_ok += units_ok
+    live.units_failed += units_failed
+
+
+def _units(
+    live: LoopState, done: FrameState, event: frame.FrameCommitted | frame.FrameFailed
+) -> tuple[int, int]:
+    """Count what a frame adds to its loop's units: itself, or those that its worker cut it into."""
+    has_failed = done.status is FrameStatus.FAILED
+    if event.units is not None:
+        live.retried += event.units.retried
+        return event.units.ok, event.units.failed
+    inside = live.cut.inside if live.cut is not None else None
+    many = 1 if inside is None else inside
+    return (0, many) if has_failed else (many, 0)

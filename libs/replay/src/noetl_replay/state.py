@@ -239,7 +239,7 @@ class RunState(Struct, kw_only=True):
 
 
 class StepState(Struct, kw_only=True):
-    """What is remembered of a step across its activations: the latest outcome."""
+    """What is remembered of a step across its activations: the latest outcome, who made it when."""
 
     step: str
     activations: int = 0
@@ -247,6 +247,10 @@ class StepState(Struct, kw_only=True):
     run_id: RunId | None = None
     result: ResultEnvelope | None = None
     error: ErrorObject | None = None
+    attempt: int = 1
+    worker_id: WorkerId | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
 
 
 class Changes(Struct, kw_only=True):

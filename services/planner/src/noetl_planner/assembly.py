@@ -26,6 +26,7 @@ from noetl_planner.service import Bounds, ShardPlanner, Shared
 from noetl_planner.settings import Settings
 from noetl_planner.shell import running
 from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.gathering import Gathering
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
@@ -101,7 +102,7 @@ def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
         payloads=adapters.payloads,
         programs=Programs(adapters.catalog),
         loaded=LoadedPayloads(adapters.payloads, bytes_max=config.payload_cache_bytes),
-        collector=Collector(ledger=adapters.ledger, payloads=adapters.payloads),
+        gathering=Gathering(Collector(ledger=adapters.ledger, payloads=adapters.payloads)),
         publishing=Publishing(
             publisher=adapters.publisher, outbox=adapters.outbox, hints=adapters.hints
         ),
@@ -201,6 +202,7 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
         await running.run(
             owner=owner,
             publishing=together.publishing,
+            gathering=together.gathering,
             doors=open_doors,
             renewal_s=config.shard_renewal_s,
             pulse=pulse,

@@ -22,7 +22,7 @@ from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
 from noetl_planner.shell import outgoing, refusing
-from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.gathering import Gathering, Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs, States
@@ -54,7 +54,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     payloads: Payloads
     programs: Programs
     loaded: LoadedPayloads
-    collector: Collector
+    gathering: Gathering
     publishing: Publishing
     dead_letters: DeadLetters
     hints: Hints
@@ -93,15 +93,15 @@ class ShardPlanner:
         self._states = states
         self._shared = shared
         self._wakeups = Wakeups()
-        self._followups: list[facts.FactBatch] = []
+        self._gathered = Mailbox()
 
     async def turn(self) -> int:
         """Take on one batch of facts; return how many executions it moved."""
         now = self._shared.clock.now()
-        own = self._wakeups.take_due(now) + self._followups
-        self._followups = []
+        own = self._wakeups.take_due(now) + self._gathered.take()
         bounds = self._shared.bounds
-        wait_s = 0.01 if own else self._wakeups.next_in_s(now, at_most_s=bounds.fetch_wait_s)
+        at_most_s = self._gathered.patience_s(bounds.fetch_wait_s)
+        wait_s = 0.01 if own else self._wakeups.next_in_s(now, at_most_s=at_most_s)
         deliveries = await self._consumer.fetch(
             messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
         )
@@ -289,9 +289,7 @@ class ShardPlanner:
         for delivery in one.work.deliveries:
             await delivery.ack()
         for run_id in one.decision.to_collect:
-            followup = await self._shared.collector.collect(one.state, run_id)
-            if followup is not None:
-                self._followups.append(followup)
+            self._shared.gathering.ask(one.state, run_id, self._gathered)
         for command_id in one.decision.to_stop:
             await self._shared.hints.poke(subjects.stop(command_id))
         if one.decision.to_stop and (one.state.is_terminal() or one.state.cancelling_at):

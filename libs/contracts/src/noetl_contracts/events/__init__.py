@@ -51,6 +51,7 @@ Event = (
     | parking.ChildStarted
     | parking.ChildEnded
     | loop.LoopStarted
+    | loop.LoopResized
     | loop.LoopDone
     | loop.LoopFailed
     | fanout.LoopFanoutStarted

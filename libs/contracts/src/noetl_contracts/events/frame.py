@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CommandId, FrameId, StageId, WorkerId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import UnitsEnd
 
 
 class FrameDispatched(
@@ -123,6 +124,7 @@ class FrameCommitted(
     rows_left: int = 0
     key: str | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    units: UnitsEnd | None = None
 
 
 class FrameFailed(
@@ -151,6 +153,7 @@ class FrameFailed(
     rows_left: int = 0
     key: str | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    units: UnitsEnd | None = None
 
 
 class FrameCommitRejected(

@@ -53,6 +53,21 @@ class LoopStarted(
     notes: list[str] = msgspec.field(default_factory=list)
 
 
+class LoopResized(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="event_type",
+    tag="loop.resized",
+):
+    """From now on so many units run at once."""
+
+    step: str
+    run_id: RunId
+    max_in_flight: int
+
+
 class LoopDone(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="loop.done"
 ):

@@ -55,16 +55,7 @@ def note(
                 locality=fact.locality,
             )
         case facts.CommandHeartbeat():
-            draft.emit(
-                command.CommandHeartbeat(
-                    command_id=live.command_id,
-                    run_id=live.run_id,
-                    step=live.step,
-                    attempt=live.attempt,
-                    worker_id=fact.worker_id,
-                    stage_id=live.stage_id,
-                )
-            )
+            issuing.beat(draft, live, fact.worker_id)
         case facts.CommandStopped():
             _stopped(draft, live)
         case _:
@@ -76,7 +67,10 @@ def _answer(draft: Draft, live: CommandState) -> None:
     streaming.answer(draft, draft.state.runs[live.run_id])
     if draft.state.cancelling_at is not None:
         draft.to_stop[live.command_id] = None
-    elif draft.state.paused_at is not None and live.slot is not None:
+    elif live.slot is not None and (
+        draft.state.paused_at is not None
+        or cursors.is_surplus(draft.state.runs[live.run_id], live.slot)
+    ):
         draft.to_pause[live.command_id] = None
 
 
@@ -261,9 +255,23 @@ def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> Non
     if not fact.is_release and live.losses + 1 >= max(live.attempts_max, SLOT_LOSSES_MAX):
         fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
         return
+    if fact.is_release and open_frame is None and cursors.is_surplus(run, live.slot):
+        _retire(draft, live)
+        return
     if open_frame is not None and open_frame.status is not FrameStatus.ABANDONED:
         _abandon(draft, open_frame, _reason(fact), frame_policies.attempts_max(stage))
     issuing.reissue(draft, live, _reason(fact))
+
+
+def _retire(draft: Draft, live: CommandState) -> None:
+    """End a slot that its loop has no more use for; others claim what it would have."""
+    run = draft.state.runs[live.run_id]
+    worker_id = live.worker_id or WorkerId("")
+    issuing.complete(draft, live, worker_id=worker_id, metrics={}, is_dry=True)
+    outcome = cursors.look_again(draft, run)
+    if outcome is not None:
+        flow.end_run(draft, run, outcome.status, error=outcome.error)
+        flow.advance(draft)
 
 
 def _abandon(draft: Draft, open_frame: FrameState, reason: str, attempts_max: int) -> None:

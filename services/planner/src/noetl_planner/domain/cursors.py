@@ -18,6 +18,7 @@ from noetl_planner.domain import (
     evaluation,
     failure_policy,
     frame_policies,
+    inside,
     issuing,
     items,
 )
@@ -35,6 +36,8 @@ def start(draft: Draft, run: RunState) -> None:
     policy = frame_policies.rendered(
         loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
+    if inside.is_local(draft.program.steps[run.step]):
+        policy, slots = inside.of_claims(policy, slots), 1
     stage_id = ids.stage_id(run.run_id)
     draft.emit(
         stage_events.StageOpened(
@@ -66,15 +69,34 @@ def look_again(draft: Draft, run: RunState) -> Outcome | None:
     if failure_policy.stops_early(draft.program.steps[run.step], live):
         ending.call_off(draft, run, failure_policy.FAILED_FAST)
         return _drained(draft, run)
+    active = live.slots[: live.max_in_flight]
     if not all(slot.is_dry for slot in live.slots):
-        for slot in live.slots if draft.state.paused_at is None else ():
+        for slot in active if draft.state.paused_at is None else ():
             if due_at(draft, run, slot) is not None and _is_due(draft, run, slot):
                 _ask(draft, run, stage, slot)
         return None
-    stale = [slot for slot in live.slots if not slot.has_failed and is_stale(live, slot)]
+    stale = [slot for slot in active if not slot.has_failed and is_stale(live, slot)]
     for slot in stale if draft.state.paused_at is None else ():
         _ask(draft, run, stage, slot)
     return None if stale else _drained(draft, run)
+
+
+def match_slots(draft: Draft, run: RunState) -> None:
+    """After the number of slots changed: let those beyond it end, and the others claim."""
+    live, stage = parts(draft, run)
+    for slot in live.slots[live.max_in_flight :]:
+        if slot.command_id is not None:
+            draft.to_pause[slot.command_id] = None
+    if draft.state.paused_at is not None:
+        return
+    for slot in live.slots[: live.max_in_flight]:
+        if slot.is_dry and slot.claimed_at is None and not slot.has_failed:
+            _ask(draft, run, stage, slot)
+
+
+def is_surplus(run: RunState, slot: int | None) -> bool:
+    """Tell whether a slot is beyond the number that its loop has by now."""
+    return slot is not None and run.loop is not None and slot >= run.loop.max_in_flight
 
 
 def is_stale(live: LoopState, slot: SlotState) -> bool:

@@ -172,7 +172,22 @@ def output(draft: Draft, step: StepState, error: ErrorObject | None = None) -> O
         MISSING if is_empty else shown,
         kind=shown.kind if isinstance(shown, ResultView) else "python",
         error=codec.builtins(failure) if failure is not None else None,
+        meta=_meta(draft, step),
     )
+
+
+def _meta(draft: Draft, step: StepState) -> dict[str, Any]:
+    """Tell which attempt gave a step's outcome, and how long its run took so far."""
+    if step.started_at is None:
+        return {}
+    lasted = (step.ended_at or draft.now) - step.started_at
+    return {
+        "attempt": step.attempt,
+        "attempts_total": step.attempt,
+        "duration_ms": lasted.total_seconds() * 1000,
+        "started_at": step.started_at,
+        "worker_id": step.worker_id,
+    }
 
 
 def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any) -> Scope:

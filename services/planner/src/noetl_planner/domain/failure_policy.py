@@ -55,7 +55,7 @@ def failed_max(step: Step, total: int) -> int | None:
 def units(loop: LoopState) -> tuple[int, int, int]:
     """Return how many units a loop has, and how many succeeded and failed: shards of a fan-out."""
     if loop.mode == "fanout" and loop.cut is not None:
-        return loop.cut.units, loop.units_ok, loop.units_failed
+        return loop.cut.units_all, loop.units_ok, loop.units_failed
     return loop.total, loop.success, loop.failed
 
 

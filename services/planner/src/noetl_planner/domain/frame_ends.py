@@ -30,6 +30,7 @@ def terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None
                 rows_left=fact.rows_left,
                 key=fact.key,
                 notes=fact.notes,
+                units=fact.units,
             )
         )
         return
@@ -50,6 +51,7 @@ def terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None
             rows_left=fact.rows_left,
             key=fact.key,
             notes=fact.notes,
+            units=fact.units,
         )
     )
 

@@ -41,7 +41,7 @@ def work(
         form=live.collection_form,
         collection_ref=live.collection_ref,
         layout_ref=live.cut.layout_ref,
-        is_shard=live.mode == "fanout",
+        is_shard=live.mode == "fanout" and live.cut.inside is None,
         done=live.success,
         failed=live.failed,
         frame=policy,

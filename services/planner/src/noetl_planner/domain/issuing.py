@@ -7,7 +7,7 @@ from noetl_contracts import commands, ids
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import CommandId, StageId, WorkerId
-from noetl_contracts.status import CommandStatus
+from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, RunState
 
@@ -141,6 +141,42 @@ def start(
                 worker_id=worker_id,
             )
         )
+
+
+def beat(draft: Draft, live: CommandState, worker_id: WorkerId) -> None:
+    """Record a sign of life: of the frame that a command is at, else of the command."""
+    at = _frame_at(draft, live)
+    if at is None:
+        draft.emit(
+            command.CommandHeartbeat(
+                command_id=live.command_id,
+                run_id=live.run_id,
+                step=live.step,
+                attempt=live.attempt,
+                worker_id=worker_id,
+                stage_id=live.stage_id,
+            )
+        )
+        return
+    draft.emit(
+        frame.FrameHeartbeat(
+            frame_id=at.frame_id,
+            stage_id=at.stage_id,
+            step=live.step,
+            attempt=at.attempts,
+            worker_id=worker_id,
+        )
+    )
+
+
+def _frame_at(draft: Draft, live: CommandState) -> FrameState | None:
+    """Return the frame that a command runs by what is known, its own or its slot's."""
+    frame_id = live.frame_id
+    run = draft.state.runs.get(live.run_id)
+    if live.slot is not None and run is not None and run.loop is not None:
+        frame_id = run.loop.slots[live.slot].open_frame_id
+    at = draft.state.frames.get(frame_id) if frame_id is not None else None
+    return None if at is None or at.status is FrameStatus.ABANDONED else at
 
 
 def call_off(

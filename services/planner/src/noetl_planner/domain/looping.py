@@ -5,9 +5,9 @@ from datetime import datetime
 
 from noetl_contracts import facts
 from noetl_contracts.status import StageStatus
-from noetl_planner.domain import cursors, ending, issuing, items, reducing, units
+from noetl_planner.domain import cursors, ending, inside, issuing, items, reducing, units
 from noetl_planner.domain.draft import Draft
-from noetl_planner.domain.evaluation import Outcome, Refusal
+from noetl_planner.domain.evaluation import Outcome
 from noetl_replay.state import RunState
 
 _ITEM_MODES = frozenset({"sequential", "parallel"})
@@ -22,20 +22,11 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
     if loop is None:
         issuing.issue_step(draft, run)
         return None
-    is_local = loop.spec.policy.exec == "local"
-    if is_local and loop.spec.mode not in _ITEM_MODES:
-        raise Refusal.of(
-            "unsupported_tool",
-            run.step,
-            f"loop policy 'exec: local' is not available for mode {loop.spec.mode!r}: "
-            "use mode sequential or parallel, or 'exec: distributed'",
-        )
-    if is_local:
-        return units.start(draft, run)
     if loop.cursor is not None:
         cursors.start(draft, run)
         return None
-    return items.start(draft, run) if loop.spec.mode in _ITEM_MODES else units.start(draft, run)
+    by_item = loop.spec.mode in _ITEM_MODES and not inside.is_local(definition)
+    return items.start(draft, run) if by_item else units.start(draft, run)
 
 
 def go_on(draft: Draft, run: RunState) -> Outcome | None:

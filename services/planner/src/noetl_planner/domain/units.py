@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from noetl_contracts import facts, ids
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import KINDS_NOT_RETRIED, ErrorObject
 from noetl_contracts.events import fanout, frame
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
@@ -24,6 +24,7 @@ from noetl_planner.domain import (
     frame_ends,
     frame_policies,
     growth,
+    inside,
     issuing,
     items,
     sources,
@@ -35,34 +36,32 @@ from noetl_replay.state import CommandState, FrameState, LoopState, RunState
 
 MODES = frozenset({"chunked", "fanout"})
 
-# What running a shard again cannot mend.
-_NOT_RETRIED = frozenset(
-    {
-        *("template", "validation", "config", "unsupported_tool"),
-        *("assertion", "policy", "cancelled"),
-    }
-)
-_WITHOUT_END_S = 366 * 86_400
 _RETRY_WAIT_S = 1.0
 _RETRY_WAIT_MAX_S = 3600.0
 
 
 def start(draft: Draft, run: RunState) -> Outcome | None:
     """Fix and cut the collection, open the stage and hand out the first frames."""
-    loop = items.loop_of(draft.program.steps[run.step])
+    definition = draft.program.steps[run.step]
+    loop = items.loop_of(definition)
     names = evaluation.scope(draft)
     source = sources.find(draft, loop, names, step=run.step)
     policy = frame_policies.rendered(
         loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
     in_flight = items.in_flight(draft, loop, names, run.step)
-    if loop.spec.mode not in MODES:
-        policy = _in_one_worker(draft, run, source.total, in_flight)
-    cut, source = cutting.cut(draft, loop, names, source, policy, step=run.step)
-    if loop.spec.mode == "fanout":
-        policy["max_attempts"] = _retries(loop, names, run.step) + 1
-    stage_id = ids.stage_id(run.run_id)
     is_fanout = loop.spec.mode == "fanout"
+    if loop.spec.mode not in MODES:
+        policy = inside.of_items(definition, {}, source.total, in_flight)
+    cut, source = cutting.cut(draft, loop, names, source, policy, step=run.step)
+    if is_fanout:
+        policy["max_attempts"] = _retries(loop, names, run.step) + 1
+    if loop.spec.mode in MODES and inside.is_local(definition):
+        attempts_max = int(policy.get("max_attempts", 1))
+        policy, cut = inside.of_units(
+            definition, policy, cut, in_flight=in_flight, attempts_max=attempts_max
+        )
+    stage_id = ids.stage_id(run.run_id)
     draft.emit(
         stage_events.StageOpened(
             stage_id=stage_id,
@@ -80,7 +79,7 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
             run_id=run.run_id,
             mode=loop.spec.mode,
             max_in_flight=in_flight,
-            total=cut.units if counts_frames else source.total,
+            total=cut.units_all if counts_frames else source.total,
             stage_id=stage_id,
             cut=cut,
             counts_frames=counts_frames,
@@ -95,7 +94,7 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
                 run_id=run.run_id,
                 stage_id=stage_id,
                 items=cut.items,
-                shards=cut.units,
+                shards=cut.units_all,
                 max_in_flight=in_flight,
             )
         )
@@ -116,7 +115,7 @@ def go_on(draft: Draft, run: RunState) -> Outcome | None:
         unit = live.next_index
         start_at, end = cutting.bounds(draft, cut, unit)
         mint(draft, run, unit, start=start_at, end=end)
-        if live.mode == "fanout":
+        if _is_shards(live):
             _enqueued(draft, run, unit, end - start_at)
     if stopping or (live.in_flight == 0 and live.next_index >= cut.units):
         spec = items.loop_of(definition).spec
@@ -231,7 +230,7 @@ def lose(draft: Draft, run: RunState, live: CommandState, reason: str, *, is_rel
     if lost is None or lost.retry_at is not None:
         return False
     stage = draft.state.stages[lost.stage_id]
-    is_shard = run.loop is not None and run.loop.mode == "fanout"
+    is_shard = _is_shards(run.loop)
     if is_shard and not is_release and lost.attempts < frame_policies.attempts_max(stage):
         retry_later(draft, lost, None, reason=reason)
         return True
@@ -281,21 +280,15 @@ def redispatch(draft: Draft, lost: FrameState, reason: str) -> None:
     )
 
 
-def _in_one_worker(draft: Draft, run: RunState, total: int, in_flight: int) -> dict[str, Any]:
-    """Make the policy of a loop that is one frame: its items are rows, all of them at once."""
-    definition = draft.program.steps[run.step]
-    policy = {
-        "max_rows": max(1, total),
-        "max_seconds": _WITHOUT_END_S,
-        "row_concurrency": in_flight,
-        "max_attempts": items.loop_of(definition).spec.max_attempts,
-    }
-    bound = failure_policy.failed_max(definition, total)
-    return policy if bound is None else {**policy, "failed_max": bound}
+def _is_shards(live: LoopState | None) -> bool:
+    """Tell whether a loop's frames are shards that the planner knows one by one."""
+    return (
+        live is not None and live.mode == "fanout" and live.cut is not None and not live.cut.inside
+    )
 
 
 def _may_retry(draft: Draft, run: RunState, opened: FrameState, error: ErrorObject) -> bool:
-    if run.loop is None or run.loop.mode != "fanout" or error.kind in _NOT_RETRIED:
+    if not _is_shards(run.loop) or error.kind in KINDS_NOT_RETRIED:
         return False
     return opened.attempts < frame_policies.attempts_max(draft.state.stages[opened.stage_id])
 
@@ -339,7 +332,7 @@ def _enqueued(draft: Draft, run: RunState, shard: int, count: int) -> None:
 def _tell_shard(
     draft: Draft, run: RunState, ended: FrameState, error: ErrorObject | None, *, key: str | None
 ) -> None:
-    if run.loop is None or run.loop.mode != "fanout":
+    if not _is_shards(run.loop):
         return
     about: dict[str, Any] = {
         "step": run.step,

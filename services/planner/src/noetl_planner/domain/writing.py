@@ -2,7 +2,7 @@
 
 from noetl_contracts import facts
 from noetl_contracts.events import context
-from noetl_planner.domain import growth
+from noetl_planner.domain import growth, resizing
 from noetl_planner.domain.draft import Draft
 
 WHERE = "(api)"
@@ -25,3 +25,4 @@ def write(draft: Draft, fact: facts.CtxWriteRequested) -> None:
             requested_by=fact.requested_by,
         )
     )
+    resizing.resize_all(draft)

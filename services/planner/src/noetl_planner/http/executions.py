@@ -145,7 +145,7 @@ async def show_execution(
         version=row.get("catalog_version"),
         status=row["status"],
         parent_execution_id=row.get("parent_execution_id"),
-        events=[views.event_view(envelope) for envelope in history],
+        events=views.event_views(history),
         pagination=Pagination(
             page=page, page_size=page_size, total=total, has_next=skipped + page_size < total
         ),
@@ -177,7 +177,7 @@ async def list_events(
     last = history[-1].stream_version if history else after
     return EventPage(
         execution_id=known,
-        events=[views.event_view(envelope) for envelope in history],
+        events=views.event_views(history),
         next_after=last,
         has_more=head is not None and last < head.version,
     )

@@ -9,7 +9,7 @@ import msgspec
 from litestar import Request, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.status_codes import HTTP_200_OK
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
@@ -17,7 +17,8 @@ from noetl_contracts.ledger import CatalogEntry
 from noetl_planner.http import problems, submission
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook.parse import Parsed, parse
+from noetl_playbook import document
+from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
 
 PLAYBOOKS_MAX = 1000
@@ -41,6 +42,8 @@ class Registered(Struct, frozen=True, kw_only=True):
     catalog_id: str
     digest: str
     diagnostics: Diagnostics
+    # What further documents of the same text became, in order.
+    others: list["Registered"] = []
 
 
 class PlaybookSummary(Struct, frozen=True, kw_only=True):
@@ -122,16 +125,25 @@ async def show_playbook(
 async def keep(
     services: ApiServices, source: str, *, level: Level, path: str | None = None
 ) -> Registered:
-    """Put a playbook into the catalog; raises `ApiError` with its diagnostics."""
+    """Put every playbook of a text into the catalog, or none; raises `ApiError` with diagnostics.
+
+    The answer is about the first one; `path`, when it is given, is that of the only one.
+    """
     # A large document takes seconds to read; the planner's loop must not wait for it.
-    parsed = await asyncio.to_thread(parse, source, level=level)
-    entry = await services.catalog.register(_entry(services, parsed, source=source, path=path))
+    found = await asyncio.to_thread(parse_all, source, level=level)
+    entries = _entries(services, found, source=source, path=path)
+    first, *others = [await _registered(services, entry) for entry in entries]
+    return structs.replace(first, others=others)
+
+
+async def _registered(services: ApiServices, new: CatalogEntry) -> Registered:
+    entry = await services.catalog.register(new)
     return Registered(
         path=entry.path,
         version=entry.version,
         catalog_id=entry.catalog_id,
         digest=entry.digest,
-        diagnostics=codec.builtins(parsed.problems),
+        diagnostics=new.diagnostics,
     )
 
 
@@ -152,17 +164,41 @@ def _source(body: bytes, content_type: str) -> tuple[str, str | None]:
         ) from failure
 
 
-def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | None) -> CatalogEntry:
-    diagnostics: Diagnostics = codec.builtins(parsed.problems)
-    if parsed.playbook is None:
-        errors = sum(1 for problem in parsed.problems if problem.is_error)
+def _entries(
+    services: ApiServices, found: tuple[Parsed, ...], *, source: str, path: str | None
+) -> list[CatalogEntry]:
+    """Make an entry of every document, each with its own part of the text."""
+    problems_found = [problem for parsed in found for problem in parsed.problems]
+    errors = sum(1 for problem in problems_found if problem.is_error)
+    if errors or any(parsed.playbook is None for parsed in found):
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="playbook_invalid",
             detail=f"the playbook has {errors} error{'' if errors == 1 else 's'}",
             hint="noetl lint FILE shows them with their lines",
-            extra={"diagnostics": diagnostics},
+            extra={"diagnostics": codec.builtins(problems_found)},
         )
+    if path is not None and len(found) > 1:
+        raise problems.refused(
+            f"the text holds {len(found)} playbooks, and the request names one path",
+            hint="leave `path` out",
+        )
+    texts = document.cut(source, [parsed.begins for parsed in found])
+    own = [parsed.playbook.metadata.path for parsed in found if parsed.playbook is not None]
+    twice = next((one for one in own if own.count(one) > 1), None)
+    if twice is not None:
+        raise problems.refused(
+            f"two playbooks of the text have the path {twice!r}",
+            hint="give each a path of its own",
+        )
+    return [
+        _entry(services, parsed, source=text, path=path)
+        for parsed, text in zip(found, texts, strict=True)
+    ]
+
+
+def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | None) -> CatalogEntry:
+    assert parsed.playbook is not None, "bad playbooks are refused before"
     own = parsed.playbook.metadata.path
     if path is not None and path.strip("/") != own:
         raise problems.refused(
@@ -178,7 +214,7 @@ def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | No
         digest=codec.digest(source.encode()),
         source=source,
         model=codec.builtins(parsed.playbook),
-        diagnostics=diagnostics,
+        diagnostics=codec.builtins(parsed.problems),
         created_at=services.clock.now(),
     )
 

@@ -1,18 +1,22 @@
 """The JSON shapes of the API (playbook language, section 18)."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts import envelope as envelopes
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
+from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_playbook import error_view, kept
 
 Row = dict[str, Any]
+LOOP_ITEM = "loop.item"
+_ITEM_KEYS = ("step", "run_id", "command_id", "item_index")
 
 
 class EventView(Struct, frozen=True, kw_only=True):
@@ -136,6 +140,32 @@ def event_view(envelope: Envelope) -> EventView:
     )
 
 
+def event_views(history: Iterable[Envelope]) -> list[EventView]:
+    """Show events in order; the end of a loop's item is shown as `loop.item` too.
+
+    That one is not in the ledger, which has one event for it: it bears the version of the call.
+    """
+    shown: list[EventView] = []
+    for envelope in history:
+        view = event_view(envelope)
+        shown.append(view)
+        event = envelope.event
+        if isinstance(event, CallDone | CallError) and event.item_index is not None:
+            about = {key: view.context.get(key) for key in _ITEM_KEYS if key in view.context}
+            shown.append(
+                structs.replace(
+                    view,
+                    event_id=f"{view.event_id}-item",
+                    event_type=LOOP_ITEM,
+                    status="ok" if isinstance(event, CallDone) else "error",
+                    context=about,
+                    result=None,
+                    meta={"derived_from": view.event_id},
+                )
+            )
+    return shown
+
+
 def pending_row(execution_id: ExecutionId, path: str, version: int | None) -> Row:
     """Stand in for the row of an accepted execution that no projector has written."""
     return {
@@ -159,7 +189,7 @@ def summary(row: Row, *, now: datetime) -> Summary:
         version=row.get("catalog_version"),
         status=row["status"],
         parent_execution_id=row.get("parent_execution_id"),
-        current_step=row.get("current_step"),
+        current_step=_current_step(row),
         frames=row.get("frames", 0),
         rows=row.get("rows", 0),
         error=error_view.found(row.get("error")),
@@ -178,7 +208,7 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         status=row["status"],
         completed=row["status"] == ExecutionStatus.COMPLETED,
         failed=row["status"] == ExecutionStatus.FAILED,
-        current_step=row.get("current_step"),
+        current_step=_current_step(row),
         completed_steps=list(row.get("completed_steps") or []),
         variables=kept.shown(row.get("variables") or {}),
         warnings=row.get("warnings") or 0,
@@ -243,3 +273,10 @@ def _status(body: dict[str, Any], result: Any) -> str | None:
     if own is None and isinstance(result, dict):
         own = result.get("status")
     return own
+
+
+def _current_step(row: Row) -> str | None:
+    """Name the step that a failed execution failed at, else the one that it is at or was last."""
+    error = row.get("error") or {}
+    at: str | None = error.get("step") or row.get("current_step")
+    return at

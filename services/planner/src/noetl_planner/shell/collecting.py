@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
@@ -18,26 +18,19 @@ from noetl_contracts.payloads import (
     ResultEnvelope,
 )
 from noetl_planner.domain import ending
+from noetl_planner.shell.gathered import FrameEnd, InsideUnits, Unit, failure, regrouped
+from noetl_planner.shell.gathering import Finished
 from noetl_planner.shell.layouts import Layouts
 from noetl_playbook import carried, error_view, parts
 from noetl_playbook.parts import Part
 from noetl_playbook.results import LoopResult
-from noetl_replay.state import ExecutionState, LoopState
+from noetl_replay.state import LoopState
 from noetl_storage import loading
 from noetl_storage.ports import LedgerReader, Payloads
 
 _PAGE_EVENTS = 5_000
 _READS_MAX = 32
 _PARTS_INLINE_BYTES_MAX = 2 * 1024
-
-FrameEnd = FrameCommitted | FrameFailed
-
-
-class Unit(Struct, frozen=True, kw_only=True):
-    """What one unit gave: its part of the outcome, and its entries in `results`."""
-
-    part: Part
-    results: list[Any]
 
 
 class Collector:
@@ -47,91 +40,90 @@ class Collector:
         self._ledger = ledger
         self._payloads = payloads
         self._layouts = Layouts(payloads)
+        self._inside_units = InsideUnits(payloads, open_result=self._value)
 
-    async def collect(self, state: ExecutionState, run_id: str) -> FactBatch | None:
-        """Return the fact that ends the loop, or a level of a reduce; None when it is over."""
-        run = next((one for one in state.runs.values() if one.run_id == run_id), None)
-        if run is None or run.loop is None:
-            return None
-        loop = run.loop
+    async def collect(self, of: Finished) -> FactBatch:
+        """Return the fact that ends the loop, or a level of a reduce."""
+        loop = of.loop
         fact: Fact
         if loop.mode == "reduce":
-            fact = await self._level(state, loop)
+            fact = await self._level(of, loop)
         else:
-            fact = ItemsCollected(run_id=run_id, result=await self._result(state, loop))
+            fact = ItemsCollected(run_id=loop.run_id, result=await self._result(of, loop))
         return FactBatch(
-            key=f"collected/{run_id}/{loop.level}",
-            execution_id=state.execution_id,
-            tenant_id=state.tenant_id,
-            organization_id=state.organization_id,
+            key=of.key,
+            execution_id=of.execution_id,
+            tenant_id=of.tenant_id,
+            organization_id=of.organization_id,
             producer="planner",
             facts=[fact],
         )
 
-    async def _result(self, state: ExecutionState, loop: LoopState) -> ResultEnvelope:
+    async def _result(self, of: Finished, loop: LoopState) -> ResultEnvelope:
         """Write the results as they are read, so that they are in memory once, encoded."""
-        stage = state.stages.get(loop.stage_id) if loop.stage_id is not None else None
-        stats = codec.builtins(ending.stats_of(loop, stage))
+        stats = codec.builtins(ending.stats_of(loop, of.stage))
         found: list[bytes] = []
-        counted = _Counted(self._units(state, loop), found)
+        counted = _Counted(self._units(of, loop), found)
         head = await counted.head(RESULT_INLINE_BYTES_MAX)
         if counted.is_over:
             kept = LoopResult(results=codec.decode(b"[" + head + b"]"), stats=stats)
-            fanin = {**ending.counters(loop), **await self._kept_parts(state, found)}
+            fanin = {**ending.counters(loop), **await self._kept_parts(of, found)}
             return ResultEnvelope(
                 status="ok", context=carried.inline(structs.replace(kept, fanin=fanin))
             )
         reference = await self._payloads.put(
             counted.payload(head, tail=codec.encode(stats)),
-            tenant_id=state.tenant_id,
-            organization_id=state.organization_id,
+            tenant_id=of.tenant_id,
+            organization_id=of.organization_id,
             media_type=JSON_MEDIA_TYPE,
         )
-        fanin = {**ending.counters(loop), **await self._kept_parts(state, found)}
+        fanin = {**ending.counters(loop), **await self._kept_parts(of, found)}
         return ResultEnvelope(
             status="ok",
             reference=structs.replace(reference, row_count=counted.count),
             context=carried.referenced(LoopResult(), {"stats": stats, "fanin": fanin}),
         )
 
-    async def _kept_parts(self, state: ExecutionState, found: list[bytes]) -> dict[str, Any]:
+    async def _kept_parts(self, of: Finished, found: list[bytes]) -> dict[str, Any]:
         if sum(map(len, found)) <= _PARTS_INLINE_BYTES_MAX:
             return parts.kept([codec.decode_as(part, Part) for part in found])
-        return parts.kept(await self._put_parts(state, found))
+        return parts.kept(await self._put_parts(of, found))
 
-    async def _put_parts(self, state: ExecutionState, found: Iterable[bytes]) -> PayloadRef:
+    async def _put_parts(self, of: Finished, found: Iterable[bytes]) -> PayloadRef:
         listed = list(found)
         reference = await self._payloads.put(
             b"[" + b",".join(listed) + b"]",
-            tenant_id=state.tenant_id,
-            organization_id=state.organization_id,
+            tenant_id=of.tenant_id,
+            organization_id=of.organization_id,
             media_type=JSON_MEDIA_TYPE,
         )
         return structs.replace(reference, row_count=len(listed))
 
-    async def _level(self, state: ExecutionState, loop: LoopState) -> PartsCollected:
+    async def _level(self, of: Finished, loop: LoopState) -> PartsCollected:
         found = [
             codec.encode(Part(index=event.slot, key=str(event.slot), result=event.result))
-            async for event in self._frames(state, loop)
+            async for event in self._frames(of, loop)
             if event.frame_index == loop.level
         ]
-        reference = await self._put_parts(state, found)
+        reference = await self._put_parts(of, found)
         return PartsCollected(
             run_id=loop.run_id, level=loop.level, parts_ref=reference, parts=len(found)
         )
 
-    def _units(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+    def _units(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         if loop.stage_id is None:
-            return self._items(state, loop)
+            return self._items(of, loop)
         if loop.cut is None:
-            return self._claimed(state, loop)
-        return self._cut(state, loop)
+            return self._claimed(of, loop)
+        if loop.cut.inside is not None:
+            return self._inside(of, loop)
+        return self._cut(of, loop)
 
-    async def _items(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+    async def _items(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield every item in order; one that never ended is null."""
         last = -1
         while page := await self._ledger.list_item_results(
-            state.execution_id, loop.run_id, after_index=last, results_max=_PAGE_EVENTS
+            of.execution_id, loop.run_id, after_index=last, results_max=_PAGE_EVENTS
         ):
             for first in range(0, len(page), _READS_MAX):
                 ended = [_item_of(one) for one in page[first : first + _READS_MAX]]
@@ -145,19 +137,19 @@ class Collector:
         for missing in range(last + 1, loop.total):
             yield _cancelled(loop, missing, 1)
 
-    async def _claimed(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+    async def _claimed(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield a cursor's frames, slot by slot in the order of their claims."""
         index = 0
-        async for event in self._frames(state, loop):
+        async for event in self._frames(of, loop):
             yield Unit(
                 part=_frame_part(event, index, is_single=False),
                 results=await self._rows(event),
             )
             index += 1
 
-    async def _cut(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+    async def _cut(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield the frames of a collection; a layout's items return to their own places."""
-        found = self._sliced(state, loop)
+        found = self._sliced(of, loop)
         cut = loop.cut
         if cut is None or cut.layout_ref is None or loop.counts_frames:
             async for unit in found:
@@ -165,14 +157,10 @@ class Collector:
             return
         order = (await self._layouts.get(cut.layout_ref)).order
         grouped = [unit async for unit in found]
-        values: list[Any] = [None] * cut.items
-        flat = (value for unit in grouped for value in unit.results)
-        for place, value in zip(order, flat, strict=True):
-            values[place] = value
-        for position, unit in enumerate(grouped):
-            yield structs.replace(unit, results=values if position == 0 else [])
+        for unit in regrouped(grouped, order):
+            yield unit
 
-    async def _sliced(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[Unit]:
+    async def _sliced(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield frames unit by unit; rows that never ran are null."""
         cut = loop.cut
         assert cut is not None, "only framed loops come here"
@@ -180,7 +168,7 @@ class Collector:
         if cut.layout_ref is not None:
             offsets = (await self._layouts.get(cut.layout_ref)).offsets
         index, unit, done = 0, 0, 0
-        async for event in self._frames(state, loop):
+        async for event in self._frames(of, loop):
             for missing in _missing(loop, unit, event.slot, done, offsets, index):
                 yield missing
                 index += 1
@@ -195,11 +183,20 @@ class Collector:
         for missing in _missing(loop, unit, cut.units, done, offsets, index):
             yield missing
 
-    async def _frames(self, state: ExecutionState, loop: LoopState) -> AsyncIterator[FrameEnd]:
+    async def _inside(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
+        """Yield the units that one worker ran."""
+        cut = loop.cut
+        assert cut is not None, "only framed loops come here"
+        layout = None if cut.layout_ref is None else await self._layouts.get(cut.layout_ref)
+        async for event in self._frames(of, loop):
+            async for unit in self._inside_units.read(event, loop, layout):
+                yield unit
+
+    async def _frames(self, of: Finished, loop: LoopState) -> AsyncIterator[FrameEnd]:
         after = (-1, -1)
         assert loop.stage_id is not None, "frames belong to a stage"
         while page := await self._ledger.list_frame_results(
-            state.execution_id, loop.stage_id, after=after, results_max=_PAGE_EVENTS
+            of.execution_id, loop.stage_id, after=after, results_max=_PAGE_EVENTS
         ):
             for envelope in page:
                 event = envelope.event
@@ -211,7 +208,7 @@ class Collector:
         """Return what a frame adds to `results`: an entry a row, or one for the frame."""
         if event.result is None:
             count = 1 if as_one else event.row_count
-            return [_failure(event)] * count
+            return [failure(event)] * count
         value = await self._value(event.result)
         results: list[Any] = value["results"]
         return results
@@ -220,8 +217,8 @@ class Collector:
         plain = None if event.result is None else await self._value(event.result)
         if isinstance(event, CallDone):
             return plain
-        failure = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
-        return {**plain, **failure} if isinstance(plain, dict) else failure
+        record = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
+        return {**plain, **record} if isinstance(plain, dict) else record
 
     async def _value(self, result: ResultEnvelope) -> Any:
         loaded = {}
@@ -296,11 +293,6 @@ def _frame_part(event: FrameEnd, index: int, *, is_single: bool) -> Part:
         row_count=event.row_count,
         is_single=is_single,
     )
-
-
-def _failure(event: FrameEnd) -> dict[str, Any]:
-    assert isinstance(event, FrameFailed), "a committed frame has its results"
-    return {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
 
 
 def _cancelled(loop: LoopState, index: int, results: int) -> Unit:

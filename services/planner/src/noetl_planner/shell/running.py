@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from noetl_chassis.loop import Pulse, every, pump
+from noetl_planner.shell.gathering import LANES, Gathering
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 
@@ -15,6 +16,7 @@ async def run(
     *,
     owner: ShardOwner,
     publishing: Publishing,
+    gathering: Gathering,
     doors: Doors,
     renewal_s: float,
     pulse: Pulse,
@@ -23,12 +25,17 @@ async def run(
     """Run until told to stop; shards are given back before the connections close."""
     async with asyncio.TaskGroup() as tasks:
         opened = tasks.create_task(_opened(doors, stop))
-        publisher = tasks.create_task(
-            pump(publishing.turn, idle_s=0.0, stop=asyncio.Event(), name="publishing")
-        )
+        beside = [
+            tasks.create_task(pump(turn, idle_s=0.0, stop=asyncio.Event(), name=name))
+            for name, turn in [
+                ("publishing", publishing.turn),
+                *((f"gathering-{lane}", gathering.turn) for lane in range(LANES)),
+            ]
+        ]
         await every(renewal_s, partial(owner.renew, tasks), stop=stop, name="shards", pulse=pulse)
         await owner.give_back()
-        publisher.cancel()
+        for task in beside:
+            task.cancel()
         await opened
 
 

@@ -8,6 +8,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import ExecutionId, FrameId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Inside
 from noetl_playbook import coercion
 
 Row = dict[str, Any]
@@ -17,6 +18,7 @@ class FramePolicy(Struct, frozen=True, kw_only=True):
     """The numbers of a frame, rendered by the planner.
 
     With `failed_max` the frame stops once more rows have failed; those in flight are cancelled.
+    With `inside` it is a whole loop, which its worker cuts into units.
     """
 
     max_rows: int = 1
@@ -26,6 +28,7 @@ class FramePolicy(Struct, frozen=True, kw_only=True):
     process: Literal["row", "frame"] = "row"
     transaction: bool = False
     failed_max: int | None = None
+    inside: Inside | None = None
 
 
 class FrameRecord(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from noetl_chassis import instruments, names
 from noetl_contracts.commands import Command
 from noetl_contracts.facts import FrameClosed
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.slicing import UnitsEnd
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.hands import Hands
 
@@ -18,6 +19,7 @@ def closed(
     frame: Frame,
     result: FrameResult,
     envelope: ResultEnvelope | None,
+    units: UnitsEnd | None = None,
 ) -> FrameClosed:
     """Say what became of a frame's rows, and measure it."""
     outcome = "failed" if result.rows_failed else "committed"
@@ -42,6 +44,7 @@ def closed(
         rows_left=len(result.remaining),
         key=frame.sliced.shard_key if frame.sliced is not None else None,
         notes=notes,
+        units=units,
     )
 
 

@@ -1,7 +1,5 @@
 """Frames that the planner minted: a slice of a collection, or a group of parts to reduce."""
 
-from typing import Any
-
 from msgspec import Struct
 
 from noetl_contracts import codec
@@ -9,7 +7,6 @@ from noetl_contracts.commands import Command, FrameWork, ReduceWork
 from noetl_contracts.facts import FrameClosed
 from noetl_contracts.slicing import Layout
 from noetl_playbook import carried
-from noetl_playbook.expressions import compile_value
 from noetl_playbook.parts import Part, PartView, PartViews
 from noetl_worker.domain import frames
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -19,10 +16,11 @@ from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.closing import closed
 from noetl_worker.lanes.collection import read_items
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.inside import counted, run_inside, shard_key
 from noetl_worker.lanes.once import run_once
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
-from noetl_worker.lanes.unit import Surrounding, frame_names, part_names, rendered
+from noetl_worker.lanes.unit import Surrounding, part_names
 
 
 class Framed(Struct, frozen=True, kw_only=True):
@@ -35,7 +33,10 @@ class Framed(Struct, frozen=True, kw_only=True):
 
     async def slice(self, work: FrameWork) -> FrameClosed:
         """Run a frame over its slice; raises `ToolFailure` when it cannot be run at all."""
-        frame = await self._frame(work)
+        layout = await self._layout(work)
+        frame = await self._frame(work, layout)
+        if frame.policy.inside is not None:
+            return await self._local(frame, layout)
         result = await run_once(
             frame,
             block=self.block,
@@ -43,11 +44,27 @@ class Framed(Struct, frozen=True, kw_only=True):
             hands=self.hands,
             may_leave_rows=not work.is_shard,
         )
-        loop = self.block.step.loop
         envelope = None
-        if loop is not None and loop.spec.collect == "all":
+        if self._collects:
             envelope = await self.hands.keeper.keep_list(result.results)
         return closed(self.command, self.hands, frame, result, envelope)
+
+    async def _local(self, frame: Frame, layout: Layout | None) -> FrameClosed:
+        """Run a whole loop; what its units gave is kept unit by unit."""
+        result, ended = await run_inside(
+            frame,
+            block=self.block,
+            surrounding=self.surrounding,
+            hands=self.hands,
+            layout=layout,
+        )
+        units = await counted(ended, hands=self.hands, keeps=self._collects)
+        return closed(self.command, self.hands, frame, result, None, units)
+
+    @property
+    def _collects(self) -> bool:
+        loop = self.block.step.loop
+        return loop is not None and loop.spec.collect == "all"
 
     async def reduce(self, work: ReduceWork) -> FrameClosed:
         """Run the body once over a group of parts; raises `ToolFailure`."""
@@ -93,7 +110,12 @@ class Framed(Struct, frozen=True, kw_only=True):
             patch=end.patch,
         )
 
-    async def _frame(self, work: FrameWork) -> Frame:
+    async def _layout(self, work: FrameWork) -> Layout | None:
+        if work.layout_ref is None:
+            return None
+        return codec.convert(await self.hands.payloads.load(work.layout_ref), Layout)
+
+    async def _frame(self, work: FrameWork, layout: Layout | None) -> Frame:
         if work.collection_ref is None:
             raise ToolFailure(failure("internal", "the command names no collection"))
         rows = await read_items(
@@ -103,10 +125,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             end=work.end,
             payloads=self.hands.payloads,
         )
-        indices = None
-        if work.layout_ref is not None:
-            layout = await self.hands.payloads.load(work.layout_ref)
-            indices = codec.convert(layout, Layout).order[work.start : work.end]
+        indices = None if layout is None else layout.order[work.start : work.end]
         sliced = Sliced(
             total=work.total,
             done=work.done,
@@ -128,21 +147,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             policy_names=work.frame,
             sliced=sliced,
         )
-        return frames.keyed(frame, await self._key(frame)) if work.is_shard else frame
-
-    async def _key(self, frame: Frame) -> str:
-        """Render what names a shard for its effects; without a template it is its index."""
-        loop = self.block.step.loop
-        template = loop.spec.fanout.key if loop is not None and loop.spec.fanout else None
-        if template is None or not frame.rows:
-            return str(frame.slot)
-        fixed, iterators = frame_names(self.surrounding, frame, row_index=0)
-        names = self.surrounding.scope(fixed, ctx=self.surrounding.ctx, iterators=iterators)
-        key: Any = await rendered(
-            compile_value(template),
-            names,
-            "loop.spec.fanout.key",
-            surrounding=self.surrounding,
-            payloads=self.hands.payloads,
-        )
-        return str(key)
+        if not work.is_shard:
+            return frame
+        key = await shard_key(frame, self.block, self.surrounding, self.hands)
+        return frames.keyed(frame, key)

@@ -54,7 +54,9 @@ class Pipeline:
         self._surrounding = surrounding
         self._bounds = Bounds(surrounding.command.limits, step=unit.site.step)
         self._hands = hands
-        self._scratch = Scratch(block=block, unit=unit, surrounding=surrounding)
+        self._scratch = Scratch(
+            block=block, unit=unit, surrounding=surrounding, worker_id=hands.worker_id
+        )
         self._notes: set[str] = set()
         self._walk = Walk(visits=[0] * len(block.tasks))
         self._resumed: Resumed | None = None

@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import WorkerId
 from noetl_playbook import forms, kept
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError
@@ -53,7 +54,9 @@ class Tried(Struct, frozen=True, kw_only=True):
 class Scratch:
     """Names and writes of one unit; nothing of it is shared with other units."""
 
-    def __init__(self, *, block: Block, unit: Unit, surrounding: Surrounding) -> None:
+    def __init__(
+        self, *, block: Block, unit: Unit, surrounding: Surrounding, worker_id: WorkerId
+    ) -> None:
         self.ctx = unit.ctx
         self.patch: dict[str, Any] = {}
         self.results: dict[str, TaskResult] = {}
@@ -65,6 +68,7 @@ class Scratch:
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView] = {}
         self._collections: dict[str, Collection] = {}
+        self._worker_id = worker_id
         self._step = block.step
         self._earlier = surrounding.steps.get(block.step.step)
         self._own = block.step.step if block.step.step in block.mentions else None
@@ -177,6 +181,7 @@ class Scratch:
                 "attempts_total": attempt,
                 "duration_ms": duration_s * 1000,
                 "started_at": started_at,
+                "worker_id": self._worker_id,
             },
         )
         return Tried(result=result, view=view, error=error)

@@ -116,7 +116,7 @@ class Slot:
     async def _ran(self, frame: Frame) -> Ran:
         """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""
         may_leave_rows = not self._is_doubtful(frame.frame_index + 1)
-        if self._hands.waves is not None:
+        if self._hands.waves is not None and frame.policy.inside is None:
             return await self._hands.waves.run_frame(
                 self._command, frame, may_leave_rows=may_leave_rows
             )

@@ -1,6 +1,7 @@
 """What one run of a pipeline may name, and where it stands."""
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, TypeVar
 
 from noetl_chassis import identity
@@ -98,6 +99,14 @@ class Surrounding:
         names["ctx"] = ctx
         names.update(fixed)
         return names
+
+    def overlaid(self, patch: Mapping[str, Any]) -> "Surrounding":
+        """Return the same with other values laid over `ctx`."""
+        if not patch:
+            return self
+        found = copy(self)
+        found.ctx = kept.overlaid(self.ctx, patch)
+        return found
 
     def chunk_names(self, chunk: Chunk) -> dict[str, Any]:
         """Name a chunk of another step's stream, its rows unloaded."""

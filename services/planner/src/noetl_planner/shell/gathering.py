@@ -1,0 +1,125 @@
+"""Results of ended loops, gathered beside the shards' turns: a long one holds up nobody.
+
+What is lost with a process is asked for again when its execution is next looked at; the fact that
+comes of it carries the key of its loop and level, so it counts once.
+"""
+
+import asyncio
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from noetl_contracts.errors import Retryable
+from noetl_contracts.facts import FactBatch
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_replay.state import ExecutionState, LoopState, StageState
+
+LANES = 4
+# How long a shard listens elsewhere before it looks whether something has been gathered.
+_LOOKS_S = (0.01, 0.01, 0.02, 0.04, 0.08, 0.16)
+# While the store cannot be reached a lane rests for seconds between two tries.
+_TRIES_MAX = 100
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    """A loop, or a level of a reduce, whose units have all ended, as it was then."""
+
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    loop: LoopState
+    stage: StageState | None
+
+    @property
+    def key(self) -> str:
+        """Name what is gathered: the same however often it is asked for."""
+        return f"collected/{self.loop.run_id}/{self.loop.level}"
+
+
+class Collects(Protocol):
+    """What reads the outcomes of a loop's units."""
+
+    async def collect(self, of: Finished) -> FactBatch:
+        """Return the fact that ends the loop, or a level of a reduce."""
+
+
+class Mailbox:
+    """What one shard has asked for and what has come of it; it is asked for once at a time."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+        self._found: list[FactBatch] = []
+        self._looks = 0
+
+    def expects(self, key: str) -> bool:
+        """Note that something is being gathered; False when it is already."""
+        if key in self._asked:
+            return False
+        self._asked.add(key)
+        self._looks = 0
+        return True
+
+    def put(self, key: str, found: FactBatch | None) -> None:
+        """Hand over what came of a key; nothing when it could not be gathered."""
+        self._asked.discard(key)
+        if found is not None:
+            self._found.append(found)
+
+    def take(self) -> list[FactBatch]:
+        """Take out what has been gathered."""
+        found, self._found = self._found, []
+        return found
+
+    def patience_s(self, at_most_s: float) -> float:
+        """Return how long to wait for anything else: less while something is being gathered."""
+        if not self._asked:
+            return at_most_s
+        self._looks += 1
+        return min(at_most_s, _LOOKS_S[min(self._looks, len(_LOOKS_S)) - 1])
+
+
+class Gathering:
+    """Gathers for all shards of a process, a few loops at once."""
+
+    def __init__(self, collector: Collects) -> None:
+        self._collector = collector
+        self._queue: asyncio.Queue[tuple[Finished, Mailbox, int]] = asyncio.Queue()
+
+    def ask(self, state: ExecutionState, run_id: str, mailbox: Mailbox) -> None:
+        """Have a loop's results gathered, unless they are being gathered or it is over."""
+        finished = _finished(state, run_id)
+        if finished is not None and mailbox.expects(finished.key):
+            self._queue.put_nowait((finished, mailbox, 1))
+
+    async def turn(self) -> int:
+        """Gather what is asked for next; the shard is told even when that is impossible."""
+        finished, mailbox, tries = await self._queue.get()
+        found, is_over = None, True
+        try:
+            found = await self._collector.collect(finished)
+        except Retryable:
+            is_over = tries >= _TRIES_MAX
+            if not is_over:
+                self._queue.put_nowait((finished, mailbox, tries + 1))
+            raise
+        finally:
+            if is_over:
+                # After a defect it may be asked for again, when the execution is next looked at.
+                mailbox.put(finished.key, found)
+        return 1
+
+
+def _finished(state: ExecutionState, run_id: str) -> Finished | None:
+    run = next((one for one in state.runs.values() if one.run_id == run_id), None)
+    if run is None or run.loop is None:
+        return None
+    loop = run.loop
+    stage = state.stages.get(loop.stage_id) if loop.stage_id is not None else None
+    return Finished(
+        execution_id=state.execution_id,
+        tenant_id=state.tenant_id,
+        organization_id=state.organization_id,
+        # The state goes on while this is read.
+        loop=structs.replace(loop),
+        stage=None if stage is None else structs.replace(stage),
+    )

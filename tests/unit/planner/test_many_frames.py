@@ -1,0 +1,153 @@
+"""What loops of many frames cost the planner, and what a few bad ones among them mean."""
+
+from msgspec import structs
+from tests.support.planning import Desk, done
+from tests.support.slices import an_error, frame_done, frame_failed, gathered, parts_ref
+
+from noetl_contracts import codec, facts
+from noetl_contracts.commands import Command
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.slicing import UnitsEnd
+from noetl_playbook import carried
+from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_replay import checksum, snapshot
+from noetl_replay.checksum import replay_surfaces
+from noetl_replay.rows import KEY_BY_SURFACE
+from noetl_replay.state import empty
+
+ROWS = 1_000_000
+EVENT_BYTES_MAX = 2 * 1024
+HEAD = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+"""
+MILLION = (
+    HEAD
+    + """
+  - {step: load, tool: {kind: noop}, next: {arcs: [{step: each}]}}
+  - step: each
+    loop:
+      in: "{{ load }}"
+      iterator: rows
+      spec:
+        mode: chunked
+        chunk_size: 2000
+        max_in_flight: 4
+        collect: none
+        frame: {process: frame}
+    tool: {kind: noop}
+"""
+)
+TEN = (
+    HEAD
+    + """
+  - step: each
+    loop:
+      in: "{{ 10 }}"
+      iterator: it
+      spec: {mode: fanout, fanout: {max_shard_retries: 1}}
+    tool: {kind: noop}
+    next:
+      arcs:
+        - {step: whole, when: "{{ fanin.status == 'complete' }}"}
+        - {step: some, when: "{{ fanin.status == 'partial' and fanin.ratio >= 0.8 }}"}
+        - {step: none, when: "{{ fanin.status != 'complete' }}"}
+  - {step: whole, tool: {kind: noop}}
+  - {step: some, tool: {kind: noop}}
+  - {step: none, tool: {kind: noop}}
+"""
+)
+
+
+def with_rows(load: Command, count: int) -> facts.CommandCompleted:
+    """Report a step whose rows are in a payload that nobody on this side reads."""
+    kept = PipelineResult(tasks={"t": TaskResult(kind="postgres")}, last="t")
+    reference = parts_ref(b"[]", rows=count)
+    envelope = ResultEnvelope(
+        status="ok", reference=reference, context=carried.referenced(kept, {"row_count": count})
+    )
+    return structs.replace(done(load), result=envelope)
+
+
+def test_a_million_rows_cost_a_state_that_stays_small_and_events_that_do() -> None:
+    desk = Desk(MILLION)
+    desk.start()
+    (load,) = desk.sent()
+    desk.tell(with_rows(load, ROWS))
+    sizes = []
+    while waiting := desk.sent():
+        desk.tell(*(frame_done(command, result=None) for command in waiting))
+        sizes.append(len(snapshot.take(desk.state).state))
+    assert desk.types()[-1] == "playbook.completed"
+    (ended,) = desk.events("loop.done")
+    assert (ended.stats.total, ended.stats.success) == (500, 500)
+    assert sum(one.row_count for one in desk.events("frame.committed")) == ROWS
+    assert desk.types().count("stage.closed") == 1
+    assert max(sizes[5:-5]) - min(sizes[5:-5]) < 200
+    assert max(len(codec.encode(one.event)) for one in desk.history) < EVENT_BYTES_MAX
+    frames = sum(kind.startswith("frame.") for kind in desk.types())
+    assert frames <= 4 * 500
+    assert desk.loaded == {}
+    assert_parity(desk)
+
+
+def assert_parity(desk: Desk) -> None:
+    """What is replayed is the state that the planner holds."""
+    first = desk.history[0]
+    begun = empty(first.execution_id, first.tenant_id, first.organization_id)
+    state, surfaces = replay_surfaces(begun, desk.history)
+    assert codec.canonical(state) == codec.canonical(desk.state)
+    assert set(surfaces) == set(KEY_BY_SURFACE)
+    assert checksum.checksums(surfaces)
+
+
+def play_ten(bad: int, *, times: int) -> Desk:
+    """Run ten shards, so many of which fail so often; what waits is handed out again."""
+    desk = Desk(TEN)
+    desk.start()
+    failing = [command.command_id for command in desk.sent()][-bad:]
+    for turn in range(2):
+        bad_now = failing if turn < times else []
+        desk.tell(
+            *(
+                frame_failed(one) if one.command_id in bad_now else frame_done(one)
+                for one in desk.sent()
+            )
+        )
+        assert desk.last is not None
+        if desk.last.to_collect:
+            desk.tell(gathered(desk))
+            return desk
+        desk.wait(5)
+        desk.tell(facts.TimerDue())
+    raise AssertionError("the stage did not close")
+
+
+def test_ten_frames_of_which_two_fail_for_good_are_partial_and_the_arc_for_that_is_taken() -> None:
+    desk = play_ten(2, times=2)
+    (fanin,) = desk.events("loop.fanin.completed")
+    assert (fanin.status, fanin.done, fanin.failed) == ("partial", 8, 2)
+    assert [command.step for command in desk.sent()] == ["some"]
+
+
+def test_three_frames_that_fail_once_and_then_succeed_leave_nothing_behind() -> None:
+    desk = play_ten(3, times=1)
+    (fanin,) = desk.events("loop.fanin.completed")
+    assert (fanin.status, fanin.done, fanin.failed, fanin.retried) == ("complete", 10, 0, 3)
+    assert [command.step for command in desk.sent()] == ["whole"]
+
+
+def test_a_loop_in_one_worker_is_counted_by_its_units() -> None:
+    text = TEN.replace("max_shard_retries: 1}", "shard_size: 2}, policy: {exec: local}")
+    desk = Desk(text)
+    desk.start()
+    (whole,) = desk.sent()
+    units = UnitsEnd(ok=4, failed=1, retried=2)
+    desk.tell(frame_done(whole, rows_failed=1, error=an_error(), units=units))
+    desk.tell(gathered(desk))
+    (fanin,) = desk.events("loop.fanin.completed")
+    assert (fanin.total, fanin.done, fanin.failed, fanin.retried) == (5, 4, 1, 2)
+    (ended,) = desk.events("loop.failed")
+    assert (ended.stats.total, ended.stats.success, ended.stats.failed) == (10, 9, 1)
