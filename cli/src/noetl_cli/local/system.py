@@ -17,7 +17,6 @@ from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
 from noetl_contracts import letters
-from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
@@ -148,10 +147,9 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             snowflake=Snowflake(node=0, clock=clock),
         )
         commands = working.Adapters(
-            consumer=MemoryConsumer(
-                broker,
-                stream=topology.COMMANDS,
-                name=topology.worker_consumer(configs.worker.pool, IO_LANE),
+            consumers=tuple(
+                MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
+                for name in topology.worker_consumers(configs.worker.pool)
             ),
             publisher=broker,
             hints=broker,

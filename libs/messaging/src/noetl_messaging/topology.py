@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from noetl_contracts import commands, subjects
+from noetl_contracts import commands, lanes, subjects
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_messaging.ports import MESSAGE_BYTES_MAX
 
@@ -144,6 +144,11 @@ def worker_consumer(pool: str, lane: str) -> str:
     return f"worker-{pool}-{lane}"
 
 
+def worker_consumers(pool: str) -> tuple[str, ...]:
+    """Name the consumers of a pool's io lanes, the most urgent first."""
+    return tuple(worker_consumer(pool, lane) for lane in lanes.IO_LANES)
+
+
 def projector_shards(*, index: int, count: int, shard_count: int) -> tuple[int, ...]:
     """List the shards that one of `count` projectors keeps."""
     return tuple(range(index, shard_count, count))
@@ -187,7 +192,7 @@ def consumers(
             deliveries_max=COMMAND_DELIVERIES_MAX,
         )
         for pool in pools
-        for lane in (commands.IO_LANE, commands.SPARK_LANE)
+        for lane in lanes.LANES
     ]
     reaper = ConsumerSpec(stream=ADVISORIES, name=REAPER_CONSUMER, ack_wait_s=30.0)
     return (*planners, *projectors, *workers, reaper)

@@ -21,7 +21,7 @@ from noetl_planner.http import server
 from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.service import Bounds, ShardPlanner, Shared
-from noetl_planner.settings import Settings
+from noetl_planner.settings import Settings, pools_of
 from noetl_planner.shell import running
 from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.publishing import Publishing
@@ -83,6 +83,7 @@ def limits(config: Settings) -> Limits:
         step_attempts_max=config.step_attempts_max,
         ctx_bytes_max=config.ctx_bytes_max,
         tools=config.tools,
+        pools=pools_of(config),
         template_env=config.template_env,
     )
 
@@ -148,6 +149,7 @@ def api_services(
         shard_count=config.shard_count,
         snapshots=adapters.snapshots,
         tools=config.tools,
+        pools=pools_of(config),
         tenant_id=TenantId(config.tenant_id),
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,

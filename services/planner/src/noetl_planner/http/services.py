@@ -11,6 +11,7 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.lanes import Pools
 from noetl_messaging.ports import Hints, Publisher
 from noetl_storage.ports import (
     Catalog,
@@ -57,6 +58,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     stop: asyncio.Event
     streams_max: int = STREAMS_MAX
     tools: tuple[str, ...] = ()
+    pools: Pools = Pools()
 
     @property
     def place(self) -> Place:
