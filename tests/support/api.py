@@ -17,7 +17,10 @@ from noetl_contracts.events.step import StepEnter, StepExit
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.ledger import ShardFence
 from noetl_contracts.status import RunStatus
+from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.ports import Message
 from noetl_planner.http.services import ApiServices
 from noetl_replay import fold, rows, state
@@ -109,6 +112,7 @@ class ApiWorld:
             "webhooks": MemoryWebhooks(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
+            "backlogs": MemoryBacklogs(MemoryBroker(topology.declare(shard_count=1), clock)),
             "publisher": ClosedBus(),
             "clock": clock,
             "mint": Snowflake(node=7, clock=clock).next_id,

@@ -33,6 +33,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         where = f" in step {error['step']}" if error.get("step") else ""
         head.append(f"error: {error.get('kind')}{where}: {error.get('message')}")
     frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
+    head += [f"waiting: {one['commands']} commands: {one['reason']}" for one in found["waiting"]]
     return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
 
 

@@ -7,6 +7,7 @@ from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
 from noetl_messaging import topology
+from noetl_messaging.jetstream.backlogs import JetStreamBacklogs
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -73,6 +74,7 @@ async def serve(config: Settings) -> None:
                 consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
+                backlogs=JetStreamBacklogs(bus),
                 clock=clock,
                 snowflake=Snowflake(node=node, clock=clock),
             ),

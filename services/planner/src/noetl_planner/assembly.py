@@ -15,7 +15,7 @@ from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
 from noetl_messaging import topology
-from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
+from noetl_messaging.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http import server
 from noetl_planner.http.app import create_app
@@ -67,6 +67,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     consumer: Callable[..., Consumer]
     dead_letters: DeadLetters
     hints: Hints
+    backlogs: Backlogs
     clock: Clock
     snowflake: Snowflake
 
@@ -142,6 +143,7 @@ def api_services(
         webhooks=adapters.webhooks,
         payloads=adapters.payloads,
         hints=adapters.hints,
+        backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,
         mint=adapters.snowflake.next_id,

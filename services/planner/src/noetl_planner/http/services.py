@@ -12,7 +12,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lanes import Pools
-from noetl_messaging.ports import Hints, Publisher
+from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -46,6 +46,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     webhooks: Webhooks
     payloads: Payloads
     hints: Hints
+    backlogs: Backlogs
     publisher: Publisher
     clock: Clock
     mint: Callable[[], str]
