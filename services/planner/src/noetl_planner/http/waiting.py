@@ -94,11 +94,11 @@ def _places(issued: Iterable[IssuedCommand]) -> Counter[tuple[str, str]]:
 
 
 async def _waiting(services: ApiServices, pool: str, lane: str, count: int) -> Waiting:
-    is_served, reason = True, f"waits until a worker of pool {pool!r} claims it over HTTP"
+    is_served, reason = True, f"until a worker of pool {pool!r} claims it over HTTP"
     if pool not in services.pools.by_http:
         backlog = await _backlog(services, pool, lane)
         is_served = backlog is not None and backlog.is_served
-        reason = f"waits behind other work of pool {pool!r}"
+        reason = f"behind other work of pool {pool!r}"
         if not is_served:
             reason = f"no worker serves pool {pool!r}: start one with NOETL_WORKER_POOL={pool}"
     return Waiting(pool=pool, lane=lane, commands=count, is_served=is_served, reason=reason)
