@@ -23,6 +23,7 @@ from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.ports import Message
 from noetl_planner.http.services import ApiServices
+from noetl_planner.shell.states import Programs
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
@@ -118,6 +119,7 @@ class ApiWorld:
             "mint": Snowflake(node=7, clock=clock).next_id,
             "sealer": Sealer(SECRET_KEY),
             "shard_count": SHARD_COUNT,
+            "programs": Programs(self.catalog),
             "snapshots": MemorySnapshots(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,

@@ -217,6 +217,9 @@ class Projections(Protocol):
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands whose lease ended more than `grace_s` ago."""
 
+    async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
+        """Return the row of one frame, or None."""
+
     async def list_issued(
         self,
         *,

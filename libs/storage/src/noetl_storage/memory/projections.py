@@ -153,6 +153,10 @@ class MemoryProjections:
             for row in overdue[:commands_max]
         ]
 
+    async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
+        """Return the row of one frame, or None."""
+        return copy.deepcopy(self._surface("frame").get((execution_id, frame_id)))
+
     async def list_issued(
         self,
         *,

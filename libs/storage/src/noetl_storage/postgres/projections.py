@@ -128,6 +128,11 @@ class PostgresProjections:
             for record in found
         ]
 
+    async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
+        """Return the row of one frame, or None."""
+        found = await self._database.fetch(_QUERIES["find_frame"], int(execution_id), int(frame_id))
+        return _row(found[0]) if found else None
+
     async def list_issued(
         self,
         *,

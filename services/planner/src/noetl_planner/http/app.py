@@ -9,9 +9,11 @@ from litestar.openapi import OpenAPIConfig
 
 from noetl_contracts.errors import Retryable
 from noetl_planner.http import (
+    claims,
     concealing,
     credentials,
     executions,
+    frame_claims,
     health,
     messages,
     origins,
@@ -46,6 +48,8 @@ def create_app(services: ApiServices) -> Litestar:
             *plans.ROUTES,
             *pools.ROUTES,
             *credentials.ROUTES,
+            *claims.ROUTES,
+            *frame_claims.ROUTES,
             *messages.ROUTES,
             *payloads.ROUTES,
             *reruns.ROUTES,

@@ -389,6 +389,15 @@ where c.status in ('ISSUED', 'RUNNING')
 order by c.heard_at
 limit $2;
 
+-- name: find_frame :many
+-- The row of frame $2 of execution $1.
+select
+    execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
+    claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
+    output_ref, attempts, created_at, completed_at
+from noetl.frame
+where execution_id = $1 and frame_id = $2;
+
 -- name: list_issued :many
 -- At most $6 commands that nobody has begun of tenant $1 and organization $2: of execution $3, of
 -- stage $4, of the pools $5, if given.
