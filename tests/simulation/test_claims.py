@@ -213,6 +213,7 @@ async def test_frames_are_claimed_committed_and_gathered_in_order(world: World) 
     ]
     code, late = await sleeper.end_frame(first, "commit", status="COMMITTED", output=[0] * 4)
     assert (code, late["code"]) == (409, "frame_already_terminal")
+    assert late["status"] == 409
     assert late["terminal_event_id"]
     assert told.types.count("frame.committed") == 3
     over = await worker.claim_frame(stage, execution_id=execution_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -41,6 +43,7 @@ from noetl_storage.ports import (
     ShardLeases,
     Snapshots,
 )
+from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.trigger_ports import Schedules, Webhooks
 
 
@@ -70,6 +73,26 @@ class Adapters(Struct, frozen=True, kw_only=True):
     backlogs: Backlogs
     clock: Clock
     snowflake: Snowflake
+
+
+def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
+    """Hold the connections to the ledger's database."""
+    return open_database(
+        config.postgres_dsn,
+        application_name=name,
+        connections_max=config.pool_connections_max,
+        connect_deadline_s=config.connect_s,
+    )
+
+
+def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+    """Hold the payload store."""
+    return open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+    )
 
 
 def limits(config: Settings) -> Limits:

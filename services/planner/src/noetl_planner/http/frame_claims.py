@@ -193,7 +193,7 @@ async def _with_end(
     row = await services.projections.find_frame(ExecutionId(lease.execution_id), frame_id)
     if row is not None:
         conflict.extra["terminal_event_id"] = row.get("terminal_event_id")
-        conflict.extra["status"] = row["status"]
+        conflict.extra["frame_status"] = row["status"]
     return conflict
 
 

@@ -7,9 +7,10 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import Event, command, event_type, execution, frame
+from noetl_contracts.events import command, execution, frame
 from noetl_contracts.facts import Fact
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, ResultEnvelope
+from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.http import leases
 from noetl_planner.http.leases import Lease
 from noetl_planner.http.problems import ApiError
@@ -70,25 +71,34 @@ async def _tell(known: Unfolding, lease: Lease, fact: Fact, conflict: ApiError |
 
 def _about_command(envelope: Envelope | None, lease: Lease) -> Found | None:
     match envelope.event if envelope is not None else None:
-        case (
-            command.CommandCompleted() | command.CommandFailed() | command.CommandCancelled() as end
-        ):
-            is_ours = end.command_id == lease.command_id
-            return _verdict(envelope, end) if is_ours else None
+        case command.CommandCompleted(command_id=of) if of == lease.command_id:
+            return _verdict(envelope, CommandStatus.COMPLETED)
+        case command.CommandFailed(command_id=of, error=error) if of == lease.command_id:
+            return _verdict(envelope, CommandStatus.FAILED, error)
         case command.CommandReissued(command_id=of) | command.CommandRejected(command_id=of):
             return _overtaken(lease) if of == lease.command_id else None
         case _:
-            return _halted(envelope, lease)
+            return _called_off(envelope, lease)
 
 
 def _about_frame(envelope: Envelope | None, lease: Lease, frame_id: str) -> Found | None:
     match envelope.event if envelope is not None else None:
-        case frame.FrameCommitted() | frame.FrameFailed() | frame.FrameAbandoned() as end:
-            return _verdict(envelope, end) if end.frame_id == frame_id else None
-        case frame.FrameCommitRejected(frame_id=of):
-            return _overtaken(lease) if of == frame_id else None
-        case command.CommandCancelled() as end:
-            return _verdict(envelope, end) if end.command_id == lease.command_id else None
+        case frame.FrameCommitted(frame_id=of) if of == frame_id:
+            return _verdict(envelope, FrameStatus.COMPLETED)
+        case frame.FrameFailed(frame_id=of, error=error) if of == frame_id:
+            return _verdict(envelope, FrameStatus.FAILED, error)
+        case frame.FrameAbandoned(frame_id=of, error=error) if of == frame_id:
+            return _verdict(envelope, FrameStatus.ABANDONED, error)
+        case frame.FrameCommitRejected(frame_id=of) if of == frame_id:
+            return _overtaken(lease)
+        case _:
+            return _called_off(envelope, lease)
+
+
+def _called_off(envelope: Envelope | None, lease: Lease) -> Found | None:
+    match envelope.event if envelope is not None else None:
+        case command.CommandCancelled(command_id=of, error=error) if of == lease.command_id:
+            return _verdict(envelope, CommandStatus.CANCELLED, error)
         case _:
             return _halted(envelope, lease)
 
@@ -110,23 +120,9 @@ def _overtaken(lease: Lease) -> ApiError:
     return leases.ended(leases.STALE, f"attempt {lease.attempt} is over", lease=lease)
 
 
-_STATUS = {
-    "command.completed": "COMPLETED",
-    "command.failed": "FAILED",
-    "command.cancelled": "CANCELLED",
-    "frame.committed": "COMPLETED",
-    "frame.failed": "FAILED",
-    "frame.abandoned": "ABANDONED",
-}
-
-
-def _verdict(envelope: Envelope | None, end: Event) -> Verdict:
+def _verdict(envelope: Envelope | None, status: str, error: ErrorObject | None = None) -> Verdict:
     assert envelope is not None, "an event travels in its envelope"
-    return Verdict(
-        status=_STATUS[event_type(end)],
-        event_id=envelope.event_id,
-        error=getattr(end, "error", None),
-    )
+    return Verdict(status=status, event_id=envelope.event_id, error=error)
 
 
 async def keep_result(services: ApiServices, value: Any, *, task: str) -> ResultEnvelope:
