@@ -220,7 +220,7 @@ async def bench(
                 mask=mask,
                 hints=broker,
                 dead_letters=MemoryDeadLetters(broker),
-                consumer="worker-default-io",
+                pool="default",
                 lease_s=config.lease_s,
                 commands_max=config.commands_max,
                 halts=halts,

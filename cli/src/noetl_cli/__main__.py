@@ -23,6 +23,7 @@ from noetl_cli.commands import (
     pause,
     payloads,
     plan,
+    pools,
     projection,
     register,
     replay,
@@ -69,6 +70,7 @@ app.command("approve")(approve.approve)
 app.command("approvals")(approvals.approvals)
 app.command("lint")(lint.lint)
 app.command("plan")(plan.plan)
+app.command("pools")(pools.pools)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")

@@ -19,6 +19,7 @@ from noetl_chassis.loop import Pulse
 from noetl_contracts import letters
 from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_messaging import topology
+from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
@@ -116,10 +117,12 @@ def load(environ: dict[str, str], payload_folder: Path) -> Configs:
         {name: value for name, value in addresses.items() if name not in without}
         | {"EXECUTION_SHARD_COUNT": str(_SHARDS)},
     )
+    loaded = settings.load(
+        planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
+    )
     return Configs(
-        planner=settings.load(
-            planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
-        ),
+        # One worker serves every pool, by whatever name.
+        planner=structs.replace(loaded, pools=(), http_pools=()),
         worker=settings.load(
             worker_settings.Settings, prefix=worker_settings.PREFIX, environ=worker
         ),
@@ -132,9 +135,8 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
     """Put every service together over one store and one broker."""
     clock = SystemClock()
     store = MemoryStore(clock=clock)
-    broker = MemoryBroker(
-        topology.declare(shard_count=_SHARDS, lease_s=configs.worker.lease_s), clock
-    )
+    declared = topology.declare(shard_count=_SHARDS, lease_s=configs.worker.lease_s)
+    broker = MemoryBroker(topology.shared_by_all(declared), clock)
     await broker.ensure()
     process = Process(instance=NAME, stop=asyncio.Event(), health=Health(), health_port=0)
     async with AsyncExitStack() as stack:
@@ -162,11 +164,12 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
             dead_letters=MemoryDeadLetters(broker),
             hints=broker,
+            backlogs=MemoryBacklogs(broker),
             clock=clock,
             snowflake=Snowflake(node=0, clock=clock),
         )
         commands = working.Adapters(
-            consumer=_commands(broker, configs, IO_LANE),
+            consumers=_commands(broker, configs, IO_LANE),
             publisher=broker,
             hints=broker,
             registers=MemoryRegisters(),
@@ -184,7 +187,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             worker=working.build(commands, configs.worker, instance=NAME),
             # No other process reads this store: its frames run here, in the same event loop.
             spark_worker=working.build(
-                structs.replace(commands, consumer=_commands(broker, configs, SPARK_LANE)),
+                structs.replace(commands, consumers=_commands(broker, configs, SPARK_LANE)),
                 configs.worker,
                 instance=NAME,
                 lane=SPARK_LANE,
@@ -194,9 +197,11 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
         )
 
 
-def _commands(broker: MemoryBroker, configs: Configs, lane: str) -> MemoryConsumer:
-    name = topology.worker_consumer(configs.worker.pool, lane)
-    return MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
+def _commands(broker: MemoryBroker, configs: Configs, host: str) -> tuple[MemoryConsumer, ...]:
+    return tuple(
+        MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
+        for name in topology.worker_consumers(configs.worker.pool, host)
+    )
 
 
 async def run(system: System, *, listens: bool = False) -> None:

@@ -50,9 +50,11 @@ async def serve(config: Settings) -> None:
         process.health.add("nats", nats.check)
         async with asyncio.TaskGroup() as group:
             for lane in config.lanes:
-                name = topology.worker_consumer(config.pool, lane)
                 adapters = Adapters(
-                    consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
+                    consumers=tuple(
+                        JetStreamConsumer(nats, stream=topology.COMMANDS, name=name)
+                        for name in topology.worker_consumers(config.pool, lane)
+                    ),
                     publisher=JetStreamPublisher(nats),
                     hints=NatsHints(nats),
                     registers=JetStreamRegisters(nats),

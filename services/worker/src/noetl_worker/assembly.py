@@ -13,7 +13,6 @@ from noetl_chassis.clock import Clock
 from noetl_contracts import locators
 from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
-from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher, Registers
 from noetl_storage.payloads.buckets import open_buckets
 from noetl_storage.ports import Buckets, Payloads
@@ -21,6 +20,7 @@ from noetl_worker.domain import egress
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
+from noetl_worker.intake import Intake
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.waves import Limits, Waves
@@ -37,7 +37,8 @@ _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
 class Adapters(Struct, frozen=True, kw_only=True):
     """What a worker reaches the world through."""
 
-    consumer: Consumer
+    # One for each of `lanes.IO_LANES`, in their order.
+    consumers: tuple[Consumer, ...]
     publisher: Publisher
     hints: Hints
     registers: Registers
@@ -78,7 +79,7 @@ def build(
             mask=adapters.mask,
             hints=adapters.hints,
             dead_letters=adapters.dead_letters,
-            consumer=topology.worker_consumer(config.pool, lane),
+            pool=config.pool,
             lease_s=config.lease_s,
             commands_max=commands_max,
             halts=Halts(adapters.hints),
@@ -89,7 +90,7 @@ def build(
         )
     )
     return Worker(
-        consumer=adapters.consumer,
+        intake=Intake(adapters.consumers),
         lane=host,
         commands_max=commands_max,
         messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,

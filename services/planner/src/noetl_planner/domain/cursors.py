@@ -140,7 +140,7 @@ def _ask(draft: Draft, run: RunState, stage: StageState, slot: SlotState) -> Non
         round_=slot.rounds,
         stage_id=stage.stage_id,
         attempts_max=frame_policies.attempts_max(stage),
-        lane=engines.lane(draft, run),
+        host=engines.host(draft, run),
     )
 
 

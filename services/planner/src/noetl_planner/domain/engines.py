@@ -21,8 +21,8 @@ def checked(engine: Any, *, step: str, field: str) -> str:
     return str(engine)
 
 
-def lane(draft: Draft, run: RunState) -> str:
-    """Choose the lane of a run's frames.
+def host(draft: Draft, run: RunState) -> str:
+    """Choose the host of a run's frames.
 
     `auto` is Spark for bodies that only compute, over at least as many rows as the deployment
     says are worth it. A body that is a Spark job itself is the driver's, whatever is written.

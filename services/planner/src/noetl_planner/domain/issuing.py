@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Any
 
-from noetl_contracts import commands, ids
+from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import CommandId, StageId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
+from noetl_planner.domain import pools
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, RunState
 
@@ -30,11 +31,11 @@ def issue_slot(
     round_: int,
     stage_id: StageId,
     attempts_max: int,
-    lane: str = commands.IO_LANE,
+    host: str = commands.IO_LANE,
 ) -> None:
     """Ask for a slot to claim frames until it finds nothing."""
     unit = f"slot-{slot}-{round_}"
-    _issue(draft, run, unit, attempts_max=attempts_max, slot=slot, stage_id=stage_id, lane=lane)
+    _issue(draft, run, unit, attempts_max=attempts_max, slot=slot, stage_id=stage_id, host=host)
 
 
 def issue_frame(
@@ -44,10 +45,10 @@ def issue_frame(
     *,
     stage_id: StageId,
     attempts_max: int,
-    lane: str = commands.IO_LANE,
+    host: str = commands.IO_LANE,
 ) -> CommandId:
     """Ask for one frame of a stage; the frame's own events say which rows it has."""
-    return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id, lane=lane)
+    return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id, host=host)
 
 
 def complete(
@@ -229,16 +230,17 @@ def _issue(
     item_index: int | None = None,
     slot: int | None = None,
     stage_id: StageId | None = None,
-    lane: str = commands.IO_LANE,
+    host: str = commands.IO_LANE,
 ) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
+    pool, lane = pools.of_step(draft, run.step, host=host)
     draft.emit(
         command.CommandIssued(
             command_id=command_id,
             run_id=run.run_id,
             step=run.step,
             unit=unit,
-            pool=commands.DEFAULT_POOL,
+            pool=pool,
             lane=lane,
             attempts_max=attempts_max,
             item_index=item_index,

@@ -144,7 +144,7 @@ def mint(
         f"frame-{unit}-{index}",
         stage_id=live.stage_id,
         attempts_max=frame_policies.attempts_max(stage),
-        lane=engines.lane(draft, run),
+        host=engines.host(draft, run),
     )
     draft.emit(
         frame.FrameDispatched(
