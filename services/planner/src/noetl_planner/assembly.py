@@ -31,8 +31,8 @@ from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
-from noetl_storage.payloads.open import open_payloads
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -87,16 +87,6 @@ def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[D
         application_name=name,
         connections_max=config.pool_connections_max,
         connect_deadline_s=config.connect_s,
-    )
-
-
-def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
-    """Hold the payload store."""
-    return open_payloads(
-        config.payload_url,
-        access_key=config.payload_access_key or None,
-        secret_key=config.payload_secret_key or None,
-        connect_s=config.connect_s,
     )
 
 

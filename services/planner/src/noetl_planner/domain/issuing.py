@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from noetl_contracts import ids
+from noetl_contracts.commands import IO_LANE
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import CommandId, StageId, WorkerId
@@ -31,7 +32,7 @@ def issue_slot(
     round_: int,
     stage_id: StageId,
     attempts_max: int,
-    host: str = commands.IO_LANE,
+    host: str = IO_LANE,
 ) -> None:
     """Ask for a slot to claim frames until it finds nothing."""
     unit = f"slot-{slot}-{round_}"
@@ -45,7 +46,7 @@ def issue_frame(
     *,
     stage_id: StageId,
     attempts_max: int,
-    host: str = commands.IO_LANE,
+    host: str = IO_LANE,
 ) -> CommandId:
     """Ask for one frame of a stage; the frame's own events say which rows it has."""
     return _issue(draft, run, unit, attempts_max=attempts_max, stage_id=stage_id, host=host)
@@ -230,7 +231,7 @@ def _issue(
     item_index: int | None = None,
     slot: int | None = None,
     stage_id: StageId | None = None,
-    host: str = commands.IO_LANE,
+    host: str = IO_LANE,
 ) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
     pool, lane = pools.of_step(draft, run.step, host=host)

@@ -13,7 +13,10 @@ from noetl_worker.lanes.unit import Surrounding
 async def run_recorded(
     frame: Frame, *, block: Block, surrounding: Surrounding, hands: Hands, may_leave_rows: bool
 ) -> Ran:
-    """Run a frame, or those that it is cut into, then store its results and its larger writes; raises `ToolFailure`."""
+    """Run a frame, or those that it is cut into, then store what it gives.
+
+    Raises `ToolFailure`.
+    """
     if frame.policy.inside is not None:
         result, _ = await run_inside(frame, block=block, surrounding=surrounding, hands=hands)
     else:
