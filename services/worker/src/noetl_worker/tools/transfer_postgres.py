@@ -1,5 +1,6 @@
 """Rows into a PostgreSQL table or statement, in one transaction."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from noetl_contracts import codec
 from noetl_playbook.sql_text import sql_ident
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import statements, transfer_rows
+from noetl_worker.tools import postgres_columns, statements, transfer_rows
 from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
@@ -33,6 +34,7 @@ class PostgresTable:
         self._parts = parts
         self._aim = aim
         self._columns: dict[str, Column] = {}
+        self._is_plain = False
 
     async def open(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
@@ -42,6 +44,7 @@ class PostgresTable:
             row["attname"]: Column(name=row["attname"], type=row["type"], category=row["category"])
             for row in found
         }
+        self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
         if self._aim.mode == "replace":
             text = _QUERIES["empty"].format(table=sql_ident(self._parts))
             await self._session.connection.execute(text)
@@ -56,6 +59,15 @@ class PostgresTable:
         tables = await connection.fetch(_QUERIES["list_tables"])
         name = ".".join(self._parts)
         raise transfer_rows.unknown("table", name, [row["relname"] for row in tables])
+
+    def can_copy(self, schema: Any) -> bool:
+        """Tell whether columns of an Arrow schema are appended as their rows would be."""
+        known = {one.name: (one.type, one.category) for one in self._columns.values()}
+        return self._is_plain and bool(schema.names) and postgres_columns.fits(schema, known)
+
+    async def copy(self, batches: AsyncIterator[Any]) -> int:
+        """Append record batches and return how many rows they had."""
+        return await postgres_columns.write_columns(self._session, self._parts, batches)
 
     async def write(self, rows: list[dict[str, Any]]) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
