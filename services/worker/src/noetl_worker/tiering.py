@@ -63,6 +63,7 @@ async def open_tiers(
     `StorageMisconfigured` where the settings contradict each other.
     """
     metrics, stop = Metrics(), asyncio.Event()
+    disk = await asyncio.to_thread(_open_disk, config)
     async with AsyncExitStack() as stack:
         shared = _open_shared(config, clock)
         if shared is not None:
@@ -78,7 +79,6 @@ async def open_tiers(
                     name="shared sweep",
                 )
             )
-        disk = await asyncio.to_thread(_open_disk, config)
         yield TieredPayloads(payloads, watch=metrics, shared=shared, disk=disk)
 
 

@@ -8,6 +8,7 @@ import asyncio
 import mmap
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,9 @@ class SharedTier:
         """Remove this process's own segments."""
         for name in list(self._own):
             self._remove(name)
+        with suppress(OSError):
+            # Others' segments keep it.
+            self._place.rmdir()
         self._budget.close()
 
     def _open(self, ref: PayloadRef) -> _Opened | None:
