@@ -23,13 +23,14 @@ from tests.support.tiering import NODE, Seen, open_shared, ref_of
 
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_contracts.payloads import PayloadRef, SharedHint
+from noetl_storage.encoding import schema_digest
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.tiers import owners, room, segments, sweeping
 from noetl_storage.tiers.owners import Owner
 from noetl_storage.tiers.reader import TieredPayloads
 from noetl_storage.tiers.room import RoomRefused
 from noetl_storage.tiers.segments import HEADER_BYTES, TRAILER_BYTES
-from noetl_storage.tiers.shared import GRACE_S, SharedTier, schema_digest, table_of
+from noetl_storage.tiers.shared import GRACE_S, SharedTier, table_of
 
 MEBIBYTE = 1024 * 1024
 BATCH_ROWS = MEBIBYTE
@@ -237,7 +238,7 @@ async def test_another_schema_than_promised_is_a_miss(tmp_path: Path) -> None:
     tier = open_shared(tmp_path, clock=SystemClock())
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
     await tier.keep(ref_of(data), data)
-    assert await store.table(ref_of(data, schema_digest=schema_digest(table))) == table
+    assert await store.table(ref_of(data, schema_digest=schema_digest(table.schema))) == table
     assert await store.table(ref_of(data, schema_digest="0" * 64)) is None
 
 

@@ -242,11 +242,6 @@ def table_of(mapped: Any) -> Any:
     return table
 
 
-def schema_digest(table: Any) -> str:
-    """Fingerprint a table's schema, so that a reader may compare it without reading rows."""
-    return codec.digest(table.schema.serialize().to_pybytes())
-
-
 def _read(opened: _Opened, ref: PayloadRef) -> bytes | None:
     try:
         data = os.pread(opened.descriptor, opened.length, HEADER_BYTES)
