@@ -320,6 +320,17 @@ async def test_a_segment_of_processes_that_cannot_be_seen_goes_by_its_lease(
     assert other.sweep() == {"expired": 1}
 
 
+async def test_an_empty_directory_goes_and_its_owner_makes_it_again(tmp_path: Path) -> None:
+    idle = open_shared(tmp_path, clock=SystemClock(), store_url="s3://idle")
+    busy = open_shared(tmp_path, clock=SystemClock())
+    busy.sweep()
+    assert not idle._place.exists()
+    assert await idle.keep(ref_of(DATA), DATA)
+    assert await idle.find(ref_of(DATA)) == DATA
+    assert busy.sweep() == {}
+    assert await idle.find(ref_of(DATA)) == DATA
+
+
 async def test_a_torn_segment_goes_once_it_is_old(tmp_path: Path, clock: ManualClock) -> None:
     tier = open_shared(tmp_path, clock=clock)
     (tier._place / "torn").write_bytes(b"NOET")

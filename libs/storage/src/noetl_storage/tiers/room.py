@@ -7,6 +7,7 @@ that deployments on one machine share a budget and nothing else.
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from noetl_contracts import codec
@@ -73,6 +74,14 @@ def measured(root: Path) -> int:
             continue
         size_by_inode[found.st_ino] = found.st_size
     return sum(size_by_inode.values())
+
+
+def leave_empty(root: Path, *, but: Path) -> None:
+    """Remove the directories of stores in which nothing is left; a writer makes its own again."""
+    for room in _entries(root):
+        if room.is_dir() and room != but:
+            with suppress(OSError):
+                room.rmdir()
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -115,6 +115,7 @@ class SharedTier:
             now_s=self._clock.now().timestamp(),
             torn_age_s=self._valid_s,
         )
+        room.leave_empty(root, but=self._place)
         self._budget.recount(lambda: room.measured(root))
         return gone
 
