@@ -34,7 +34,7 @@ async def put(store: TieredPayloads) -> None:
 
 
 def segments_in(folder: Path) -> list[Path]:
-    return [file for root in folder.glob("noetl-*") for file in room.files(root)]
+    return [Path(entry) for root in folder.glob("noetl-*") for entry in room.entries(root)]
 
 
 async def test_a_worker_puts_its_segments_away_when_it_ends(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def leave_behind(tier: SharedTier) -> None:
     assert owners.is_alive(tier._me) is False
     await tier.keep(ref_of(DATA), DATA)
     tier._me = me
-    tier._own.clear()
+    tier._until_by_name.clear()
 
 
 async def test_what_the_dead_left_goes_at_the_start_and_while_it_runs(tmp_path: Path) -> None:
