@@ -14,7 +14,7 @@ import msgspec
 import psutil
 from rich.console import Console
 from rich.table import Table
-from tests.bench import latency
+from tests.bench import latency, tiers
 from tests.bench.cpu import spent
 from tests.bench.page import page
 from tests.support import pft
@@ -38,6 +38,7 @@ def main() -> None:
                 "machine": _machine(),
                 "scale": {"facilities": asked.facilities, "patients": asked.patients},
                 "latency": latency.measure(stack),
+                "tiers": tiers.measure((root / "payloads").as_uri()),
                 "pft": {name: _series(stack, root / name, name, asked) for name in asked.variant},
             }
     _write(report)

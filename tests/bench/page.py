@@ -6,7 +6,9 @@ from typing import Any
 def page(report: dict[str, Any]) -> str:
     """Write `docs/benchmarks.md`."""
     series = [_pft(name, report["scale"], one) for name, one in report["pft"].items()]
-    return "\n".join([_head(report["machine"]), *series, _latency(report["latency"])])
+    return "\n".join(
+        [_head(report["machine"]), *series, _latency(report["latency"]), _tiers(report["tiers"])]
+    )
 
 
 def _head(machine: dict[str, Any]) -> str:
@@ -52,6 +54,18 @@ def _latency(latency: dict[str, Any]) -> str:
 | a chain of {chain["steps"]} no-op steps | {chain["steps_per_s"]} steps/s | {chain["planner_cpu_us_per_step"]} us a step |
 {loops}
 | {small["executions"]:,} executions of one no-op step, all at once | {small["executions_per_s"]} executions/s | {small["planner_cpu_us_per_execution"]} us an execution |
+"""
+
+
+def _tiers(one: dict[str, Any]) -> str:
+    return f"""## Payloads
+
+| a table of {one["megabytes"]} MiB, ready to be read | ms |
+|---|---:|
+| from a payload store that is a directory, digest checked | {one["store_ms"]} |
+| mapped from the node's shared memory | {one["shared_ms"]} |
+
+**Ratio**: {one["ratio"]}.
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_contracts import codec
-from noetl_storage.tiers.shared import schema_digest
+from noetl_storage.encoding import schema_digest
 
 HERE = Path(__file__).parent
 TABLES = HERE / "tables"
@@ -184,7 +184,7 @@ def main() -> None:
         (TABLES / f"{name}.arrow").write_bytes(data)
         known["tables"][name] = {
             "sha256": codec.digest(data),
-            "schema_digest": schema_digest(table),
+            "schema_digest": schema_digest(table.schema),
             "row_count": table.num_rows,
             "checksum": checksum(table),
         }

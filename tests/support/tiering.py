@@ -25,10 +25,11 @@ def open_shared(
     bytes_max: int = 64 * 1024 * 1024,
     node_id: str = NODE,
     lease_s: float = 30.0,
+    store_url: str = STORE,
 ) -> SharedTier:
     """Open the tier of a process in a directory of the test's own."""
     directory.mkdir(parents=True, exist_ok=True)
-    place = room.open_room(directory, store_url=STORE)
+    place = room.open_room(directory, store_url=store_url)
     return SharedTier(place, node_id=node_id, bytes_max=bytes_max, lease_s=lease_s, clock=clock)
 
 

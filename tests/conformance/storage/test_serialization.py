@@ -19,10 +19,9 @@ from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE
 from noetl_storage import encoding
-from noetl_storage.encoding import PayloadUnreadable
+from noetl_storage.encoding import PayloadUnreadable, schema_digest
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.tiers.reader import TieredPayloads
-from noetl_storage.tiers.shared import schema_digest
 
 DIGESTS: dict[str, Any] = codec.decode(corpus.DIGESTS.read_bytes())
 NAMES = sorted(DIGESTS["tables"])
@@ -43,7 +42,7 @@ def test_a_recorded_table_says_what_it_said(name: str) -> None:
     data, known = stored(name), DIGESTS["tables"][name]
     table = encoding.read_table(data)
     assert codec.digest(data) == known["sha256"]
-    assert schema_digest(table) == known["schema_digest"]
+    assert schema_digest(table.schema) == known["schema_digest"]
     assert table.num_rows == known["row_count"]
     assert corpus.checksum(table) == known["checksum"]
 

@@ -178,3 +178,19 @@ async def test_the_disk_is_found_again_by_the_next_process(tmp_path: Path) -> No
     assert await again.find(ref_of(SMALL)) == SMALL
     elsewhere = DiskTier(tmp_path, store_url="s3://other", bytes_max=ROOM)
     assert await elsewhere.find(ref_of(SMALL)) is None
+
+
+async def test_everything_but_reading_is_the_stores(tmp_path: Path) -> None:
+    below = MemoryPayloads()
+    store = TieredPayloads(below, watch=Seen(), near=[MemoryTier(bytes_max=ROOM)])
+    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    assert await store.put_named("a/b", b"first", **place) is None
+    assert await store.put_named("a/b", b"second", **place) == b"first"
+    assert await store.find_named("a/b", **place) == b"first"
+    assert await store.list_names("a/", **place) == ["a/b"]
+    ref = await put(store, SMALL)
+    assert [chunk async for chunk in store.stream(ref)] == [SMALL]
+    assert await store.exists(ref)
+    below.bytes_by_key.clear()
+    assert not await store.exists(ref)
+    assert await store.find_named("a/b", **place) is None

@@ -23,17 +23,19 @@ from tests.support.tiering import NODE, Seen, open_shared, ref_of
 
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_contracts.payloads import PayloadRef, SharedHint
+from noetl_storage.encoding import schema_digest
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.tiers import owners, room, segments, sweeping
 from noetl_storage.tiers.owners import Owner
 from noetl_storage.tiers.reader import TieredPayloads
 from noetl_storage.tiers.room import RoomRefused
 from noetl_storage.tiers.segments import HEADER_BYTES, TRAILER_BYTES
-from noetl_storage.tiers.shared import GRACE_S, SharedTier, schema_digest, table_of
+from noetl_storage.tiers.shared import GRACE_S, SharedTier, table_of
 
 MEBIBYTE = 1024 * 1024
 BATCH_ROWS = MEBIBYTE
 BATCHES = 32
+PAGE = 4096
 KILLS = 100
 LEASE_S = 30.0
 DATA = b"rows and rows"
@@ -203,6 +205,21 @@ async def test_a_segment_that_is_read_stays_and_one_that_is_not_goes(
     assert await tier.find(read) == DATA
 
 
+async def test_of_all_processes_of_a_node_one_sweeps_and_each_tends_its_own(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    first, second = (open_shared(tmp_path, clock=clock, lease_s=LEASE_S) for _ in range(2))
+    second._me = structs.replace(second._me, namespace=1)
+    await first.keep(ref_of(DATA), DATA)
+    await second.keep(ref_of(b"unseen"), b"unseen")
+    assert first.tend(interval_s=1e9) == {}
+    clock.advance(LEASE_S + GRACE_S + 1)
+    assert first.tend(interval_s=1e9) == {"expired": 1}
+    assert len(left(tmp_path)) == 1
+    assert first.tend(interval_s=1) == {"expired": 1}
+    assert left(tmp_path) == set()
+
+
 async def test_the_clock_of_the_day_does_not_end_a_lease(
     tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -237,7 +254,7 @@ async def test_another_schema_than_promised_is_a_miss(tmp_path: Path) -> None:
     tier = open_shared(tmp_path, clock=SystemClock())
     store = TieredPayloads(MemoryPayloads(), watch=Seen(), shared=tier)
     await tier.keep(ref_of(data), data)
-    assert await store.table(ref_of(data, schema_digest=schema_digest(table))) == table
+    assert await store.table(ref_of(data, schema_digest=schema_digest(table.schema))) == table
     assert await store.table(ref_of(data, schema_digest="0" * 64)) is None
 
 
@@ -275,8 +292,8 @@ async def test_full_shared_memory_is_only_a_refusal(tmp_path: Path) -> None:
 
 
 async def test_the_budget_is_that_of_the_node(tmp_path: Path) -> None:
-    first = open_shared(tmp_path, clock=SystemClock(), bytes_max=1000)
-    second = open_shared(tmp_path, clock=SystemClock(), bytes_max=1000)
+    first = open_shared(tmp_path, clock=SystemClock(), bytes_max=PAGE)
+    second = open_shared(tmp_path, clock=SystemClock(), bytes_max=PAGE)
     assert await first.keep(ref_of(b"a" * 500), b"a" * 500)
     assert not await second.keep(ref_of(b"b" * 500), b"b" * 500)
     await first.forget(ref_of(b"a" * 500))
@@ -317,6 +334,17 @@ async def test_a_segment_of_processes_that_cannot_be_seen_goes_by_its_lease(
     assert other.sweep() == {}
     clock.advance(LEASE_S + GRACE_S + 1)
     assert other.sweep() == {"expired": 1}
+
+
+async def test_an_empty_directory_goes_and_its_owner_makes_it_again(tmp_path: Path) -> None:
+    idle = open_shared(tmp_path, clock=SystemClock(), store_url="s3://idle")
+    busy = open_shared(tmp_path, clock=SystemClock())
+    busy.sweep()
+    assert not idle._place.exists()
+    assert await idle.keep(ref_of(DATA), DATA)
+    assert await idle.find(ref_of(DATA)) == DATA
+    assert busy.sweep() == {}
+    assert await idle.find(ref_of(DATA)) == DATA
 
 
 async def test_a_torn_segment_goes_once_it_is_old(tmp_path: Path, clock: ManualClock) -> None:
@@ -365,7 +393,7 @@ async def gone(pid: int) -> None:
 
 
 def left(folder: Path) -> set[str]:
-    return {file.name for file in room.files(next(folder.glob("noetl-*")))}
+    return {entry.name for entry in room.entries(next(folder.glob("noetl-*")))}
 
 
 async def test_of_killed_producers_nothing_stays_and_of_living_ones_everything(
@@ -397,7 +425,7 @@ async def test_of_killed_producers_nothing_stays_and_of_living_ones_everything(
         await gone(living)
     mine.sweep()
     assert left(tmp_path) == {kept}
-    assert mine.used_bytes() == HEADER_BYTES + len(DATA) + TRAILER_BYTES
+    assert mine.used_bytes() == PAGE
 
 
 def owner_of(pid: int) -> Owner:
@@ -408,6 +436,6 @@ def owner_of(pid: int) -> Owner:
 
 
 def owners_in(folder: Path) -> Iterator[Owner | None]:
-    for file in room.files(next(folder.glob("noetl-*"))):
-        trailer = None if file.name.endswith(room.PART) else sweeping.read_trailer(file)
-        yield room.part_owner(file.name) if trailer is None else trailer.owner
+    for entry in room.entries(next(folder.glob("noetl-*"))):
+        trailer = None if entry.name.endswith(room.PART) else sweeping.read_trailer(Path(entry))
+        yield room.part_owner(entry.name) if trailer is None else trailer.owner

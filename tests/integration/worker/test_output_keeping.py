@@ -173,6 +173,7 @@ async def test_tables_are_kept_as_tables(worker: Bench, form: str, media_type: s
     kept = await keep(worker, MANY, f"{{format: {form}}}")
     assert kept.reference is not None
     assert kept.reference.media_type == media_type
+    assert kept.reference.schema_digest is not None
     assert kept.reference.row_count == 500
     data = await worker.payloads.read(kept.reference)
     table = encoding.read_table(data)

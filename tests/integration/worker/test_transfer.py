@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -455,6 +457,46 @@ async def test_a_stored_result_is_moved_by_reference(worker: Bench, db: Any) -> 
     )
     assert isinstance(done, CommandCompleted), done
     assert await db.fetchval("select sum(i) from t") == 1999000
+
+
+@pytest.mark.parametrize("kind", ["table", "view", "identity", "rule"])
+async def test_a_parquet_file_gives_the_same_by_columns_and_by_rows(
+    worker: Bench, db: Any, tmp_path: Path, kind: str
+) -> None:
+    """What a mapping forces to go by rows, and what goes by columns, end as the same rows."""
+    number = "int generated always as identity" if kind == "identity" else "int"
+    for name in ("by_columns", "by_rows"):
+        await db.execute(
+            f"create table {name}_(i {number}, n numeric(10,2), b bool, ts timestamptz, d date,"
+            " j jsonb, t text, u uuid, v varchar(5), f float8, c text)"
+        )
+        await db.execute(f"create view {name}_seen as table {name}_")
+        if kind == "rule":
+            await db.execute(f"create rule r as on insert to {name}_ do instead nothing")
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    data = pa.table(
+        {
+            "n": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
+            "b": [True, None],
+            "ts": pa.array([moment, None], pa.timestamp("us", "UTC")),
+            "d": [date(2026, 1, 2), None],
+            "j": ['{"a": [1, "x"]}', None],
+            "t": ["", 'it\'s "quoted", \\. \n \\N'],
+            "u": ["00000000-0000-0000-0000-000000000001", None],
+            "v": ["abc", None],
+            "f": [1e300, None],
+            "c": pa.array(["red", None]).dictionary_encode(),
+        }
+    )
+    pyarrow.parquet.write_table(data, files_of(tmp_path) / "same.parquet")
+    source = {"type": "file", "uri": "same.parquet"}
+    end = "_seen" if kind == "view" else "_"
+    names = {name: name for name in data.column_names}
+    first = await moved(worker, source, table("by_columns" + end))
+    assert first == await moved(worker, source, table("by_rows" + end, mapping=names))
+    found = [await db.fetch(f"table {name}_") for name in ("by_columns", "by_rows")]
+    assert found[0] == found[1]
+    assert len(found[0]) == (0 if kind == "rule" else 2)
 
 
 async def test_parquet_is_read_by_pieces(worker: Bench, db: Any, tmp_path: Path) -> None:

@@ -184,6 +184,20 @@ def read_table(data: bytes) -> Any:
     return table
 
 
+def schema_digest(schema: Any) -> str:
+    """Fingerprint a schema, so that a reader may compare it without reading rows."""
+    return codec.digest(schema.serialize().to_pybytes())
+
+
+def find_schema_digest(data: bytes) -> str | None:
+    """Return the digest of the schema of a stored table, or None when the bytes are none."""
+    if data.startswith(_ARROW):
+        return schema_digest(pa.ipc.open_stream(pa.BufferReader(data)).schema)
+    if data.startswith(_PARQUET):
+        return schema_digest(pyarrow.parquet.read_schema(pa.BufferReader(data)))
+    return None
+
+
 def has_plain_rows(schema: Any) -> bool:
     """Tell whether the rows of a stored table are all of it, each value of its column's type.
 

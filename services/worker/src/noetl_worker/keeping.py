@@ -177,7 +177,12 @@ class Keeper:
         packed = content
         if how.compression is not None:
             packed = await asyncio.to_thread(encoding.compress, content, how.compression)  # type: ignore[arg-type]  # the model knows both names
-        reference = await self._payloads.store(packed, media_type=media_type, row_count=row_count)
+        reference = await self._payloads.store(
+            packed,
+            media_type=media_type,
+            row_count=row_count,
+            schema_digest=encoding.find_schema_digest(content),
+        )
         if packed is content:
             return reference
         return structs.replace(reference, payload_bytes=len(content), codec=how.compression)

@@ -119,7 +119,12 @@ class TenantPayloads:
         return value
 
     async def store(
-        self, data: bytes, *, media_type: str, row_count: int | None = None
+        self,
+        data: bytes,
+        *,
+        media_type: str,
+        row_count: int | None = None,
+        schema_digest: str | None = None,
     ) -> PayloadRef:
         """Store content; it is durable when this returns."""
         _count_bytes(len(data), tier="store", operation="write")
@@ -130,6 +135,7 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
                 media_type=media_type,
                 row_count=row_count,
+                schema_digest=schema_digest,
             )
         )
 

@@ -6,6 +6,7 @@ at most, while wherever segments are made there is a worker.
 
 import asyncio
 import platform
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -63,27 +64,32 @@ async def open_tiers(
     `StorageMisconfigured` where the settings contradict each other.
     """
     metrics, stop = Metrics(), asyncio.Event()
+    disk = await asyncio.to_thread(_open_disk, config)
     async with AsyncExitStack() as stack:
         shared = _open_shared(config, clock)
         if shared is not None:
             stack.callback(shared.close)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(stop.set)
-            await _sweep(shared, metrics)
+            _show(await asyncio.to_thread(shared.sweep), shared, metrics)
             tasks.create_task(
                 loop.every(
                     config.shared_sweep_s,
-                    lambda: _sweep(shared, metrics),
+                    lambda: _tend(shared, metrics, config.shared_sweep_s),
                     stop=stop,
                     name="shared sweep",
                 )
             )
-        disk = await asyncio.to_thread(_open_disk, config)
         yield TieredPayloads(payloads, watch=metrics, shared=shared, disk=disk)
 
 
-async def _sweep(shared: SharedTier, metrics: Metrics) -> None:
-    for reason, segments in (await asyncio.to_thread(shared.sweep)).items():
+async def _tend(shared: SharedTier, metrics: Metrics, interval_s: float) -> None:
+    gone = await asyncio.to_thread(lambda: shared.tend(interval_s=interval_s))
+    _show(gone, shared, metrics)
+
+
+def _show(gone: Counter[str], shared: SharedTier, metrics: Metrics) -> None:
+    for reason, segments in gone.items():
         metrics.was_swept(reason, segments)
     used = shared.used_bytes()
     instruments.show(names.STORAGE_TIER_BYTES, used, labels={names.TIER: shared.name.value})

@@ -42,11 +42,12 @@ class Budget:
             if is_locked:
                 self._write(max(0, self.read() - count_bytes))
 
-    def recount(self, measure: Callable[[], int]) -> None:
-        """Set the number to what is there, while nobody takes or gives."""
+    def recount(self, measure: Callable[[], int]) -> bool:
+        """Set the number to what is there, while nobody takes or gives; False when it is locked."""
         with self._locked() as is_locked:
             if is_locked:
                 self._write(measure())
+            return is_locked
 
     def read(self) -> int:
         """Return the bytes in use; a file that is too short counts as empty."""

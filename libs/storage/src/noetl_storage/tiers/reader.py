@@ -9,10 +9,11 @@ from typing import Any
 
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
+from noetl_storage import encoding
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import Tier, TierName, TierWatch
 from noetl_storage.tiers.disk import DiskTier
-from noetl_storage.tiers.shared import SharedTier, schema_digest, table_of
+from noetl_storage.tiers.shared import SharedTier, table_of
 
 
 class TieredPayloads:
@@ -96,7 +97,10 @@ class TieredPayloads:
             return None
         mapped = self._shared.map_bytes(ref)
         table = None if mapped is None else table_of(mapped)
-        if table is not None and ref.schema_digest not in {None, schema_digest(table)}:
+        if table is not None and ref.schema_digest not in {
+            None,
+            encoding.schema_digest(table.schema),
+        }:
             table = None
         count_bytes = 0 if table is None else mapped.size
         self._watch.was_read(TierName.SHARED, is_hit=table is not None, count_bytes=count_bytes)

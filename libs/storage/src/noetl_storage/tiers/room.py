@@ -7,6 +7,7 @@ that deployments on one machine share a budget and nothing else.
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from noetl_contracts import codec
@@ -16,6 +17,7 @@ from noetl_storage.tiers.owners import Owner
 
 PART = ".part"
 BUDGET = "budget"
+SWEPT = "swept"
 _STORE_DIGITS = 12
 _PRIVATE = 0o700
 
@@ -56,27 +58,36 @@ def part_owner(name: str) -> Owner | None:
     return owners.parse(name.removesuffix(PART).rpartition(".")[0])
 
 
-def files(root: Path) -> Iterator[Path]:
+def entries(root: Path) -> Iterator[os.DirEntry[str]]:
     """Yield every segment and every part of every store on this node."""
-    for room in _entries(root):
-        if room.is_dir():
-            yield from _entries(room)
+    for store in _listed(root):
+        if store.is_dir(follow_symlinks=False):
+            yield from _listed(store.path)
 
 
-def measured(root: Path) -> int:
-    """Add up what all segments take; a part that was just linked counts once."""
-    size_by_inode: dict[int, int] = {}
-    for file in files(root):
-        try:
-            found = file.stat()
-        except FileNotFoundError:
-            continue
-        size_by_inode[found.st_ino] = found.st_size
-    return sum(size_by_inode.values())
+def leave_empty(root: Path, *, but: Path) -> None:
+    """Remove the directories of stores in which nothing is left; a writer makes its own again."""
+    for store in _listed(root):
+        if store.is_dir(follow_symlinks=False) and Path(store.path) != but:
+            with suppress(OSError):
+                Path(store.path).rmdir()
 
 
-def _entries(folder: Path) -> list[Path]:
+def is_due(root: Path, *, now_s: float, interval_s: float) -> bool:
+    """Tell whether no process of this node has swept for so long, and say that this one does."""
+    mark = root / SWEPT
+    with suppress(OSError):
+        if 0 <= now_s - mark.stat().st_mtime < interval_s:
+            return False
+    with suppress(OSError):
+        mark.touch(mode=0o600)
+        os.utime(mark, (now_s, now_s))
+    return True
+
+
+def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
-        return list(folder.iterdir())
+        with os.scandir(folder) as found:
+            return list(found)
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -26,6 +26,7 @@ _LEASE = struct.Struct("<d")
 _LENGTH_BITS = 48
 _LENGTH_MAX = (1 << _LENGTH_BITS) - 1
 _NAME_DIGITS = 40
+_PAGE_BYTES = 4096
 
 
 class Trailer(Struct, frozen=True, kw_only=True):
@@ -39,6 +40,11 @@ class Trailer(Struct, frozen=True, kw_only=True):
 def name_of(ref: PayloadRef) -> str:
     """Name the copy of a reference: tenant, organization and digest are all in it."""
     return codec.digest(f"{ref.uri}\0{ref.sha256}".encode())[:_NAME_DIGITS]
+
+
+def taken(size: int) -> int:
+    """Return the bytes that a segment of a size takes: memory is given by pages."""
+    return -(-size // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def write_header(length: int) -> bytes:

@@ -8,6 +8,7 @@ import asyncio
 import mmap
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from noetl_storage.tiers.budget import Budget
 from noetl_storage.tiers.owners import Owner
 from noetl_storage.tiers.room import RoomRefused
 from noetl_storage.tiers.segments import HEADER_BYTES, LEASE_BYTES, TRAILER_BYTES, Trailer
+from noetl_storage.tiers.sweeping import Moment, Sweeper
 
 GRACE_S = 30.0
 # Copying less than this is done sooner than a thread is woken.
@@ -58,8 +60,10 @@ class SharedTier:
         self._valid_s = lease_s + grace_s
         self._clock = clock
         self._budget = Budget(place.parent / room.BUDGET, bytes_max=bytes_max)
+        self._sweeper = Sweeper(place.parent, me=me)
         self._number = 0
-        self._own: set[str] = set()
+        # Until when this process's own segments are valid; a reader may have said later.
+        self._until_by_name: dict[str, float] = {}
 
     async def find(self, ref: PayloadRef) -> bytes | None:
         """Return content whose digest was checked, or None on any doubt."""
@@ -104,24 +108,56 @@ class SharedTier:
         """Return how many bytes all processes of this node hold."""
         return self._budget.read()
 
+    def tend(self, *, interval_s: float) -> Counter[str]:
+        """Remove this process's expired segments; sweep when nobody of this node has lately."""
+        gone = self._expire()
+        now_s = self._clock.now().timestamp()
+        if room.is_due(self._place.parent, now_s=now_s, interval_s=interval_s):
+            gone += self.sweep()
+        return gone
+
     def sweep(self) -> Counter[str]:
         """Remove what the dead and the expired left on this node; return how many, by reason."""
-        root = self._place.parent
-        gone = sweeping.sweep(
-            root,
-            me=self._me,
+        root, gone = self._place.parent, Counter[str]()
+        moment = Moment(
             monotonic_s=self._clock.monotonic(),
             now_s=self._clock.now().timestamp(),
             torn_age_s=self._valid_s,
         )
-        self._budget.recount(lambda: room.measured(root))
+
+        def measured() -> int:
+            removed, size = self._sweeper.sweep(moment)
+            gone.update(removed)
+            return size
+
+        if not self._budget.recount(measured):
+            measured()
+        room.leave_empty(root, but=self._place)
         return gone
 
     def close(self) -> None:
         """Remove this process's own segments."""
-        for name in list(self._own):
+        for name in list(self._until_by_name):
             self._remove(name)
+        with suppress(OSError):
+            # Others' segments keep it.
+            self._place.rmdir()
         self._budget.close()
+
+    def _expire(self) -> Counter[str]:
+        gone: Counter[str] = Counter()
+        now_s = self._clock.monotonic()
+        for name, until_s in list(self._until_by_name.items()):
+            if until_s > now_s:
+                continue
+            with suppress(OSError):
+                trailer = sweeping.read_trailer(self._place / name)
+                if trailer is not None and trailer.valid_until_s > now_s:
+                    self._until_by_name[name] = trailer.valid_until_s
+                    continue
+            if self._remove(name):
+                gone[sweeping.EXPIRED] += 1
+        return gone
 
     def _open(self, ref: PayloadRef) -> _Opened | None:
         """Open a segment that is whole, of this content, and within its lease."""
@@ -165,7 +201,7 @@ class SharedTier:
 
     def _keep(self, ref: PayloadRef, data: bytes) -> bool:
         name = segments.name_of(ref)
-        size = HEADER_BYTES + len(data) + TRAILER_BYTES
+        size = segments.taken(HEADER_BYTES + len(data) + TRAILER_BYTES)
         if (self._place / name).exists():
             return True
         if not self._budget.take(size):
@@ -181,7 +217,7 @@ class SharedTier:
         finally:
             part.unlink(missing_ok=True)
             if is_kept:
-                self._own.add(name)
+                self._until_by_name[name] = self._clock.monotonic() + self._valid_s
             else:
                 self._budget.give(size)
         return is_kept
@@ -213,16 +249,16 @@ class SharedTier:
             return False
         return True
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str) -> bool:
         file = self._place / name
+        self._until_by_name.pop(name, None)
         try:
             size = file.stat().st_size
             file.unlink()
         except OSError:
-            self._own.discard(name)
-            return
-        self._own.discard(name)
-        self._budget.give(size)
+            return False
+        self._budget.give(segments.taken(size))
+        return True
 
 
 def table_of(mapped: Any) -> Any:
@@ -236,11 +272,6 @@ def table_of(mapped: Any) -> Any:
     except (OSError, pa.ArrowException):
         return None
     return table
-
-
-def schema_digest(table: Any) -> str:
-    """Fingerprint a table's schema, so that a reader may compare it without reading rows."""
-    return codec.digest(table.schema.serialize().to_pybytes())
 
 
 def _read(opened: _Opened, ref: PayloadRef) -> bytes | None:

@@ -9,6 +9,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from msgspec import Struct
+
 from noetl_storage.tiers import owners, room, segments
 from noetl_storage.tiers.owners import Owner
 from noetl_storage.tiers.segments import HEADER_BYTES, TRAILER_BYTES, Trailer
@@ -16,49 +18,76 @@ from noetl_storage.tiers.segments import HEADER_BYTES, TRAILER_BYTES, Trailer
 DEAD, EXPIRED, TORN = "dead", "expired", "torn"
 
 
-def sweep(
-    root: Path, *, me: Owner, monotonic_s: float, now_s: float, torn_age_s: float
-) -> Counter[str]:
-    """Look at every segment of the node; return how many went, by reason."""
-    gone: Counter[str] = Counter()
-    for file in room.files(root):
-        try:
-            reason = _reason(
-                file, me=me, monotonic_s=monotonic_s, now_s=now_s, torn_age_s=torn_age_s
-            )
-            if reason is not None:
-                file.unlink()
+class Moment(Struct, frozen=True, kw_only=True):
+    """When a sweep looks; a torn segment is left alone until it is so old."""
+
+    monotonic_s: float
+    now_s: float
+    torn_age_s: float
+
+
+class Sweeper:
+    """Looks at the segments of a node; of one that has not changed it knows the trailer."""
+
+    def __init__(self, root: Path, *, me: Owner) -> None:
+        self._root = root
+        self._me = me
+        self._known: dict[str, tuple[int, int, Trailer | None]] = {}
+
+    def sweep(self, moment: Moment) -> tuple[Counter[str], int]:
+        """Look at every segment; return how many went, by reason, and the bytes of the others."""
+        gone: Counter[str] = Counter()
+        seen: dict[str, tuple[int, int, Trailer | None]] = {}
+        living: dict[Owner, bool | None] = {}
+        size_by_inode: dict[int, int] = {}
+        for entry in room.entries(self._root):
+            try:
+                found = entry.stat(follow_symlinks=False)
+                trailer = self._trailer(entry, found)
+                is_old = moment.now_s - found.st_mtime > moment.torn_age_s
+                reason = self._reason(entry.name, trailer, moment, living, is_old=is_old)
+                if reason is None:
+                    seen[entry.path] = found.st_ino, found.st_mtime_ns, trailer
+                    size_by_inode[found.st_ino] = segments.taken(found.st_size)
+                    continue
+                Path(entry.path).unlink()
                 gone[reason] += 1
-        except OSError:
-            # Somebody else removed it; what cannot be removed is tried again next time.
-            continue
-    return gone
+            except OSError:
+                # Somebody else removed it; what cannot be removed is tried again next time.
+                continue
+        self._known = seen
+        return gone, sum(size_by_inode.values())
 
+    def _trailer(self, entry: os.DirEntry[str], found: os.stat_result) -> Trailer | None:
+        inode, changed, trailer = self._known.get(entry.path, (0, 0, None))
+        if (inode, changed) == (found.st_ino, found.st_mtime_ns):
+            return trailer
+        return None if entry.name.endswith(room.PART) else read_trailer(Path(entry.path))
 
-def _reason(
-    file: Path, *, me: Owner, monotonic_s: float, now_s: float, torn_age_s: float
-) -> str | None:
-    is_old = now_s - file.stat().st_mtime > torn_age_s
-    if file.name.endswith(room.PART):
-        owner = room.part_owner(file.name)
-        is_alive = None if owner is None else owners.is_alive(owner)
-        if is_alive is None:
+    def _reason(
+        self,
+        name: str,
+        trailer: Trailer | None,
+        moment: Moment,
+        living: dict[Owner, bool | None],
+        *,
+        is_old: bool,
+    ) -> str | None:
+        owner = room.part_owner(name) if trailer is None else trailer.owner
+        if owner is None:
             return TORN if is_old else None
-        return None if is_alive else DEAD
-    found = read_trailer(file)
-    if found is None:
-        return TORN if is_old else None
-    is_expired = found.valid_until_s <= monotonic_s
-    if found.owner == me:
-        return EXPIRED if is_expired else None
-    is_alive = owners.is_alive(found.owner)
-    if is_alive is None:
-        return EXPIRED if is_expired else None
-    return None if is_alive else DEAD
+        is_expired = trailer is not None and trailer.valid_until_s <= moment.monotonic_s
+        if owner == self._me:
+            return EXPIRED if is_expired else None
+        if owner not in living:
+            living[owner] = owners.is_alive(owner)
+        if living[owner] is None:
+            return EXPIRED if is_expired or (trailer is None and is_old) else None
+        return None if living[owner] else DEAD
 
 
 def read_trailer(file: Path) -> Trailer | None:
-    """Read who made a segment, or None when it is not whole."""
+    """Read who made a segment, or None when it is not whole; raises `OSError`."""
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         size = os.fstat(descriptor).st_size

@@ -24,6 +24,7 @@ from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_reading import leased, read_windows
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
+from noetl_worker.tools.transfer_columns import copied
 from noetl_worker.tools.transfer_duckdb import DuckStatement, DuckTable
 from noetl_worker.tools.transfer_duckdb import windows as duck_windows
 from noetl_worker.tools.transfer_files import FileTarget
@@ -99,6 +100,11 @@ class TransferTool:
         async with AsyncExitStack() as stack:
             held = await stack.enter_async_context(self._held(plan, call))
             target = await stack.enter_async_context(self._target(plan, call, held))
+            by_columns = await copied(
+                plan.source, target, plan.aim, folder=self._folder, site=call.site, size=plan.size
+            )
+            if by_columns is not None:
+                return by_columns
             windows = await stack.enter_async_context(aclosing(self._windows(plan, call, held)))
             async for window in windows:
                 if not window.rows:

@@ -1,5 +1,6 @@
 """Rows into a PostgreSQL table or statement, in one transaction."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from noetl_playbook.sql_text import sql_ident
 from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import transfer_rows
+from noetl_worker.tools import postgres_columns, transfer_rows
 from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
@@ -38,13 +39,24 @@ class PostgresTable:
         self._parts = parts
         self._aim = aim
         self._columns: dict[str, Column] = {}
+        self._is_plain = False
 
     async def open(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
         oid, self._parts = await find_table(self._session, self._parts)
         self._columns = await columns_of_table(self._session, oid)
+        self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
         if self._aim.mode == "replace":
             await empty(self._session, sql_ident(self._parts))
+
+    def can_copy(self, schema: Any) -> bool:
+        """Tell whether columns of an Arrow schema are appended as their rows would be."""
+        known = {one.name: (one.type, one.category) for one in self._columns.values()}
+        return self._is_plain and bool(schema.names) and postgres_columns.fits(schema, known)
+
+    async def copy(self, batches: AsyncIterator[Any]) -> int:
+        """Append record batches and return how many rows they had."""
+        return await postgres_columns.write_columns(self._session, self._parts, batches)
 
     async def write(self, rows: list[dict[str, Any]]) -> int:
         """Write a chunk and return how many rows it inserted or changed."""

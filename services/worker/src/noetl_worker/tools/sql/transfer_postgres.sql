@@ -13,6 +13,16 @@ where c.relkind in ('r', 'p', 'v', 'f') and pg_catalog.pg_table_is_visible(c.oid
 order by c.relname
 limit 500;
 
+-- name: is_plain :one
+-- Tell whether a table takes a copy as it takes rows: no view, rules, policies or kept numbers.
+select
+    c.relkind in ('r', 'p') and not c.relhasrules and not c.relrowsecurity
+    and not exists (
+        select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attidentity = 'a'
+    )
+from pg_catalog.pg_class c
+where c.oid = $1;
+
 -- name: list_columns :many
 -- Return a table's columns and their types.
 select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) as type, t.typcategory::text as category

@@ -1,0 +1,62 @@
+"""A Parquet file into a PostgreSQL table by columns, where that gives what rows would give."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from noetl_worker.domain.sites import Site
+from noetl_worker.tools import tables
+from noetl_worker.tools.transfer_postgres import PostgresTable
+from noetl_worker.tools.transfer_rows import Aim, Target
+from noetl_worker.tools.workplace import WorkFolder
+
+
+async def copied(
+    source: dict[str, Any], target: Target, aim: Aim, *, folder: WorkFolder, site: Site, size: int
+) -> dict[str, int] | None:
+    """Copy a file's columns; None where it has to go by rows, which also say what is wrong."""
+    if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
+        return None
+    path = _parquet(source, folder, site)
+    opened = None if path is None else await asyncio.to_thread(_opened, path)
+    if opened is None:
+        return None
+    with opened as file:
+        if not target.can_copy(file.schema_arrow):
+            return None
+        counted = _Counted(file, size=size)
+        moved = await target.copy(counted.batches())
+    return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
+
+
+def _parquet(source: dict[str, Any], folder: WorkFolder, site: Site) -> Path | None:
+    named = source.get("uri") or source.get("path")
+    if source["type"] != "file" or not isinstance(named, str):
+        return None
+    path = folder.resolve(named, site)
+    return path if tables.format_of(path, source.get("format")) == "parquet" else None
+
+
+def _opened(path: Path) -> pyarrow.parquet.ParquetFile | None:
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+class _Counted:
+    """The batches of a file, and how many there were."""
+
+    def __init__(self, file: pyarrow.parquet.ParquetFile, *, size: int) -> None:
+        self._batches = file.iter_batches(batch_size=size)
+        self.batches_read = 0
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Yield batch after batch, each read in a thread."""
+        while (batch := await asyncio.to_thread(next, self._batches, None)) is not None:
+            self.batches_read += 1
+            yield batch
