@@ -21,7 +21,7 @@ from noetl_cli.local.system import System
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = EXAMPLES / "expected"
 SCRIPTS = EXAMPLES / "scripts"
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 ENDS = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 ANYTHING = "<anything>"
 EVENTS_MAX = 1000

@@ -310,7 +310,7 @@ async def test_a_large_result_is_stored_and_loaded_when_it_is_touched(worker: Be
 async def test_a_kind_of_a_later_release_fails_the_task_alone(worker: Bench) -> None:
     step = """
   - step: s
-    tool: {kind: spark, sql: "select 1"}
+    tool: {kind: agent, sql: "select 1"}
 """
     end = failed(await worker.run(command_of(step)))
     assert (end.error.kind, end.error.retryable) == ("unsupported_tool", False)

@@ -6,6 +6,7 @@ from decimal import Decimal
 import asyncpg
 import pytest
 import pytest_asyncio
+from msgspec import structs
 from tests.support.calls import call_of
 from tests.support.sparking import answered, kept, spark_bench, spark_call, stored, trusting
 from tests.support.working import Bench, command_of
@@ -234,12 +235,11 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         ]
         move = {
             "engine": "spark",
-            "auth": "db",
             "source": {"type": "postgres", "query": "select * from shop"},
             "target": {"type": "postgres", "table": "copied", "mode": "upsert", "key": "id"},
             "mapping": {"id": "id", "title": "name", "price": "price", "at": "at"},
         }
-        first = await answered(worker, call_of("transfer", move, timeout_s=240))
+        first = await answered(worker, call_of("transfer", move, auth="db", timeout_s=240))
         assert first["rows_transferred"] == first["records_fetched"] == 1_000
         assert first["engine"] == "spark"
         rows = await connection.fetch("select * from copied order by id")
@@ -248,12 +248,13 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         assert rows[3]["price"] == Decimal("4.25")
         await connection.execute("truncate copied")
         # The same attempt again finds that it was done.
-        assert await answered(worker, call_of("transfer", move, timeout_s=240)) == first
+        assert await answered(worker, call_of("transfer", move, auth="db", timeout_s=240)) == first
         assert await connection.fetchval("select count(*) from copied") == 0
         left = "select count(*) from pg_class where relname like 'noetl_staging%'"
         assert await connection.fetchval(left) == 0
         wrong = {**move, "mapping": {"id": "id", "titel": "name"}}
-        found = await worker.tools.run(call_of("transfer", wrong, timeout_s=240, other=1))
+        misspelt = structs.replace(call_of("transfer", wrong, auth="db"), visit=2)
+        found = await worker.tools.run(misspelt)
         assert found.error is not None
         assert "'titel'" in found.error.message
     finally:

@@ -67,6 +67,15 @@ class PartView(Lookup):
         names = ("index", "key", "status", "data", "ref", "row_count")
         return {name: forms.plain(self.find(name)) for name in names}
 
+    def by_reference(self) -> dict[str, Any]:
+        """Give every field, the output only of a part that has no reference."""
+        names = ("index", "key", "status", "ref", "row_count")
+        found = {name: self.find(name) for name in names}
+        return found if self._part.ref is not None else {**found, "data": self._data()}
+
+    def _data(self) -> Any:
+        return forms.plain(self.find("data"))
+
     def known_names(self) -> Iterable[str]:
         """List the fields."""
         return ("index", "key", "status", "data", "ref", "row_count", "error")
@@ -90,6 +99,10 @@ class PartViews(Lookup):
     def plain(self) -> Any:
         """Give every part, its output loaded."""
         return [view.plain() for view in self._views]
+
+    def by_reference(self) -> list[dict[str, Any]]:
+        """Give every part, large outputs by their reference alone."""
+        return [view.by_reference() for view in self._views]
 
     def known_names(self) -> Iterable[str]:
         """List nothing: parts have no names."""

@@ -28,6 +28,16 @@ def records(value: Any) -> tuple[list[dict[str, Any]], list[str] | None] | None:
     return None
 
 
+def joined(results: list[Any]) -> Any:
+    """Lay the rows of tables below each other; a list of anything else stays what it is."""
+    is_table = [isinstance(one, dict) and "rows" in one and "columns" in one for one in results]
+    if not is_table or not all(is_table):
+        return results
+    found = [records(one) for one in results]
+    names = dict.fromkeys(name for one in found if one for name in one[1] or ())
+    return {"columns": list(names), "rows": [row for one in found if one for row in one[0]]}
+
+
 def _name(column: Any) -> Any:
     return column.get("name") if isinstance(column, dict) else column
 

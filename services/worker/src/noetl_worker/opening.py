@@ -14,6 +14,7 @@ from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
 from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
+from noetl_worker.keys.tokens import Tokens
 from noetl_worker.settings import Settings
 from noetl_worker.spark.session import open_sparks
 from noetl_worker.tools import Tools
@@ -106,12 +107,18 @@ async def open_tools(
             ),
             nats=await enter(open_nats(vault=vault)),
             sparks=sparks,
-            keyring=Keyring(
-                sources=Sources(vault=vault, tokens=http.tokens, environ=config.secret_env),
-                sealer=sealer,
-                kept=Kept(),
-                clock=clock,
-                template_env=config.template_env,
-            ),
+            keyring=_keyring(config, vault, http.tokens, sealer, clock),
         )
         yield tools, mask
+
+
+def _keyring(
+    config: Settings, vault: Vault, tokens: Tokens, sealer: Sealer, clock: Clock
+) -> Keyring:
+    return Keyring(
+        sources=Sources(vault=vault, tokens=tokens, environ=config.secret_env),
+        sealer=sealer,
+        kept=Kept(),
+        clock=clock,
+        template_env=config.template_env,
+    )

@@ -7,6 +7,7 @@ from noetl_contracts import locators
 from noetl_playbook import forms
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.handles import Handle
+from noetl_playbook.parts import PartViews
 from noetl_playbook.scope import Scope
 
 FIELDS_BY_REFERENCE: Mapping[str, frozenset[str]] = {
@@ -29,6 +30,8 @@ def by_references(source: Any, scope: Scope, steps: Mapping[str, Any]) -> Any:
     found = compile_value(source).evaluate(scope)
     if isinstance(found, Handle):
         return found.stored.as_mapping()
+    if isinstance(found, PartViews):
+        return found.by_reference()
     if isinstance(found, str) and found.startswith(locators.SCHEME):
         return _located(found, steps)
     return forms.plain(found)

@@ -6,13 +6,12 @@ refused.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from noetl_contracts import codec
 from noetl_worker.spark.executors import Refused
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
@@ -50,7 +49,7 @@ _SOURCES = frozenset(
 _REACHING = ("Reflect", "Protobuf", "Avro", "ScriptTransformation", "PythonUDF", "ScalaUDF")
 
 
-def check_query(session: "SparkSession", text: str) -> None:
+def check_query(session: SparkSession, text: str) -> None:
     """Refuse a statement that is no query; raises `Refused`, and what Spark's parser raises."""
     plan = _parsed(session, text)
     _check(plan, "the statement")
@@ -65,12 +64,12 @@ def refuse_command() -> None:
     raise Refused("validation", text)
 
 
-def check_analysed(frame: "DataFrame") -> None:
+def check_analysed(frame: DataFrame) -> None:
     """Refuse a query that means more than its text says; raises `Refused`."""
     _check(frame._jdf.queryExecution().analyzed(), "the query")  # noqa: SLF001 - Spark has no other way to show a plan
 
 
-def _parsed(session: "SparkSession", text: str) -> Any:
+def _parsed(session: SparkSession, text: str) -> Any:
     parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - as above
     return parser.parsePlan(text)
 

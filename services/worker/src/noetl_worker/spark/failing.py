@@ -1,14 +1,16 @@
-"""Errors of Spark as playbooks see them."""
+"""Errors of Spark as playbooks see them: loaded when Spark is."""
 
 import re
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import failure, of_exception
 from noetl_worker.spark import executors
-from noetl_worker.spark.jobs import CodeFailed
+from noetl_worker.spark.asking import CodeFailed
 from noetl_worker.spark.session import SparkLost
-from noetl_worker.spark.starting import SparkUnavailable
 
 _CODE = "SPARK"
 _MESSAGE_CHARACTERS_MAX = 2_000
@@ -27,16 +29,12 @@ def explained(problem: Exception) -> ErrorObject | None:
             return _refused(executors.refusal_in(str(problem)) or {})
         case CodeFailed(kind=kind, bases=bases, trace=trace):
             return of_exception(kind, bases, str(problem), traceback=trace)
-        case SparkUnavailable():
-            return failure("config", str(problem), source="spark")
         case SparkLost():
             return failure("connection", str(problem), code=_CODE, source="spark")
     return _of_spark(problem)
 
 
 def _of_spark(problem: Exception) -> ErrorObject | None:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - loaded when first needed
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded when first needed
 
     if not isinstance(problem, PySparkException | Py4JError):
         return None

@@ -1,111 +1,40 @@
 """What a `kind: spark` task does in its thread: inputs as views, SQL or a function, rows stored."""
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.plain import plain
 from noetl_contracts.spread import KEY as _RESERVED
 from noetl_worker.domain import spark_sql
-from noetl_worker.spark import writing
+from noetl_worker.spark import checking, postgres_source, source, writing
+from noetl_worker.spark.asking import (
+    Ask,
+    CodeFailed,
+    Copied,
+    CopyTarget,
+    Given,
+    Input,
+    Query,
+    Rows,
+    Stored,
+)
 from noetl_worker.spark.executors import Home, Refused
-from noetl_worker.spark.writing import Manifest, Plan
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from noetl_worker.spark.postgres_source import PostgresSource
+from noetl_worker.spark.source import NoetlSource
+from noetl_worker.spark.writing import Plan
 
 _FILE = "<task>"
 _ENTRY = "main"
 _ARGUMENTS_MAX = 3
-# What a task may say about its own session; the rest is the deployment's.
-CONF_ALLOWED = (
-    "spark.sql.shuffle.partitions",
-    "spark.sql.adaptive.",
-    "spark.sql.autoBroadcastJoinThreshold",
-    "spark.sql.ansi.enabled",
-    "spark.sql.session.timeZone",
-    "spark.sql.caseSensitive",
-    "spark.sql.files.maxRecordsPerFile",
-)
 
 
-class Rows(Struct, frozen=True, kw_only=True):
-    """An input that is here already."""
-
-    table: pa.Table
-
-
-class Stored(Struct, frozen=True, kw_only=True):
-    """An input in the payload store; of a union the rows are numbered by their part."""
-
-    refs: list[PayloadRef]
-    is_union: bool = False
-
-
-class Query(Struct, frozen=True, kw_only=True):
-    """An input that executors read from PostgreSQL themselves, by a stored credential."""
-
-    options: dict[str, str]
-
-
-Input = Rows | Stored | Query
-
-
-class Ask(Struct, frozen=True, kw_only=True):
-    """A task, as its thread needs it; either statements or code."""
-
-    inputs: Mapping[str, Input]
-    statements: tuple[str, ...]
-    code: str | None
-    params: dict[str, Any]
-    conf: Mapping[str, str]
-    plan: Plan
-    is_trusted: bool
-
-
-class Given(Struct, frozen=True, kw_only=True):
-    """What a task gave: a table in parts, or any other value."""
-
-    columns: list[str] = []
-    manifests: list[Manifest] | None = None
-    schema: str = ""
-    value: Any = None
-
-
-class CopyTarget(Struct, frozen=True, kw_only=True):
-    """Where rows are copied; `columns` says of each whether its lists become arrays."""
-
-    home: Home
-    credential: str
-    schema: str
-    table: str
-    done_table: str
-    columns: dict[str, bool]
-
-
-class Copied(Struct, frozen=True, kw_only=True):
-    """How many rows were copied, by how many tasks."""
-
-    rows: int
-    tasks: int
-
-
-class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
-    """The task's function raised."""
-
-    def __init__(self, problem: Exception) -> None:
-        super().__init__(str(problem))
-        self.kind = type(problem).__name__
-        self.bases = [base.__name__ for base in type(problem).__mro__]
-        self.trace = "".join(traceback.format_exception(problem))
-
-
-def run(base: "SparkSession", ask: Ask) -> Given:
+def run(base: SparkSession, ask: Ask) -> Given:
     """Run a task in a session of its own; raises `Refused`, `CodeFailed` and Spark's errors."""
     session = opened(base, ask.conf)
     frames = {name: frame_of(session, one, ask.plan.home) for name, one in ask.inputs.items()}
@@ -116,11 +45,8 @@ def run(base: "SparkSession", ask: Ask) -> Given:
     return _written(_queried(session, ask), ask.plan)
 
 
-def opened(base: "SparkSession", conf: Mapping[str, str]) -> "SparkSession":
+def opened(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """Return a session beside the worker's own: no task sees another one's views or settings."""
-    from noetl_worker.spark.postgres_source import PostgresSource  # noqa: PLC0415 - imports Spark
-    from noetl_worker.spark.source import NoetlSource  # noqa: PLC0415 - imports Spark
-
     session = base.newSession()
     # Spark looks names up in the thread's active session, which is that of the task before.
     classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
@@ -135,10 +61,8 @@ def opened(base: "SparkSession", conf: Mapping[str, str]) -> "SparkSession":
     return session
 
 
-def frame_of(session: "SparkSession", given: Input, home: Home) -> "DataFrame":
+def frame_of(session: SparkSession, given: Input, home: Home) -> DataFrame:
     """Turn an input into a frame."""
-    from noetl_worker.spark import postgres_source, source  # noqa: PLC0415 - imports Spark
-
     match given:
         case Rows(table=table):
             return session.createDataFrame(table)
@@ -151,13 +75,12 @@ def frame_of(session: "SparkSession", given: Input, home: Home) -> "DataFrame":
             return session.read.format(postgres_source.NAME).options(**options).load()
 
 
-def _parallelism(session: "SparkSession") -> int:
+def _parallelism(session: SparkSession) -> int:
     """Return how many tasks run at once."""
     return max(1, int(session.sparkContext.defaultParallelism))
 
 
-def _queried(session: "SparkSession", ask: Ask) -> "DataFrame":
-    from noetl_worker.spark import checking  # noqa: PLC0415 - imports Spark
+def _queried(session: SparkSession, ask: Ask) -> DataFrame:
 
     *views, query = ask.statements
     for text in views:
@@ -172,8 +95,7 @@ def _queried(session: "SparkSession", ask: Ask) -> "DataFrame":
     return _frame(session, query, ask)
 
 
-def _frame(session: "SparkSession", query: str, ask: Ask) -> "DataFrame":
-    from noetl_worker.spark import checking  # noqa: PLC0415 - imports Spark
+def _frame(session: SparkSession, query: str, ask: Ask) -> DataFrame:
 
     if ask.is_trusted:
         return session.sql(query, args=ask.params or None)
@@ -184,11 +106,9 @@ def _frame(session: "SparkSession", query: str, ask: Ask) -> "DataFrame":
 
 
 def _called(
-    session: "SparkSession", code: str, frames: Mapping[str, Any], params: dict[str, Any]
+    session: SparkSession, code: str, frames: Mapping[str, Any], params: dict[str, Any]
 ) -> Any:
     """Call the task's `main`; what it raises besides Spark's own errors is `CodeFailed`."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded when first needed
-
     try:
         main = _main(code)
         wanted = len(inspect.signature(main).parameters)
@@ -210,10 +130,8 @@ def _main(code: str) -> Callable[..., Any]:
     return found
 
 
-def _given(value: Any, session: "SparkSession", plan: Plan) -> Given:
+def _given(value: Any, session: SparkSession, plan: Plan) -> Given:
     """Store a frame or a table; any other value is the result as it is."""
-    from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded when first needed
-
     if isinstance(value, DataFrame):
         return _written(value, plan)
     if isinstance(value, pa.Table):
@@ -231,8 +149,7 @@ def _shown(value: Any) -> Any:
     return found
 
 
-def _written(frame: "DataFrame", plan: Plan) -> Given:
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - loaded when first needed
+def _written(frame: DataFrame, plan: Plan) -> Given:
 
     names = frame.columns
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -248,11 +165,9 @@ def _written(frame: "DataFrame", plan: Plan) -> Given:
 
 
 def prepared(
-    base: "SparkSession", given: Input, mapping: Mapping[str, str] | None, home: Home
-) -> "DataFrame":
+    base: SparkSession, given: Input, mapping: Mapping[str, str] | None, home: Home
+) -> DataFrame:
     """Return the frame of an input with the columns of its target; raises as `run`."""
-    from pyspark.sql import functions  # noqa: PLC0415 - loaded when first needed
-
     frame = frame_of(opened(base, {}), given, home)
     if mapping is None:
         return frame
@@ -269,10 +184,8 @@ def prepared(
     return frame.select(*columns)
 
 
-def copied(frame: "DataFrame", target: CopyTarget) -> Copied:
+def copied(frame: DataFrame, target: CopyTarget) -> Copied:
     """Copy a frame into a table of PostgreSQL; raises as `run`."""
-    from noetl_worker.spark import postgres_source  # noqa: PLC0415 - imports Spark
-
     columns = [
         postgres_source.Column(name=name, is_array=is_array)
         for name, is_array in target.columns.items()

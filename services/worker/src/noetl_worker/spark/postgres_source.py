@@ -54,33 +54,6 @@ _TYPES: dict[str, pa.DataType] = {
 _SHOWN = {"timestamptz": "{name} at time zone 'UTC'", "bytea": "encode({name}, 'base64')"}
 
 
-def options_of(
-    home: Home,
-    *,
-    credential: str,
-    query: str,
-    values: list[Any],
-    column: str | None,
-    partitions: int,
-    snapshot: str | None = None,
-) -> dict[str, str]:
-    """Write the options of a read: the credential is named, and opened by who uses it."""
-    found = {
-        "store": home.url,
-        "tenant": home.tenant_id,
-        "organization": home.organization_id,
-        "credential": credential,
-        "query": query,
-        "values": codec.text(values),
-        "partitions": str(partitions),
-    }
-    if column is not None:
-        found["column"] = column
-    if snapshot is not None:
-        found["snapshot"] = snapshot
-    return found
-
-
 class Range(InputPartition):
     """The rows of one task, as a condition on them."""
 

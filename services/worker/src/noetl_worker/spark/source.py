@@ -207,4 +207,4 @@ def shown(kept: Any) -> Any:
         return kept
     if "tasks" in kept and "last" in kept:
         return kept["tasks"].get(kept["last"], {}).get("raw")
-    return kept["results"] if "results" in kept and "stats" in kept else kept
+    return row_tables.joined(kept["results"]) if "results" in kept else kept

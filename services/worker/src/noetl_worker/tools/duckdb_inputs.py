@@ -97,10 +97,8 @@ class InputReader:
         rows: list[dict[str, Any]] = []
         columns: dict[str, None] = {}
         for index, part in enumerate(parts):
-            value = part
-            if references.is_reference(part):
-                value = await self._references.value(part, call.site)
-            elif isinstance(part, dict) and references.is_reference(part.get("ref")):
+            value = await self._references.part(part, call.site)
+            if isinstance(part, dict) and references.is_reference(part.get("ref")):
                 value = await self._references.value(part["ref"], call.site)
             found = row_tables.records(value)
             if found is None:
@@ -120,6 +118,7 @@ def _is_parts(source: Any) -> bool:
         return False
     return all(
         references.is_reference(part)
+        or references.is_part(part)
         or (isinstance(part, dict) and ("rows" in part and "columns" in part))
         or (isinstance(part, dict) and references.is_reference(part.get("ref")))
         for part in source

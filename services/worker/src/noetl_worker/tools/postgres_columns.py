@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.csv
 
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import statements
+from noetl_worker import statements
 from noetl_worker.tools.postgres_pool import Session
 
 # No row is longer than a block.
 BLOCK_BYTES = 4 * 1024 * 1024
 
 _SPOOL_BYTES = 8 * 1024 * 1024
-_QUERIES = statements.load("postgres_columns")
+_QUERIES = statements.load(__package__, "postgres_columns")
 _TYPES = {
     "bool": pa.bool_(),
     "int2": pa.int16(),

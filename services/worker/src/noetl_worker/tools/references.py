@@ -10,6 +10,7 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_playbook import forms
 from noetl_playbook.results import LoopResult, PipelineResult
 from noetl_playbook.views import loop_view, pipeline_view
+from noetl_storage import row_tables
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
@@ -39,20 +40,43 @@ class References:
         loaded = await self.payloads(site).load(ref)
         return shown(loaded) if names_result(given) else loaded
 
+    async def part(self, part: Any, site: Site) -> Any:
+        """Return what one part of a reduce holds, or what a reference means."""
+        given = ref_of_part(part)
+        if is_reference(given):
+            value = await self.value(given, site)
+            return value if given is part else _of_frame(value)
+        return given["data"] if is_part(given) and "data" in given else given
+
+
+def is_part(value: Any) -> bool:
+    """Tell whether a value is a part of a reduce, as its body sees it."""
+    return isinstance(value, dict) and "index" in value and "ref" in value and "status" in value
+
+
+def ref_of_part(part: Any) -> Any:
+    """Return the reference in a part of a reduce, or the part itself when it has none."""
+    if not is_part(part) or part["ref"] is None:
+        return part
+    ref = part["ref"]
+    if "kind" in ref:
+        return ref
+    named = {"ref": ref.get("uri"), "bytes": ref.get("payload_bytes")}
+    return {"kind": "result_ref", **ref, **named}
+
+
+def _of_frame(kept: Any) -> Any:
+    """Return what a unit's kept result is: of several tables the one that they make."""
+    if isinstance(kept, dict) and "results" in kept and "tasks" not in kept:
+        return row_tables.joined(kept["results"])
+    return shown(kept)
+
 
 def is_reference(value: Any) -> bool:
     """Tell whether a field's value is a `_ref` mapping or a `noetl://` locator."""
     if isinstance(value, dict):
         return value.get("kind") == "result_ref"
     return isinstance(value, str) and value.startswith(locators.SCHEME)
-
-
-def of_part(ref: Any) -> Any:
-    """Turn the reference in a part of a reduce into the form that results have."""
-    if not isinstance(ref, dict) or "kind" in ref:
-        return ref
-    named = {"ref": ref.get("uri"), "bytes": ref.get("payload_bytes")}
-    return {"kind": "result_ref", **ref, **named}
 
 
 def names_result(value: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts import spread
+from noetl_contracts import codec, spread
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import RESULT_INLINE_BYTES_MAX, PayloadRef
 from noetl_contracts.spread import Spread
@@ -14,9 +14,9 @@ from noetl_storage import loading
 from noetl_storage.encoding import PayloadUnreadable
 from noetl_worker.domain import spark_sql
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.spark import failing, jobs, writing
+from noetl_worker.spark import late, writing
+from noetl_worker.spark.asking import CONF_ALLOWED, Ask, Given
 from noetl_worker.spark.executors import Home
-from noetl_worker.spark.jobs import CONF_ALLOWED, Ask, Given
 from noetl_worker.spark.session import Sparks
 from noetl_worker.spark.writing import Format, Manifest, Plan
 from noetl_worker.stores import TenantPayloads
@@ -84,7 +84,9 @@ class SparkTool:
 
     async def _run(self, call: Call) -> Any:
         ask = await self._ask(call)
-        given = await self.job(lambda session: jobs.run(session, ask), name=f"{call.site.step}")
+        given = await self.job(
+            lambda session: late.jobs().run(session, ask), name=f"{call.site.step}"
+        )
         if given.manifests is None:
             return given.value
         return await self._tabular(given, ask, call)
@@ -95,7 +97,7 @@ class SparkTool:
         try:
             return await self._sparks.run(work, name=name)
         except Exception as problem:
-            error = failing.explained(problem)
+            error = late.explained(problem)
             if error is None:
                 raise
             raise ToolFailure(error) from problem
@@ -183,23 +185,26 @@ class SparkTool:
         if call.sink is not None:
             await self._pour(call.sink, given, call)
             return {"statement_count": raw["statement_count"], "status": "ok"}
-        inline_max = _inline_max(call)
-        size = sum(one.payload_bytes for one in manifests)
-        is_spread = (
-            call.may_spread
-            and bool(manifests)
-            and (size > max(inline_max, RESULT_INLINE_BYTES_MAX) or bool(ask.plan.partition_by))
-        )
-        if is_spread:
+        if call.may_spread and await self._is_large(manifests, ask, call):
             raw["rows"] = spread.marker(await self._stored(given, ask, call))
             return raw
+        size = sum(one.payload_bytes for one in manifests)
         if size > self._limits.result_bytes_max:
             raise ToolFailure(_too_large(size, self._limits.result_bytes_max))
-        rows: list[Any] = []
-        for one in manifests:
-            rows += await self._rows(one, call)
-        raw["rows"] = rows
+        raw["rows"] = await self._all_rows(manifests, call)
         return raw
+
+    async def _is_large(self, manifests: list[Manifest], ask: Ask, call: Call) -> bool:
+        """Tell whether rows stay in the store: a few travel with the result, as those of others."""
+        if not manifests or any(one.data is None for one in manifests) or ask.plan.partition_by:
+            return bool(manifests)
+        if sum(one.payload_bytes for one in manifests) > ask.plan.inline_bytes_max:
+            return True
+        rows = await self._all_rows(manifests, call)
+        return len(codec.encode(rows)) > _inline_max(call)
+
+    async def _all_rows(self, manifests: list[Manifest], call: Call) -> list[Any]:
+        return [row for one in manifests for row in await self._rows(one, call)]
 
     async def _stored(self, given: Given, ask: Ask, call: Call) -> Spread:
         """Store what executors handed over as bytes, and describe the whole table."""
@@ -211,7 +216,7 @@ class SparkTool:
         try:
             return writing.spread_of(stored, ask.plan, given.columns)
         except Exception as problem:
-            error = failing.explained(problem)
+            error = late.explained(problem)
             if error is None:
                 raise
             raise ToolFailure(error) from problem

@@ -12,8 +12,8 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.spark import fitting
+from noetl_worker.spark.asking import Input, Query, Rows, Stored, postgres_options
 from noetl_worker.spark.executors import Home
-from noetl_worker.spark.jobs import Input, Query, Rows, Stored
 from noetl_worker.tools import references, tables, transfer_rows
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.references import References
@@ -81,8 +81,6 @@ class SparkInputs:
         snapshot: str | None = None,
     ) -> Query:
         """Describe rows of PostgreSQL; raises `ToolFailure`."""
-        from noetl_worker.spark import postgres_source  # noqa: PLC0415 - imports Spark
-
         unknown = source.keys() - {*_QUERY_KEYS, "credential"}
         if unknown:
             hint = spelling.hint(min(unknown), _QUERY_KEYS) or f"use {', '.join(_QUERY_KEYS)}"
@@ -99,7 +97,7 @@ class SparkInputs:
         if (column is None) != (partitions == 1):
             text = f"input '{name}': partitions and partition_column belong together"
             raise _wrong(text)
-        options = postgres_source.options_of(
+        options = postgres_options(
             home,
             credential=credential,
             query=statement.text,
@@ -134,19 +132,11 @@ class SparkInputs:
             return await self._references.value(source, call.site)
         rows: list[dict[str, Any]] = []
         for index, part in enumerate(source):
-            found = row_tables.records(await self._part(part, call))
+            found = row_tables.records(await self._references.part(part, call.site))
             if found is None:
                 raise _wrong(f"part {index} of an input holds no rows")
             rows += [{**row, "_part": index} for row in found[0]]
         return rows
-
-    async def _part(self, part: Any, call: Call) -> Any:
-        """Return the output of a part of a reduce, or what a reference means."""
-        given = _ref_of(part)
-        if references.is_reference(given):
-            value = await self._references.value(given, call.site)
-            return value if given is part else references.shown(value)
-        return given["data"] if isinstance(given, dict) and "data" in given else given
 
 
 def _refs(source: Any, site: Site) -> list[PayloadRef] | None:
@@ -156,27 +146,16 @@ def _refs(source: Any, site: Site) -> list[PayloadRef] | None:
         return None
     found: list[PayloadRef] = []
     for part in parts:
-        ref = references.find(_ref_of(part), site)
+        ref = references.find(references.ref_of_part(part), site)
         if ref is None:
             return None
         found.append(ref)
     return found
 
 
-def _ref_of(part: Any) -> Any:
-    """Return the reference in a part of a reduce, or the part itself."""
-    if isinstance(part, dict) and "index" in part and part.get("ref") is not None:
-        return references.of_part(part["ref"])
-    return part
-
-
 def _is_parts(source: Any) -> bool:
     """Tell a list of parts from a list of rows."""
-    return (
-        isinstance(source, list)
-        and bool(source)
-        and all(isinstance(part, dict) and "index" in part and "ref" in part for part in source)
-    )
+    return isinstance(source, list) and bool(source) and all(map(references.is_part, source))
 
 
 def _statement(name: str, source: dict[str, Any], params: Any) -> sql_text.Statement:

@@ -16,8 +16,8 @@ from noetl_contracts import codec
 from noetl_playbook.sql_text import sql_ident
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.spark import jobs
-from noetl_worker.spark.jobs import Input, Stored
+from noetl_worker.spark import late
+from noetl_worker.spark.asking import Copied, CopyTarget, Input, Stored
 from noetl_worker.tools import effects, references, transfer_rows
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.postgres import PostgresTool
@@ -100,14 +100,14 @@ class SparkMover:
             table = await _target(session, ends.target.get("table"))
         async with self._source(ends, call) as source:
             frame = await self._spark.job(
-                lambda one: jobs.prepared(one, source, ends.aim.mapping, home),
+                lambda one: late.jobs().prepared(one, source, ends.aim.mapping, home),
                 name=call.site.step,
             )
             transfer_rows.known_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
             staging = await self._staged(ends, call, table, columns)
             try:
-                plan = jobs.CopyTarget(
+                plan = CopyTarget(
                     home=home,
                     credential=credential,
                     schema=table.schema,
@@ -116,7 +116,7 @@ class SparkMover:
                     columns={one.name: one.is_array for one in columns},
                 )
                 copied = await self._spark.job(
-                    lambda _: jobs.copied(frame, plan), name=call.site.step
+                    lambda _: late.jobs().copied(frame, plan), name=call.site.step
                 )
                 return await self._committed(ends, call, table, columns, staging, copied)
             finally:
@@ -183,7 +183,7 @@ class SparkMover:
         table: _Table,
         columns: list[Column],
         staging: str,
-        copied: jobs.Copied,
+        copied: Copied,
     ) -> dict[str, Any]:
         """Make the rows the target's, and note that they are."""
         text = _statement(ends.aim, table, columns, sql_ident([table.schema, staging]))

@@ -1,0 +1,122 @@
+"""What a Spark task is asked for, and what it gave: plain values, known before Spark is loaded."""
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import PayloadRef
+from noetl_worker.spark.executors import Home
+from noetl_worker.spark.writing import Manifest, Plan
+
+# What a task may say about its own session; the rest is the deployment's.
+CONF_ALLOWED = (
+    "spark.sql.shuffle.partitions",
+    "spark.sql.adaptive.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.ansi.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.caseSensitive",
+    "spark.sql.files.maxRecordsPerFile",
+)
+
+
+class Rows(Struct, frozen=True, kw_only=True):
+    """An input that is here already."""
+
+    table: pa.Table
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """An input in the payload store; of a union the rows are numbered by their part."""
+
+    refs: list[PayloadRef]
+    is_union: bool = False
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """An input that executors read from PostgreSQL themselves, by a stored credential."""
+
+    options: dict[str, str]
+
+
+Input = Rows | Stored | Query
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """A task, as its thread needs it; either statements or code."""
+
+    inputs: Mapping[str, Input]
+    statements: tuple[str, ...]
+    code: str | None
+    params: dict[str, Any]
+    conf: Mapping[str, str]
+    plan: Plan
+    is_trusted: bool
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """What a task gave: a table in parts, or any other value."""
+
+    columns: list[str] = []
+    manifests: list[Manifest] | None = None
+    schema: str = ""
+    value: Any = None
+
+
+class CopyTarget(Struct, frozen=True, kw_only=True):
+    """Where rows are copied; `columns` says of each whether its lists become arrays."""
+
+    home: Home
+    credential: str
+    schema: str
+    table: str
+    done_table: str
+    columns: dict[str, bool]
+
+
+class Copied(Struct, frozen=True, kw_only=True):
+    """How many rows were copied, by how many tasks."""
+
+    rows: int
+    tasks: int
+
+
+class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
+    """The task's function raised."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__(str(problem))
+        self.kind = type(problem).__name__
+        self.bases = [base.__name__ for base in type(problem).__mro__]
+        self.trace = "".join(traceback.format_exception(problem))
+
+
+def postgres_options(
+    home: Home,
+    *,
+    credential: str,
+    query: str,
+    values: list[Any],
+    column: str | None,
+    partitions: int,
+    snapshot: str | None = None,
+) -> dict[str, str]:
+    """Write the options of a read: the credential is named, and opened by who uses it."""
+    found = {
+        "store": home.url,
+        "tenant": home.tenant_id,
+        "organization": home.organization_id,
+        "credential": credential,
+        "query": query,
+        "values": codec.text(values),
+        "partitions": str(partitions),
+    }
+    if column is not None:
+        found["column"] = column
+    if snapshot is not None:
+        found["snapshot"] = snapshot
+    return found
