@@ -201,7 +201,7 @@ async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
         running = [asyncio.ensure_future(waves.run(frame(unit))) for unit in range(3)]
         await eventually(jobs.has_begun)
         running[0].cancel()
-        await asyncio.sleep(0.02)
+        await asyncio.gather(running[0], return_exceptions=True)
         assert jobs.cancelled == 0
         for one in running:
             one.cancel()
