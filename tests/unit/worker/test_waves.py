@@ -86,6 +86,7 @@ class Jobs:
         self.waves: list[list[Share]] = []
         self.cancelled = 0
         self.rows_left = 0
+        self.strange: list[bytes] = []
         self.problem: Exception | None = None
         self.ended_before: Callable[[Placed], bool] = lambda _: True
         self.gate = asyncio.Event()
@@ -96,7 +97,7 @@ class Jobs:
     ) -> list[bytes]:
         shares = [codec.decode_as(data, Share) for data in cut(self.parts)]
         self.waves.append(shares)
-        found = []
+        found = list(self.strange)
         for share in shares:
             for placed in filter(self.ended_before, share.frames):
                 data = codec.encode(closed(placed, self.rows_left))
@@ -180,6 +181,13 @@ async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> 
     assert [isinstance(fact, FrameClosed) for fact in facts] == [n % 3 == 0 for n in range(9)]
     lost = [fact for fact in facts if isinstance(fact, CommandLost)]
     assert {(one.reason, one.is_release) for one in lost} == {("wave_lost", False)}
+
+
+async def test_a_manifest_that_cannot_be_read_counts_as_none() -> None:
+    async with sailing(poll_s=60) as (waves, jobs):
+        jobs.ended_before = lambda _: False
+        jobs.strange = [b"{", b'{"place": "one"}']
+        assert isinstance(await waves.run(frame(0)), CommandLost)
 
 
 async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
