@@ -143,11 +143,10 @@ async def test_a_cancelled_wave_stops_its_job(sea: Sea) -> None:
     def jobs(session: object) -> int:
         return len(session.sparkContext.statusTracker().getActiveJobsIds())  # type: ignore[attr-defined]  # a session
 
-    for _ in range(100):
-        if await sea.sparks.run(jobs, name="looking") == 0:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("the job goes on")
+    async def is_idle() -> bool:
+        return await sea.sparks.run(jobs, name="looking") == 0
+
+    await eventually(is_idle, timeout_s=60)
 
 
 async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(sea: Sea) -> None:

@@ -86,6 +86,7 @@ class Jobs:
         self.waves: list[list[Share]] = []
         self.cancelled = 0
         self.rows_left = 0
+        self.strange: list[bytes] = []
         self.problem: Exception | None = None
         self.ended_before: Callable[[Placed], bool] = lambda _: True
         self.gate = asyncio.Event()
@@ -96,7 +97,7 @@ class Jobs:
     ) -> list[bytes]:
         shares = [codec.decode_as(data, Share) for data in cut(self.parts)]
         self.waves.append(shares)
-        found = []
+        found = list(self.strange)
         for share in shares:
             for placed in filter(self.ended_before, share.frames):
                 data = codec.encode(closed(placed, self.rows_left))
@@ -182,6 +183,13 @@ async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> 
     assert {(one.reason, one.is_release) for one in lost} == {("wave_lost", False)}
 
 
+async def test_a_manifest_that_cannot_be_read_counts_as_none() -> None:
+    async with sailing(poll_s=60) as (waves, jobs):
+        jobs.ended_before = lambda _: False
+        jobs.strange = [b"{", b'{"place": "one"}']
+        assert isinstance(await waves.run(frame(0)), CommandLost)
+
+
 async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
     async with sailing() as (waves, jobs):
         jobs.ended_before = lambda placed: placed.place == 0
@@ -201,7 +209,7 @@ async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
         running = [asyncio.ensure_future(waves.run(frame(unit))) for unit in range(3)]
         await eventually(jobs.has_begun)
         running[0].cancel()
-        await asyncio.sleep(0.02)
+        await asyncio.gather(running[0], return_exceptions=True)
         assert jobs.cancelled == 0
         for one in running:
             one.cancel()

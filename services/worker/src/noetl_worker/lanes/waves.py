@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import structlog
 from msgspec import Struct, structs
 
@@ -195,7 +196,7 @@ class Waves:
             watching.cancel()
         if isinstance(outcome, list):
             for data in outcome:
-                _end(wave, codec.decode_as(data, Manifest))
+                _end(wave, data)
         elif isinstance(outcome, Permanent):
             _refuse(wave, outcome)
         elif isinstance(outcome, BaseException):
@@ -258,7 +259,7 @@ class Waves:
                 continue
             data = await payloads.find_named(name)
             if data is not None:
-                _end(wave, codec.decode_as(data, Manifest))
+                _end(wave, data)
 
     def _payloads_of(self, wave: _Wave) -> TenantPayloads:
         command = wave.members[0].command
@@ -266,7 +267,14 @@ class Waves:
         return TenantPayloads(self._payloads, place=place, remembered=Remembered(bytes_max=0))
 
 
-def _end(wave: _Wave, manifest: Manifest) -> None:
+def _end(wave: _Wave, data: bytes) -> None:
+    """End the frame that a manifest is of; one that cannot be read counts as none."""
+    try:
+        manifest = codec.decode_as(data, Manifest)
+    except msgspec.DecodeError as problem:
+        # An executor of another release may have written it.
+        log.warning("a manifest cannot be read", wave=wave.name, reason=str(problem))
+        return
     member = wave.members[manifest.place]
     if not member.ended.done():
         member.ended.set_result(manifest)

@@ -57,10 +57,11 @@ def _prepare(options: Options) -> None:
     options.adopt(variables)
 
 
-def is_alive(session: SparkSession) -> bool:
-    """Ask a session whether it can run another job."""
+def is_alive(session: SparkSession, problem: BaseException) -> bool:
+    """Tell whether a session can run another job after `problem` ended one."""
     if _is_connect(session):
-        return not session.is_stopped  # type: ignore[attr-defined]  # of Connect's session
+        # Its own class, not one below it, means that the server did not answer.
+        return type(problem).__name__ not in {"SparkConnectGrpcException", "RetriesExceeded"}
     context = session.sparkContext
     try:
         return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - Spark has no other way to ask

@@ -76,7 +76,7 @@ class Sparks:
             await self._interrupted(session, mine, ran)
             raise
         except Exception as problem:
-            if await asyncio.to_thread(driver().is_alive, session):
+            if await asyncio.to_thread(driver().is_alive, session, problem):
                 raise
             await self._discard(session)
             text = f"the Spark session ended while '{name}' ran: {type(problem).__name__}"

@@ -93,9 +93,9 @@ def settings_of(options: Options) -> dict[str, str]:
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
         "spark.stage.maxConsecutiveAttempts": "1",
-        # Executors elsewhere keep their files in their application's own folder.
-        "spark.executorEnv.TMPDIR": str(folder / "tmp") if options.is_local else ".",
     }
+    if options.is_local:
+        own["spark.executorEnv.TMPDIR"] = str(folder / "tmp")
     if options.is_loopback:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return own | dict(options.conf)
