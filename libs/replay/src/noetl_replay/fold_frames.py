@@ -48,6 +48,10 @@ def apply(state: ExecutionState, at: Envelope, event: _Event) -> None:
             lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
             if (live := _loop(state, lost)) is not None and fold_units.is_framed(live):
                 fold_units.abandon(live, lost, event)
+                holder = state.commands.get(lost.command_id)
+                if event.error is not None and holder is not None:
+                    # What failed is tried from its beginning, not from where it once waited.
+                    holder.resume = None
         case frame.FrameCommitted() | frame.FrameFailed():
             _terminate(state, at, event)
         case frame.FrameCommitRejected():

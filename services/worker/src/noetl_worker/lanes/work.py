@@ -1,6 +1,7 @@
 """The work of one command: a step, an item, or a slot; and the facts that end it."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, assert_never
 
 import msgspec
@@ -16,7 +17,13 @@ from noetl_contracts.commands import (
     StepWork,
 )
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked, CommandStopped
+from noetl_contracts.facts import (
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    CommandStopped,
+    FrameClosed,
+)
 from noetl_contracts.slicing import Form
 from noetl_playbook.expressions import TemplateError
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -28,7 +35,7 @@ from noetl_worker.lanes.emitting import Emitter, emitter_of
 from noetl_worker.lanes.framebook import TakenElsewhere
 from noetl_worker.lanes.framed import Framed
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.parking import Halted, Parked
+from noetl_worker.lanes.parking import FrameParked, Halted, Parked
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot
@@ -104,7 +111,7 @@ async def _execute(
         case FrameWork() | ReduceWork() as work:
             framed = Framed(command=command, block=block, surrounding=surrounding, hands=hands)
             run = framed.slice(work) if isinstance(work, FrameWork) else framed.reduce(work)
-            reporter.report(await run)
+            await _run_framed(command, run, hands=hands, reporter=reporter)
             return True
         case _:
             assert_never(command.work)
@@ -113,6 +120,31 @@ async def _execute(
     finally:
         if unit.emitter is not None:
             unit.emitter.close()
+
+
+async def _run_framed(
+    command: Command, run: Awaitable[FrameClosed], *, hands: Hands, reporter: Reporter
+) -> None:
+    try:
+        reporter.report(await run)
+    except FrameParked as parked:
+        reporter.report(
+            CommandParked(
+                command_id=command.command_id,
+                attempt=command.attempt,
+                worker_id=hands.worker_id,
+                wait=parked.saved.waiting[0].wait,
+                resume_ref=await parking.keep(parked.saved, hands),
+            )
+        )
+    except Halted:
+        reporter.report(_halted(command, hands))
+
+
+def _halted(command: Command, hands: Hands) -> CommandStopped:
+    return CommandStopped(
+        command_id=command.command_id, attempt=command.attempt, worker_id=hands.worker_id
+    )
 
 
 async def _run_unit(
@@ -132,13 +164,7 @@ async def _run_unit(
         reporter.report(await _parked(command, pipeline, parked, hands))
         return True
     except Halted:
-        reporter.report(
-            CommandStopped(
-                command_id=command.command_id,
-                attempt=command.attempt,
-                worker_id=hands.worker_id,
-            )
-        )
+        reporter.report(_halted(command, hands))
         return True
     await _end(command, block, end, hands, reporter, emitter=unit.emitter)
     return True
