@@ -119,6 +119,10 @@ def _terminate(
     live = _touched(state, event.frame_id)
     _hear(state, at, event.frame_id)
     del state.frames[event.frame_id]
+    holder = state.commands.get(live.command_id)
+    if holder is not None:
+        # A slot goes on with frames that have not waited.
+        holder.resume = None
     failed = isinstance(event, frame.FrameFailed)
     live.status = FrameStatus.FAILED if failed else FrameStatus.COMPLETED
     live.terminal_event_id, live.completed_at = at.event_id, at.event_time

@@ -79,6 +79,9 @@ class _Run:
     async def take_up(self, resume: Resume) -> None:
         """Go on from where the frame was parked, with the row whose wait has ended."""
         saved, resumed = await parking.take_up_frame(resume, self._hands)
+        if saved.frame_id != self._frame.frame_id:
+            # Reports were lost, and the ledger knows an earlier frame as the open one.
+            return
         self._next, self._done, self._failed = saved.next, saved.done, saved.failed
         self._error, self._patch = saved.error, dict(saved.patch)
         self._result_by_index = dict(saved.results)
@@ -92,6 +95,7 @@ class _Run:
             return
         raise FrameParked(
             SavedFrame(
+                frame_id=self._frame.frame_id,
                 waiting=sorted(self._waiting, key=lambda row: row.index or 0),
                 next=self._next,
                 done=self._done,

@@ -101,7 +101,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             end = await pipeline.run(resumed)
         except Parked as parked:
             row = WaitingRow(index=None, saved=await pipeline.saved(), wait=parked.wait)
-            raise FrameParked(SavedFrame(waiting=[row], next=0)) from None
+            raise FrameParked(SavedFrame(frame_id=work.frame_id, waiting=[row], next=0)) from None
         return await self._reduced(work, end)
 
     async def _reduced(self, work: ReduceWork, end: PipelineEnd) -> FrameClosed:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import FrameId
 from noetl_contracts.parking import ChildWait, MessageWait, Resume, Wait
 from noetl_contracts.payloads import (
     JSON_MEDIA_TYPE,
@@ -89,6 +90,7 @@ class SavedFrame(Struct, frozen=True, kw_only=True):
     The first of them is what the command waits for; the others begin their waits after it.
     """
 
+    frame_id: FrameId
     waiting: list[WaitingRow]
     next: int
     done: int = 0
@@ -243,6 +245,6 @@ def unavailable(kind: str) -> ErrorObject:
     """Say that this frame's rows cannot wait."""
     return failure(
         "unsupported_tool",
-        f"kind '{kind}' cannot wait in a frame of a cursor, in one with 'transaction: true', or in "
-        "a loop with 'exec: local': use mode 'parallel', 'sequential', 'chunked' or 'fanout'",
+        f"kind '{kind}' cannot wait in a frame with 'transaction: true', nor in a loop with "
+        "'exec: local': leave that out, or use mode 'parallel' or 'sequential'",
     )

@@ -16,6 +16,7 @@ from noetl_contracts import codec, ids
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.facts import FrameOpened, SlotDry
 from noetl_contracts.ids import FrameId
+from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.model import Loop
@@ -86,10 +87,12 @@ class Slot:
     async def run(self) -> bool:
         """Run frames until a claim is empty; False when the slot is given back unfinished.
 
-        Raises `ToolFailure` when no claim can be made, `TakenElsewhere` when this is a copy.
+        Raises `ToolFailure` when no claim can be made, `TakenElsewhere` when this is a copy, and
+        `FrameParked` when a row waits.
         """
         index = self._work.next_index
         opened = await self._resumed()
+        resume = self._command.resume
         while True:
             if opened is None:
                 if self._draining.is_set():
@@ -98,14 +101,18 @@ class Slot:
             if opened is None:
                 self._report_dry(index)
                 return True
-            opened = await self._run(opened)
+            opened = await self._run(opened, resume)
+            resume = None
             index += 1
 
-    async def _run(self, opened: Opened) -> Opened | None:
-        """Run one frame and report it; return its continuation, if rows are left."""
+    async def _run(self, opened: Opened, resume: Resume | None) -> Opened | None:
+        """Run one frame and report it; return its continuation, if rows are left.
+
+        Raises `FrameParked` when a row waits; `resume` is how the wait of the open frame ended.
+        """
         frame = opened.frame
         self._report_opened(opened)
-        result = await self._result(frame)
+        result = await self._result(frame, resume)
         self._frames += 1
         envelope = await self._kept(result)
         result = structs.replace(result, patch=await self._hands.keeper.keep_patch(result.patch))
@@ -116,7 +123,7 @@ class Slot:
             return None
         return await self._continued(frame, result.remaining)
 
-    async def _result(self, frame: Frame) -> FrameResult:
+    async def _result(self, frame: Frame, resume: Resume | None) -> FrameResult:
         """Run a frame, or the frames that a claim for several is cut into."""
         if frame.policy.inside is None:
             return await run_once(
@@ -125,6 +132,7 @@ class Slot:
                 surrounding=self._surrounding,
                 hands=self._hands,
                 may_leave_rows=not self._is_doubtful(frame.frame_index + 1),
+                resume=resume,
             )
         result, _ = await run_inside(
             frame, block=self._block, surrounding=self._surrounding, hands=self._hands
@@ -217,6 +225,7 @@ class Slot:
             policy=self._policy,
             policy_names=self._work.frame,
             parent_frame_id=record.parent_frame_id,
+            may_park=self._policy.inside is None and not self._policy.transaction,
         )
 
     async def _claim(self, index: int, frame_id: FrameId) -> list[Row]:

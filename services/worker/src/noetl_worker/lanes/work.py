@@ -94,7 +94,7 @@ async def _execute(
                 reporter=reporter,
                 draining=draining,
             )
-            return await slot.run()
+            return await _unless_parked(command, slot.run(), hands=hands, reporter=reporter)
         case ChunkWork() as work:
             unit = _activation(work, surrounding)
         case StepWork() as work:
@@ -111,8 +111,8 @@ async def _execute(
         case FrameWork() | ReduceWork() as work:
             framed = Framed(command=command, block=block, surrounding=surrounding, hands=hands)
             run = framed.slice(work) if isinstance(work, FrameWork) else framed.reduce(work)
-            await _run_framed(command, run, hands=hands, reporter=reporter)
-            return True
+            ended = _reported(run, reporter)
+            return await _unless_parked(command, ended, hands=hands, reporter=reporter)
         case _:
             assert_never(command.work)
     try:
@@ -122,11 +122,17 @@ async def _execute(
             unit.emitter.close()
 
 
-async def _run_framed(
-    command: Command, run: Awaitable[FrameClosed], *, hands: Hands, reporter: Reporter
-) -> None:
+async def _reported(run: Awaitable[FrameClosed], reporter: Reporter) -> bool:
+    reporter.report(await run)
+    return True
+
+
+async def _unless_parked(
+    command: Command, run: Awaitable[bool], *, hands: Hands, reporter: Reporter
+) -> bool:
+    """Await the end of frames; when a row of one waits, keep the frame and let the command go."""
     try:
-        reporter.report(await run)
+        return await run
     except FrameParked as parked:
         reporter.report(
             CommandParked(
@@ -139,6 +145,7 @@ async def _run_framed(
         )
     except Halted:
         reporter.report(_halted(command, hands))
+    return True
 
 
 def _halted(command: Command, hands: Hands) -> CommandStopped:
