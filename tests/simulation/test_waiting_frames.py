@@ -15,6 +15,8 @@ from tests.simulation.test_child_playbooks import (
 )
 from tests.support.polling import eventually
 
+from noetl_cli.local.system import System
+from noetl_contracts.events.stage import StageOpened
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import wishes
 
@@ -125,3 +127,40 @@ async def test_cancelling_stops_the_children_of_frames(tmp_path: Path) -> None:
         over = await ended(opened, ExecutionId(child["execution_id"]))
     assert (str(state.status), str(over.status)) == ("CANCELLED", "CANCELLED")
     assert not state.stages
+
+
+INNER = """\
+workload: {n: 0}
+workflow:
+  - step: split
+    loop: {in: "{{ workload.n + 1 }}", iterator: it, spec: {mode: fanout}}
+    tool: {kind: noop, result: 1}
+    next: {arcs: [{step: calculate}]}
+  - step: calculate
+    reduce: {from: split, iterator: parts}
+    tool: {kind: noop, result: {doubled: "{{ iter.parts | length }}"}}
+"""
+
+
+async def test_stages_of_children_know_the_stage_that_called_them(tmp_path: Path) -> None:
+    body = each("{mode: fanout, fanout: {shard_size: 3}}", n='"{{ iter.it }}"')
+    async with running(tmp_path, double=INNER, parent=body) as opened:
+        execution_id = await begun(opened, "parent")
+        state = await ended(opened, execution_id)
+        (outer,) = await stages(opened, execution_id)
+        inner = [
+            await stages(opened, one["execution_id"])
+            for one in await children(opened, execution_id)
+        ]
+    assert state.ctx["all"] == [f"1+{number + 1}" for number in range(6)]
+    assert outer.parent_stage_id is None
+    assert len(inner) == 6
+    for split, reduced in inner:
+        assert split.parent_stage_id == outer.stage_id
+        assert reduced.parent_stage_id == split.stage_id
+
+
+async def stages(opened: System, execution_id: ExecutionId) -> list[StageOpened]:
+    """Every stage of an execution, as it opened."""
+    history = await opened.adapters.ledger.read(execution_id, events_max=5000)
+    return [one.event for one in history if isinstance(one.event, StageOpened)]
