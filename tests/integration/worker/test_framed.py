@@ -102,6 +102,17 @@ async def test_a_whole_frame_body_runs_once_with_the_list(worker: Bench) -> None
     )
     assert await results(worker, fact) == [14]
     assert fact.row_count == 4
+    assert "overrun_ms" not in fact.metrics
+
+
+async def test_a_whole_frame_is_never_cut_short_and_its_overrun_is_recorded(
+    worker: Bench,
+) -> None:
+    step = loop_of('{kind: python, code: "import time\\ntime.sleep(0.05)\\nresult = 1"}')
+    policy = {"process": "frame", "max_seconds": 0.001}
+    fact = await closed(worker, await frame_of(worker, step, end=4, frame=policy))
+    assert (fact.row_count, fact.rows_left) == (4, 0)
+    assert fact.metrics["overrun_ms"] > 0
 
 
 @pytest.mark.parametrize("lanes", [1, 3])

@@ -25,12 +25,17 @@ from noetl_contracts.commands import Command, OpenFrame, SlotWork
 from noetl_contracts.facts import (
     CommandFailed,
     CommandLost,
+    CommandParked,
     CommandStarted,
     Fact,
     FrameClosed,
     FrameOpened,
     SlotDry,
 )
+from noetl_contracts.parking import Resume
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_playbook import carried
+from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_worker.domain.frames import FrameRecord, record_name
 
 T = TypeVar("T")
@@ -442,3 +447,39 @@ async def test_a_lost_lease_leaves_no_effect_behind(
     assert await table.fetchval("select count(*) from effects") == 0
     facts = await worker.facts()
     assert isinstance(facts[-1], CommandLost)
+
+
+async def test_a_row_that_waits_lets_the_slot_go_and_another_worker_goes_on_with_it(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 4)
+    ask = '{name: ask, kind: playbook, path: family/double, input: {n: "{{ iter.job.id }}"}, spec: {policy: {rules: [{else: {then: {do: continue, set: {ctx.told: "{{ output.data.n }}"}}}}]}}}'
+    step = loop_of(
+        '{name: odd, kind: noop, spec: {policy: {rules: [{when: "{{ iter.job.id != 2 }}", then: {do: jump, to: done}}]}}}',
+        ask,
+        DONE,
+    )
+    first = slot_of(step)
+    facts = await worker.run(first)
+    (opened,) = of(facts, FrameOpened)
+    (parked,) = of(facts, CommandParked)
+    assert (opened.row_count, parked.wait.task) == (3, "ask")
+    assert await table.fetchval("select count(*) from jobs where state = 'done'") == 1
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw={"n": 4})}, last="t")
+    resume = Resume(
+        key=parked.wait.key,
+        ref=parked.resume_ref,
+        status="COMPLETED",
+        child_execution_id=EXECUTION,
+        result=ResultEnvelope(status="ok", context=carried.inline(kept)),
+    )
+    left = OpenFrame(
+        frame_id=opened.frame_id, frame_index=0, rows_ref=opened.rows_ref, row_count=3, dispatches=1
+    )
+    again = structs.replace(slot_of(step, attempt=2, open_frame=left), resume=resume)
+    facts = await worker.run(again)
+    whole, rest = of(facts, FrameClosed)
+    assert (whole.row_count, whole.rows_failed, whole.patch) == (3, 0, {"told": 4})
+    assert rest.row_count == 1
+    assert of(facts, SlotDry)
+    assert await table.fetchval("select array_agg(runs order by id) from jobs") == [1, 1, 1, 1]

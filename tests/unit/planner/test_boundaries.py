@@ -65,3 +65,22 @@ def test_steps_are_envelopes_and_an_undefined_condition_is_noted_once() -> None:
     desk.tell(done(first, {"status": "mine"}))
     assert desk.state.ctx == {"seen": "mine"}
     assert desk.events("step.exit")[0].notes == ["undefined_in_condition"]
+
+
+SKIPPED = (
+    HEAD
+    + """
+workflow:
+  - step: only
+    spec: {policy: {admit: {rules: [{when: "{{ workload.wanted }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+"""
+)
+
+
+def test_a_step_that_an_undefined_condition_leaves_out_says_so() -> None:
+    desk = Desk(SKIPPED)
+    desk.start()
+    (left,) = desk.events("step.exit")
+    assert (str(left.status), left.notes) == ("SKIPPED", ["undefined_in_condition"])
+    assert desk.state.warnings == 1

@@ -1,11 +1,12 @@
 import pytest
-from tests.support.planning import Desk, closed, done, dry, opened
+from tests.support.planning import ROWS, Desk, closed, done, dry, opened
 from tests.support.slices import gathered
 
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.parking import ChildWait, MessageWait
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -281,3 +282,59 @@ def test_a_sign_of_life_is_the_open_frames() -> None:
     desk.tell(opened(one, 0))
     assert desk.tell(beat) == ["frame.heartbeat"]
     assert desk.state.commands[one.command_id].heard_at == desk.now
+
+
+def test_a_slot_whose_row_waits_goes_on_with_the_frame_that_it_had_open() -> None:
+    desk, (one, two) = begun()
+    desk.tell(dry(two, frames=0, next_index=0))
+    desk.tell(opened(one, 0))
+    wait = ChildWait(key="1.0/ask/1/1", task="ask", path="family/double", timeout_s=60)
+    parked = facts.CommandParked(
+        command_id=one.command_id,
+        attempt=1,
+        worker_id=WorkerId("worker-1"),
+        wait=wait,
+        resume_ref=ROWS,
+    )
+    assert desk.tell(parked) == ["command.parked", "child.started"]
+    (started,) = desk.events("child.started")
+    ended = facts.ChildEnded(
+        command_id=one.command_id,
+        key=wait.key,
+        child_execution_id=started.child_execution_id,
+        status="COMPLETED",
+    )
+    assert desk.tell(ended) == ["child.ended", "command.resumed"]
+    (again,) = desk.sent()
+    work = slot_of(again)
+    assert work.open_frame is not None
+    assert (again.attempt, again.resume is not None, work.open_frame.dispatches) == (2, True, 1)
+    # It says that the frame is open, which it has been all along.
+    assert desk.tell(opened(again, 0)) == []
+    assert desk.tell(closed(again, 0)) == ["frame.committed"]
+    assert desk.tell(facts.CommandLost(command_id=again.command_id, attempt=2, reason="lease")) == [
+        "command.reissued"
+    ]
+    (third,) = desk.sent()
+    assert third.resume is None
+    assert slot_of(third).open_frame is None
+
+
+def test_a_parked_slot_whose_frame_is_lost_afterwards_resumes_there_again() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0))
+    wait = MessageWait(
+        key="1.0/ask/1/1", task="ask", mode="signal", address="signal/a", timeout_s=9
+    )
+    parked = facts.CommandParked(
+        command_id=one.command_id, attempt=1, worker_id=WorkerId("w"), wait=wait, resume_ref=ROWS
+    )
+    desk.tell(parked)
+    desk.wait(10)
+    assert "command.resumed" in desk.tell(facts.TimerDue())
+    lost = facts.CommandLost(command_id=one.command_id, attempt=2, reason="lease_expired")
+    assert desk.tell(lost) == ["frame.abandoned", "command.reissued"]
+    (third,) = desk.sent()
+    assert third.resume is not None
+    assert desk.tell(opened(third, 0))[:1] == ["command.started"]
+    assert desk.tell(closed(third, 0)) == ["frame.committed"]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import CommandId, ExecutionId
+from noetl_contracts.ids import CommandId, ExecutionId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 CHILD_DEPTH_MAX = 16
@@ -64,13 +64,17 @@ Wait = ChildWait | MessageWait
 
 
 class ParentLink(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which task of which parent a child answers; `depth` is the child's own, from 1."""
+    """Which task of which parent a child answers; `depth` is the child's own, from 1.
+
+    `stage_id` is the stage of the parent whose frame called, if one did.
+    """
 
     execution_id: ExecutionId
     command_id: CommandId
     key: str
     depth: int
     return_step: str | None = None
+    stage_id: StageId | None = None
 
 
 class Resume(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,6 +1,5 @@
 """YAML text to plain values, with the place of everything; refuses what could hurt."""
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +19,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _DIRECTIVE = re.compile(r"^%(?:YAML|TAG)\b|\A%", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
-_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+LINE_BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _TOO_LARGE = "E605"
 # What people most often meant, by what the parser says.
 _HINTS = {
@@ -120,13 +119,6 @@ def read(text: str) -> Document:
     return found
 
 
-def cut(text: str, begins: list[int]) -> list[str]:
-    """Cut a text into its documents, each with what stands before it; the first begins the text."""
-    places = [0, *(match.end() for match in _BREAK.finditer(text)), len(text)]
-    starts = [0, *(places[line - 1] for line in begins[1:]), len(text)]
-    return [text[start:end] for start, end in itertools.pairwise(starts)]
-
-
 def only(documents: tuple[Document, ...]) -> Document:
     """Give the only document of a text; raises `UnreadableError` when there are several."""
     if len(documents) > 1:
@@ -144,7 +136,7 @@ def read_all(text: str) -> tuple[Document, ...]:
     A key that is written twice is remarked; its first value counts.
     """
     _check_text(text)
-    lines = tuple(_BREAK.split(text))
+    lines = tuple(LINE_BREAK.split(text))
     try:
         events = yaml.parse(text, Loader=_LOADER)
         documents = tuple(_documents(events, lines))

@@ -48,6 +48,10 @@ def apply(state: ExecutionState, at: Envelope, event: _Event) -> None:
             lost.status, lost.owner_worker = FrameStatus.ABANDONED, None
             if (live := _loop(state, lost)) is not None and fold_units.is_framed(live):
                 fold_units.abandon(live, lost, event)
+                holder = state.commands.get(lost.command_id)
+                if event.error is not None and holder is not None:
+                    # What failed is tried from its beginning, not from where it once waited.
+                    holder.resume = None
         case frame.FrameCommitted() | frame.FrameFailed():
             _terminate(state, at, event)
         case frame.FrameCommitRejected():
@@ -115,6 +119,10 @@ def _terminate(
     live = _touched(state, event.frame_id)
     _hear(state, at, event.frame_id)
     del state.frames[event.frame_id]
+    holder = state.commands.get(live.command_id)
+    if holder is not None:
+        # A slot goes on with frames that have not waited.
+        holder.resume = None
     failed = isinstance(event, frame.FrameFailed)
     live.status = FrameStatus.FAILED if failed else FrameStatus.COMPLETED
     live.terminal_event_id, live.completed_at = at.event_id, at.event_time

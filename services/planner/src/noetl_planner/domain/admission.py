@@ -24,16 +24,22 @@ def judge(draft: Draft, step: str, names: Scope) -> Outcome | None:
     if policy is None:
         return None
     allowed = not policy.rules[-1].then.allow
+    notes: list[str] = []
     for rule in policy.rules:
-        if rule.when is None or evaluation.holds(
-            rule.when, names, step=step, field="spec.policy.admit"
-        ):
+        holds, undefined = True, None
+        if rule.when is not None:
+            holds, undefined = evaluation.judge(
+                rule.when, names, step=step, field="spec.policy.admit"
+            )
+        if undefined is not None:
+            notes = [evaluation.UNDEFINED_IN_CONDITION]
+        if holds:
             allowed = rule.then.allow
             break
     if allowed:
         return None
     if policy.on_deny == "skip":
-        return Outcome(status=RunStatus.SKIPPED)
+        return Outcome(status=RunStatus.SKIPPED, notes=notes)
     text = f"step {step!r} is not admitted: no rule of its policy allows it"
     return Outcome(
         status=RunStatus.FAILED,

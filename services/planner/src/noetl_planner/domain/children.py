@@ -47,6 +47,7 @@ def start(draft: Draft, live: CommandState, wait: ChildWait, *, depth: int) -> E
 
 def _ask(draft: Draft, child: ChildState, *, depth: int, key: str) -> None:
     wait = child.wait
+    caller = draft.state.commands.get(child.command_id)
     draft.tell(
         child.child_execution_id,
         facts.ExecutionRequested(
@@ -64,6 +65,7 @@ def _ask(draft: Draft, child: ChildState, *, depth: int, key: str) -> None:
                 key=wait.key,
                 depth=depth,
                 return_step=wait.return_step,
+                stage_id=caller.stage_id if caller is not None else None,
             ),
         ),
         key=key,

@@ -47,6 +47,7 @@ def start(draft: Draft, run: RunState) -> None:
             kind=StageKind.LOOP,
             slots=slots,
             frame_policy=policy,
+            parent_stage_id=ending.parent_stage(draft),
         )
     )
     draft.emit(

@@ -5,6 +5,7 @@ from typing import Any
 from noetl_contracts.events import fanout
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
+from noetl_contracts.ids import StageId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import FrameStatus, RunStatus, StageStatus
 from noetl_planner.domain import children, failure_policy, issuing
@@ -73,6 +74,12 @@ def end(draft: Draft, run: RunState, result: ResultEnvelope) -> Outcome:
         return Outcome(status=RunStatus.COMPLETED)
     draft.emit(events.LoopFailed(error=error, **about))
     return Outcome(status=RunStatus.FAILED, error=error)
+
+
+def parent_stage(draft: Draft) -> StageId | None:
+    """Return the stage of the parent execution whose frame called this one, if one did."""
+    parent = draft.state.parent
+    return parent.stage_id if parent is not None else None
 
 
 def close_stage(draft: Draft, stage: StageState, status: StageStatus) -> None:

@@ -11,6 +11,7 @@ from noetl_replay.state import RunState
 ENGINES = ("auto", "io", "spark")
 # Bodies that compute: everything else waits for someone, which needs no cores.
 _COMPUTING = frozenset({"python", "duckdb", "noop"})
+_NOT_IN_EXECUTORS = frozenset({"spark", "external", "playbook"})
 
 
 def checked(engine: Any, *, step: str, field: str) -> str:
@@ -25,7 +26,8 @@ def host(draft: Draft, run: RunState) -> str:
     """Choose the host of a run's frames.
 
     `auto` is Spark for bodies that only compute, over at least as many rows as the deployment
-    says are worth it. A body that is a Spark job itself is the driver's, whatever is written.
+    says are worth it. A body that is a Spark job itself is the driver's, and one that may wait for
+    someone cannot wait in an executor, whatever is written.
     """
     loop = run.loop
     if loop is None or loop.stage_id is None:
@@ -33,7 +35,7 @@ def host(draft: Draft, run: RunState) -> str:
     policy = draft.state.stages[loop.stage_id].frame_policy
     step = draft.program.steps[run.step]
     engine = policy.get("engine", "auto")
-    if engine == "io" or any(task.kind == "spark" for task in step.tool):
+    if engine == "io" or any(task.kind in _NOT_IN_EXECUTORS for task in step.tool):
         return IO_LANE
     if engine == "spark":
         return SPARK_LANE

@@ -48,11 +48,15 @@ class Refusal(Exception):  # noqa: N818 - the playbook is refused, nothing went 
         return cls(ErrorObject(kind="limit", code=limit, step=step, message=message))
 
 
+UNDEFINED_IN_CONDITION = "undefined_in_condition"
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """How an activation ended."""
 
     status: RunStatus
     error: ErrorObject | None = None
+    notes: list[str] = []
 
 
 class Inputs(Mapping[str, Any]):

@@ -1,5 +1,6 @@
 """The token game: activations begin, end and route until nothing is live."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from noetl_contracts import ids
@@ -99,7 +100,7 @@ def start_run(draft: Draft, name: str) -> None:
     except Refusal as refusal:
         outcome = Outcome(status=RunStatus.FAILED, error=refusal.error)
     if outcome is not None:
-        end_run(draft, run, outcome.status, error=outcome.error)
+        end_run(draft, run, outcome.status, error=outcome.error, notes=outcome.notes)
 
 
 def _expires_at(draft: Draft, name: str) -> tuple[datetime | None, Outcome | None]:
@@ -117,11 +118,18 @@ def _begin_work(draft: Draft, run: RunState) -> Outcome | None:
 
 
 def end_run(
-    draft: Draft, run: RunState, status: RunStatus, *, error: ErrorObject | None = None
+    draft: Draft,
+    run: RunState,
+    status: RunStatus,
+    *,
+    error: ErrorObject | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Apply step `set`, choose arcs, place tokens: one transition."""
     if status is RunStatus.SKIPPED:
-        draft.emit(step.StepExit(step=run.step, run_id=run.run_id, status=status))
+        draft.emit(
+            step.StepExit(step=run.step, run_id=run.run_id, status=status, notes=list(notes))
+        )
         return
     if error is not None and draft.state.steps[run.step].error != error:
         # What the step gave before is not what it comes to now.

@@ -2,6 +2,7 @@
 
 from noetl_contracts import facts
 from noetl_contracts.events import frame
+from noetl_contracts.status import FrameStatus
 from noetl_planner.domain import (
     cancelling,
     command_facts,
@@ -22,7 +23,7 @@ def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
     """Accept a recorded window of rows; a gap in the slot's frames means that facts were lost."""
     live = _live(draft, fact)
     slot = _slot(draft, live) if live is not None else None
-    if live is None or slot is None or _is_repeated(draft, slot, fact):
+    if live is None or slot is None or _is_repeated(draft, live, slot, fact):
         return
     if slot.open_frame_id not in {None, fact.frame_id} or fact.frame_index != slot.next_index:
         _resume_after_gap(draft, live)
@@ -166,14 +167,17 @@ def _live(draft: Draft, fact: facts.FrameOpened | facts.SlotDry) -> CommandState
     )
 
 
-def _is_repeated(draft: Draft, slot: SlotState, fact: facts.FrameOpened) -> bool:
-    """Tell whether this attempt's opening of the frame was accepted before."""
+def _is_repeated(
+    draft: Draft, live: CommandState, slot: SlotState, fact: facts.FrameOpened
+) -> bool:
+    """Tell whether the frame is open already: by this attempt, or since before it waited."""
     if fact.frame_index < slot.next_index:
         return True
     opened = draft.state.frames.get(fact.frame_id)
-    return (
-        opened is not None and slot.open_frame_id == fact.frame_id and opened.fence == fact.attempt
-    )
+    if opened is None or slot.open_frame_id != fact.frame_id:
+        return False
+    has_waited = live.resume is not None and opened.status is not FrameStatus.ABANDONED
+    return has_waited or opened.fence == fact.attempt
 
 
 def _slot(draft: Draft, live: CommandState) -> SlotState | None:

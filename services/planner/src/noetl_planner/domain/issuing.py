@@ -133,13 +133,15 @@ def start(
             stage_id=live.stage_id,
         )
     )
-    if live.frame_id is not None and live.stage_id is not None:
+    held = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
+    if held is not None and held.status is FrameStatus.CLAIMED:
+        # A frame that waited and goes on has started before.
         draft.emit(
             frame.FrameStarted(
-                frame_id=live.frame_id,
-                stage_id=live.stage_id,
+                frame_id=held.frame_id,
+                stage_id=held.stage_id,
                 step=live.step,
-                attempt=draft.state.frames[live.frame_id].attempts,
+                attempt=held.attempts,
                 worker_id=worker_id,
             )
         )

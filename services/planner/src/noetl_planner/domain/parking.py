@@ -37,7 +37,7 @@ def park(draft: Draft, fact: facts.CommandParked) -> None:
         fact=str(fact.__struct_config__.tag),
         worker_id=fact.worker_id,
     )
-    if live is None or live.status is CommandStatus.PARKED or live.slot is not None:
+    if live is None or live.status is CommandStatus.PARKED or not _is_at_a_frame(draft, live):
         return
     wait = fact.wait
     is_cancelled = draft.state.cancelling_at is not None
@@ -66,6 +66,18 @@ def park(draft: Draft, fact: facts.CommandParked) -> None:
     child = children.start(draft, live, wait, depth=depth)
     if not wait.is_awaited:
         resume(draft, live, status=STARTED, child=child)
+
+
+def _is_at_a_frame(draft: Draft, live: CommandState) -> bool:
+    """Tell whether a slot has the frame open that waits; a report of it may have been lost."""
+    if live.slot is None:
+        return True
+    run = draft.state.runs.get(live.run_id)
+    return (
+        run is not None
+        and run.loop is not None
+        and run.loop.slots[live.slot].open_frame_id is not None
+    )
 
 
 def end_child(draft: Draft, fact: facts.ChildEnded) -> None:

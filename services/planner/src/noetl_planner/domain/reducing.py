@@ -7,6 +7,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import reduce as events
 from noetl_contracts.events import stage as stage_events
 from noetl_contracts.events import step
+from noetl_contracts.ids import RunId, StageId
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.slicing import Cut
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
@@ -43,6 +44,7 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
             kind=StageKind.REDUCE,
             slots=in_flight,
             frame_policy=policy,
+            parent_stage_id=_source_stage(draft, reduce) or ending.parent_stage(draft),
         )
     )
     _open(draft, run, level=0, cut=cut, parts_ref=parts_ref, max_in_flight=in_flight)
@@ -159,6 +161,15 @@ def _gathered(draft: Draft, run: RunState, reduce: Reduce) -> tuple[PayloadRef, 
         )
     joined = _joined(listed)
     return draft.keep_bytes(codec.encode(joined), row_count=len(joined)), len(joined)
+
+
+def _source_stage(draft: Draft, reduce: Reduce) -> StageId | None:
+    """Return the stage whose outputs are reduced; the first source's, when it has one."""
+    counters = evaluation.fanin_counters(draft, reduce.from_[0]) or {}
+    loop = draft.program.steps[reduce.from_[0]].loop
+    if loop is None or loop.spec.frame is None or "loop_id" not in counters:
+        return None
+    return ids.stage_id(RunId(counters["loop_id"]))
 
 
 def _joined(listed: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

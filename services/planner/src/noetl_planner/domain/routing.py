@@ -17,8 +17,6 @@ from noetl_playbook.plan import is_failure_aware
 from noetl_playbook.scope import Scope
 from noetl_replay.state import RunState
 
-UNDEFINED_IN_CONDITION = "undefined_in_condition"
-
 
 class Route(Struct, frozen=True, kw_only=True):
     """The outcome of routing: targets, writes to `ctx`, and whether a failure was handled."""
@@ -96,8 +94,8 @@ def _choose(
         if status is RunStatus.FAILED and not is_failure_aware(arc, step=run.step):
             continue
         matches, is_undefined = _matches(arc, names, run.step, index)
-        if is_undefined and UNDEFINED_IN_CONDITION not in notes:
-            notes.append(UNDEFINED_IN_CONDITION)
+        if is_undefined and evaluation.UNDEFINED_IN_CONDITION not in notes:
+            notes.append(evaluation.UNDEFINED_IN_CONDITION)
         if matches:
             chosen.append(arc)
             if following.spec.mode == "exclusive":

@@ -70,6 +70,7 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
             kind=StageKind.FANOUT if is_fanout else StageKind.LOOP,
             slots=in_flight,
             frame_policy=policy,
+            parent_stage_id=ending.parent_stage(draft),
         )
     )
     counts_frames = policy.get("process") == "frame"

@@ -17,7 +17,7 @@ from noetl_contracts.ledger import CatalogEntry
 from noetl_planner.http import problems, submission
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook import document
+from noetl_playbook import several
 from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
 
@@ -183,7 +183,7 @@ def _entries(
             f"the text holds {len(found)} playbooks, and the request names one path",
             hint="leave `path` out",
         )
-    texts = document.cut(source, [parsed.begins for parsed in found])
+    texts = several.cut(source, [parsed.begins for parsed in found])
     own = [parsed.playbook.metadata.path for parsed in found if parsed.playbook is not None]
     twice = next((one for one in own if own.count(one) > 1), None)
     if twice is not None:

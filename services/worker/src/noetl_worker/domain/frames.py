@@ -89,6 +89,8 @@ class Frame(Struct, frozen=True, kw_only=True):
     policy_names: dict[str, Any] = {}
     parent_frame_id: FrameId | None = None
     sliced: Sliced | None = None
+    # Whether its rows may wait for something: then it is let go and taken up again.
+    may_park: bool = False
 
     def index_of(self, row: int) -> int:
         """Return a row's place in its collection, or in the claim that took it."""

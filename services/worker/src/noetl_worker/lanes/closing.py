@@ -39,7 +39,7 @@ def closed(
         error=result.error,
         result=envelope,
         patch=result.patch,
-        metrics=_metrics(result, notes),
+        metrics=_metrics(frame, result, notes),
         parent_frame_id=frame.parent_frame_id,
         rows_left=len(result.remaining),
         key=frame.sliced.shard_key if frame.sliced is not None else None,
@@ -53,13 +53,17 @@ def _notes(frame: Frame) -> list[str]:
     return [OVERSIZE_NOTE] if is_claim and len(frame.rows) > frame.policy.max_rows else []
 
 
-def _metrics(result: FrameResult, notes: list[str]) -> dict[str, Any]:
+def _metrics(frame: Frame, result: FrameResult, notes: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rows_done": result.rows_done,
         "duration_ms": round(result.duration_s * 1000),
     }
     if notes:
         found["notes"] = notes
+    over_s = result.duration_s - frame.policy.max_seconds
+    if frame.policy.process == "frame" and over_s > 0:
+        # A body that takes the whole frame is never cut short.
+        found["overrun_ms"] = round(over_s * 1000)
     if result.remaining:
         found["rows_left"] = len(result.remaining)
     return found

@@ -39,6 +39,7 @@ def introduce(
     surrounding: Surrounding,
     hands: Hands,
     unit: str,
+    place: str,
     attempt: int,
     visit: int,
 ) -> None:
@@ -57,9 +58,12 @@ def introduce(
             found = template_failure(error, step=step, task=task.name, field="correlation_key")
             raise ToolFailure(found) from error
     if written is None:
-        written = _default_key(surrounding, unit=unit, task=task.name, visit=visit, attempt=attempt)
+        where = f"{unit}-{place}" if place else unit
+        written = _default_key(
+            surrounding, unit=where, task=task.name, visit=visit, attempt=attempt
+        )
     correlation_key = _checked_key(task.name, written, hands)
-    key = parking.key_of(task.name, visit=visit, attempt=attempt)
+    key = parking.key_of(task.name, visit=visit, attempt=attempt, place=place)
     token = hands.callbacks.token(command_id=surrounding.command.command_id, key=key)
     hands.mask.learn(token)
     names["correlation"] = {"key": correlation_key}

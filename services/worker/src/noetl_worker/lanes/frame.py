@@ -8,11 +8,14 @@ from msgspec import structs
 from noetl_chassis import instruments, names
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import Resume
 from noetl_playbook import error_view, forms, kept
 from noetl_playbook.views import pipeline_view
 from noetl_worker.domain.frames import Frame, FrameResult
+from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.parking import FrameParked, Parked, Resumed, SavedFrame, WaitingRow
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.unit import Surrounding, frame_names
@@ -27,11 +30,17 @@ async def run_frame(
     hands: Hands,
     may_leave_rows: bool,
     transaction: Transaction | None = None,
+    resume: Resume | None = None,
 ) -> FrameResult:
-    """Run a frame's body over all its rows, or once over the whole frame."""
+    """Run a frame's body over all its rows, or once over the whole frame.
+
+    Raises `FrameParked` when a row waits and the frame may; `resume` is how such a wait ended.
+    """
     run = _Run(
         frame=frame, block=block, surrounding=surrounding, hands=hands, transaction=transaction
     )
+    if resume is not None:
+        await run.take_up(resume)
     if frame.policy.process == "frame":
         await run.whole()
     else:
@@ -65,12 +74,51 @@ class _Run:
         self._patch: dict[str, Any] = {}
         self._result_by_index: dict[int, Any] = {}
         self._lanes: list[asyncio.Task[None]] = []
+        self._waiting: list[WaitingRow] = []
+
+    async def take_up(self, resume: Resume) -> None:
+        """Go on from where the frame was parked, with the row whose wait has ended."""
+        saved, resumed = await parking.take_up_frame(resume, self._hands)
+        if saved.frame_id != self._frame.frame_id:
+            # Reports were lost, and the ledger knows an earlier frame as the open one.
+            return
+        self._next, self._done, self._failed = saved.next, saved.done, saved.failed
+        self._error, self._patch = saved.error, dict(saved.patch)
+        self._result_by_index = dict(saved.results)
+        first, *self._waiting = saved.waiting
+        await self._ran(first.index, resumed)
+        self._park()
+
+    def _park(self) -> None:
+        """Let the frame go while rows of it wait; what they are is kept in their order."""
+        if not self._waiting:
+            return
+        raise FrameParked(
+            SavedFrame(
+                frame_id=self._frame.frame_id,
+                waiting=sorted(self._waiting, key=lambda row: row.index or 0),
+                next=self._next,
+                done=self._done,
+                failed=self._failed,
+                error=self._error,
+                patch=self._patch,
+                results=sorted(self._result_by_index.items()),
+            )
+        )
 
     async def whole(self) -> None:
         """Run the body once, with the list of rows as the iterator."""
-        self._next = len(self._frame.rows)
-        end = await self._run(None)
-        count = len(self._frame.rows)
+        if not self._next:
+            self._next = len(self._frame.rows)
+            await self._ran(None)
+        self._park()
+
+    async def _ran(self, index: int | None, resumed: Resumed | None = None) -> None:
+        """Run a row, or the whole frame, and count it; one that waits is counted later."""
+        end = await self._run(index, resumed)
+        if end is None:
+            return
+        count = len(self._frame.rows) if index is None else 1
         self._done += count if end.error is None else 0
         self._failed += count if end.error is not None else 0
 
@@ -79,25 +127,24 @@ class _Run:
         lanes = min(self._frame.policy.row_concurrency, len(self._frame.rows))
         if lanes == 1:
             await self._one_after_another(may_leave_rows)
+            self._park()
             return
         async with asyncio.TaskGroup() as group:
             for _ in range(lanes):
                 self._lanes.append(group.create_task(self._one_after_another(may_leave_rows)))
+        self._park()
 
     async def _one_after_another(self, may_leave_rows: bool) -> None:  # noqa: FBT001 - the only argument
         rows = self._frame.rows
-        while self._next < len(rows):
+        while self._next < len(rows) and not self._waiting:
             if may_leave_rows and self._next and self._is_over():
                 return
             index = self._next
             self._next += 1
-            end = await self._run(index)
-            if end.error is None:
-                self._done += 1
-            else:
-                self._failed += 1
-                if self._has_failed_too_often():
-                    self._stop()
+            failed = self._failed
+            await self._ran(index)
+            if self._failed > failed and self._has_failed_too_often():
+                self._stop()
             # Rows that wait for nothing would never hear that they are to stop.
             await asyncio.sleep(0)
 
@@ -116,7 +163,7 @@ class _Run:
         spent_s = self._hands.clock.monotonic() - self._started_at
         return spent_s >= self._frame.policy.max_seconds
 
-    async def _run(self, index: int | None) -> PipelineEnd:
+    async def _run(self, index: int | None, resumed: Resumed | None = None) -> PipelineEnd | None:
         frame = self._frame
         fixed, iterators = frame_names(self._surrounding, frame, row_index=index)
         row = None if index is None else frame.index_of(index)
@@ -129,11 +176,18 @@ class _Run:
             iterators=iterators,
             ctx=kept.overlaid(ctx, self._patch) if self._sees_earlier_writes() else ctx,
             transaction=self._transaction,
+            may_park=frame.may_park,
+            place=f"{frame.attempt}.{'frame' if row is None else row}",
         )
         pipeline = Pipeline(
             block=self._block, unit=unit, surrounding=self._surrounding, hands=self._hands
         )
-        end = await pipeline.run()
+        try:
+            end = await pipeline.run(resumed)
+        except Parked as parked:
+            saved = await pipeline.saved()
+            self._waiting.append(WaitingRow(index=index, saved=saved, wait=parked.wait))
+            return None
         self._patch.update(end.patch)
         if end.error is not None and self._error is None:
             self._error = _of_row(end.error, frame, row)

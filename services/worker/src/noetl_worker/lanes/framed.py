@@ -12,12 +12,14 @@ from noetl_worker.domain import frames
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame, Sliced
 from noetl_worker.domain.result import SelectionTooLarge
+from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.closing import closed
 from noetl_worker.lanes.collection import read_items
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.inside import counted, run_inside, shard_key
 from noetl_worker.lanes.once import run_once
+from noetl_worker.lanes.parking import FrameParked, Parked, SavedFrame, WaitingRow
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.unit import Surrounding, part_names
@@ -43,6 +45,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             surrounding=self.surrounding,
             hands=self.hands,
             may_leave_rows=not work.is_shard,
+            resume=self.command.resume,
         )
         envelope = None
         if self._collects:
@@ -80,10 +83,25 @@ class Framed(Struct, frozen=True, kw_only=True):
         )
         fixed, iterators = part_names(self.surrounding, work, views)
         site = self.surrounding.site(unit=work.frame_id, frame_id=work.frame_id)
-        unit = Unit(site=site, fixed=fixed, iterators=iterators, ctx=self.surrounding.ctx)
-        end = await Pipeline(
+        unit = Unit(
+            site=site,
+            fixed=fixed,
+            iterators=iterators,
+            ctx=self.surrounding.ctx,
+            may_park=True,
+            place=f"{work.attempt}.group",
+        )
+        pipeline = Pipeline(
             block=self.block, unit=unit, surrounding=self.surrounding, hands=self.hands
-        ).run()
+        )
+        resumed = None
+        if self.command.resume is not None:
+            _, resumed = await parking.take_up_frame(self.command.resume, self.hands)
+        try:
+            end = await pipeline.run(resumed)
+        except Parked as parked:
+            row = WaitingRow(index=None, saved=await pipeline.saved(), wait=parked.wait)
+            raise FrameParked(SavedFrame(frame_id=work.frame_id, waiting=[row], next=0)) from None
         return await self._reduced(work, end)
 
     async def _reduced(self, work: ReduceWork, end: PipelineEnd) -> FrameClosed:
@@ -125,6 +143,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             end=work.end,
             payloads=self.hands.payloads,
         )
+        policy = frames.policy_of(work.frame)
         indices = None if layout is None else layout.order[work.start : work.end]
         sliced = Sliced(
             total=work.total,
@@ -143,9 +162,10 @@ class Framed(Struct, frozen=True, kw_only=True):
             attempt=work.attempt,
             rows_ref=work.collection_ref,
             rows=rows,
-            policy=frames.policy_of(work.frame),
+            policy=policy,
             policy_names=work.frame,
             sliced=sliced,
+            may_park=policy.inside is None and not policy.transaction,
         )
         if not work.is_shard:
             return frame

@@ -8,6 +8,7 @@ import structlog
 from noetl_chassis import backoff, identity, names
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import Resume
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.block import Block
@@ -31,8 +32,12 @@ async def run_once(
     surrounding: Surrounding,
     hands: Hands,
     may_leave_rows: bool,
+    resume: Resume | None = None,
 ) -> FrameResult:
-    """Run a frame, in one transaction if its policy says so; raises `ToolFailure`."""
+    """Run a frame, in one transaction if its policy says so.
+
+    Raises `ToolFailure`, and `FrameParked` when a row of a frame that may wait does.
+    """
     once = _Once(
         frame=frame,
         block=block,
@@ -42,7 +47,7 @@ async def run_once(
     )
     with frame_span(frame):
         if not frame.policy.transaction or not any(one.kind == "postgres" for one in block.tasks):
-            return await once.plainly()
+            return await once.plainly(resume=resume)
         return await once.in_transaction()
 
 
@@ -64,7 +69,9 @@ class _Once:
         self._hands = hands
         self._may_leave_rows = may_leave_rows
 
-    async def plainly(self, effects: FrameEffects | None = None) -> FrameResult:
+    async def plainly(
+        self, effects: FrameEffects | None = None, *, resume: Resume | None = None
+    ) -> FrameResult:
         """Run the frame's body."""
         return await run_frame(
             self._frame,
@@ -73,6 +80,7 @@ class _Once:
             hands=self._hands,
             may_leave_rows=self._may_leave_rows,
             transaction=effects,
+            resume=resume,
         )
 
     async def in_transaction(self) -> FrameResult:

@@ -6,13 +6,14 @@ attempt that waited, as if its tool had answered only now.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.ids import FrameId
 from noetl_contracts.parking import ChildWait, MessageWait, Resume, Wait
 from noetl_contracts.payloads import (
     JSON_MEDIA_TYPE,
@@ -32,9 +33,10 @@ CHILD_INPUT_BYTES_MAX = 4 * 1024 * 1024
 KINDS = frozenset({PLAYBOOK, EXTERNAL})
 
 
-def key_of(task: str, *, visit: int, attempt: int) -> str:
-    """Name an attempt of a task within its command."""
-    return f"{task}/{visit}/{attempt}"
+def key_of(task: str, *, visit: int, attempt: int, place: str = "") -> str:
+    """Name an attempt of a task within its command; `place` tells the rows of a frame apart."""
+    key = f"{task}/{visit}/{attempt}"
+    return f"{place}/{key}" if place else key
 
 
 class Walk(Struct, kw_only=True):
@@ -74,6 +76,30 @@ class Saved(Struct, frozen=True, kw_only=True):
     scratch: SavedScratch
 
 
+class WaitingRow(Struct, frozen=True, kw_only=True):
+    """A row of a frame that waits; `index` is None for a body that takes the whole frame."""
+
+    index: int | None
+    saved: Saved
+    wait: Wait
+
+
+class SavedFrame(Struct, frozen=True, kw_only=True):
+    """A frame between two workers: what its rows came to, and those that wait, in order.
+
+    The first of them is what the command waits for; the others begin their waits after it.
+    """
+
+    frame_id: FrameId
+    waiting: list[WaitingRow]
+    next: int
+    done: int = 0
+    failed: int = 0
+    error: ErrorObject | None = None
+    patch: dict[str, Any] = {}
+    results: list[tuple[int, Any]] = []
+
+
 class Resumed(Struct, frozen=True, kw_only=True):
     """A pipeline taken up again, and what its wait has brought."""
 
@@ -90,12 +116,23 @@ class Parked(Exception):  # noqa: N818 - it tells the lane to let go, which is n
         self.wait = wait
 
 
+class FrameParked(Exception):  # noqa: N818 - it tells the lane to let go, which is no error
+    """A row of the frame waits, and with it the frame."""
+
+    def __init__(self, saved: SavedFrame) -> None:
+        super().__init__(saved.waiting[0].wait.task)
+        self.saved = saved
+
+
 class Halted(Exception):  # noqa: N818 - it tells the lane to let go, which is no error
     """The execution is being cancelled, and what the pipeline had submitted was called off."""
 
 
-async def keep(saved: Saved, hands: Hands) -> PayloadRef:
-    """Store a pipeline, for any worker to take up; raises `ToolFailure`."""
+S = TypeVar("S", Saved, SavedFrame)
+
+
+async def keep(saved: Saved | SavedFrame, hands: Hands) -> PayloadRef:
+    """Store a pipeline or a frame, for any worker to take up; raises `ToolFailure`."""
     # Not canonical: the order of the tasks is part of the result.
     data = hands.mask.data(codec.encode(saved))
     return await hands.payloads.store(data, media_type=JSON_MEDIA_TYPE)
@@ -103,13 +140,25 @@ async def keep(saved: Saved, hands: Hands) -> PayloadRef:
 
 async def take_up(resume: Resume, hands: Hands) -> Resumed:
     """Load a pipeline and what its wait has brought; raises `ToolFailure`."""
+    saved = await _loaded(resume, Saved, hands)
+    return Resumed(saved=saved, status=resume.status, outcome=await _outcome(resume, hands))
+
+
+async def take_up_frame(resume: Resume, hands: Hands) -> tuple[SavedFrame, Resumed]:
+    """Load a frame, and the row of it whose wait has ended; raises `ToolFailure`."""
+    saved = await _loaded(resume, SavedFrame, hands)
+    outcome = await _outcome(resume, hands)
+    first = saved.waiting[0]
+    return saved, Resumed(saved=first.saved, status=resume.status, outcome=outcome)
+
+
+async def _loaded(resume: Resume, kind: type[S], hands: Hands) -> S:
     kept = await hands.payloads.load(resume.ref)
     try:
-        saved = codec.convert(kept, Saved)
+        return codec.convert(kept, kind)
     except msgspec.ValidationError as problem:
-        text = f"the parked pipeline at {resume.ref.uri} cannot be read: {problem}"
+        text = f"the parked work at {resume.ref.uri} cannot be read: {problem}"
         raise ToolFailure(failure("internal", text)) from problem
-    return Resumed(saved=saved, status=resume.status, outcome=await _outcome(resume, hands))
 
 
 async def _outcome(resume: Resume, hands: Hands) -> Outcome:
@@ -135,7 +184,7 @@ async def _plain(result: ResultEnvelope, execution_id: str, hands: Hands) -> Any
     return forms.plain(shown)
 
 
-async def child_wait(call: Call, hands: Hands) -> ChildWait:
+async def child_wait(call: Call, hands: Hands, *, key: str) -> ChildWait:
     """Say which child a `playbook` task wants; raises `ToolFailure`."""
     fields = call.fields
     path = fields.get("path")
@@ -156,7 +205,7 @@ async def child_wait(call: Call, hands: Hands) -> ChildWait:
     wanted = coercion.boolean(fields.get("wait"))
     return_step = fields.get("return_step")
     return ChildWait(
-        key=key_of(call.task, visit=call.visit, attempt=call.attempt),
+        key=key,
         task=call.task,
         path=hands.mask.text(path.strip("/ ")),
         version=_version(call),
@@ -193,9 +242,9 @@ def _refused(call: Call, field: str, found: Any, wanted: str) -> ToolFailure:
 
 
 def unavailable(kind: str) -> ErrorObject:
-    """Say that rows of a frame cannot wait one by one."""
+    """Say that this frame's rows cannot wait."""
     return failure(
         "unsupported_tool",
-        f"kind '{kind}' cannot wait inside a frame: its rows run together under one command; "
-        "use loop mode 'parallel' or 'sequential', where each item may wait by itself",
+        f"kind '{kind}' cannot wait in a frame with 'transaction: true', nor in a loop with "
+        "'exec: local': leave that out, or use mode 'parallel' or 'sequential'",
     )

@@ -225,13 +225,16 @@ class Pipeline:
         # The input was opened for the tool; what is kept is sealed again.
         walk.input = self._surrounding.keychain.kept_safe(call.input, is_secret=False)
         walk.wait, walk.submitted = None, None
+        key = parking.key_of(
+            task.name, visit=call.visit, attempt=call.attempt, place=self._unit.place
+        )
         if task.kind == parking.PLAYBOOK:
-            raise Parked(await parking.child_wait(call, self._hands))
+            raise Parked(await parking.child_wait(call, self._hands, key=key))
         mask = self._hands.mask
         shown = structs.replace(call, input=mask.value(call.input), fields=mask.value(call.fields))
         walk.wait = external.message_wait(
             shown,
-            key=parking.key_of(task.name, visit=call.visit, attempt=call.attempt),
+            key=key,
             command_id=self._surrounding.command.command_id,
             names=self._scratch.scope,
             cancels=task.cancel is not None,
@@ -252,6 +255,7 @@ class Pipeline:
                 surrounding=self._surrounding,
                 hands=self._hands,
                 unit=self._unit.site.unit,
+                place=self._unit.place,
                 attempt=attempt,
                 visit=self._walk.visits[self._walk.position],
             )

@@ -2,6 +2,7 @@
 
 from msgspec import structs
 
+from noetl_contracts.parking import Resume
 from noetl_worker.domain.frames import Frame, Ran
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.hands import Hands
@@ -11,11 +12,18 @@ from noetl_worker.lanes.unit import Surrounding
 
 
 async def run_recorded(
-    frame: Frame, *, block: Block, surrounding: Surrounding, hands: Hands, may_leave_rows: bool
+    frame: Frame,
+    *,
+    block: Block,
+    surrounding: Surrounding,
+    hands: Hands,
+    may_leave_rows: bool,
+    resume: Resume | None = None,
 ) -> Ran:
     """Run a frame, or those that it is cut into, then store what it gives.
 
-    Raises `ToolFailure`.
+    `resume` is how a wait of one of its rows ended. Raises `ToolFailure`, or `FrameParked` when a
+    row waits.
     """
     if frame.policy.inside is not None:
         result, _ = await run_inside(frame, block=block, surrounding=surrounding, hands=hands)
@@ -26,6 +34,7 @@ async def run_recorded(
             surrounding=surrounding,
             hands=hands,
             may_leave_rows=may_leave_rows,
+            resume=resume,
         )
     loop = block.step.loop
     collects = loop is not None and loop.spec.collect != "none"

@@ -30,7 +30,7 @@ from noetl_worker.tools.call import Outcome, Transaction
 class Unit(Struct, frozen=True, kw_only=True):
     """One run of a pipeline: where it stands and what it may name besides the shared names.
 
-    `may_park` says that the pipeline is all that its command runs: it may wait by itself.
+    `may_park` says that it may wait; `place` then tells it from other rows of its command.
     An `emitter` takes the rows of a task that streams.
     """
 
@@ -40,6 +40,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     ctx: MutableMapping[str, Any]
     transaction: Transaction | None = None
     may_park: bool = False
+    place: str = ""
     emitter: Emitter | None = None
 
 

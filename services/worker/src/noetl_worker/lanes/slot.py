@@ -16,6 +16,7 @@ from noetl_contracts import codec, ids
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.facts import FrameOpened, SlotDry
 from noetl_contracts.ids import FrameId
+from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.model import Loop
@@ -86,10 +87,12 @@ class Slot:
     async def run(self) -> bool:
         """Run frames until a claim is empty; False when the slot is given back unfinished.
 
-        Raises `ToolFailure` when no claim can be made, `TakenElsewhere` when this is a copy.
+        Raises `ToolFailure` when no claim can be made, `TakenElsewhere` when this is a copy, and
+        `FrameParked` when a row waits.
         """
         index = self._work.next_index
         opened = await self._resumed()
+        resume = self._command.resume
         while True:
             if opened is None:
                 if self._draining.is_set():
@@ -98,14 +101,18 @@ class Slot:
             if opened is None:
                 self._report_dry(index)
                 return True
-            opened = await self._run(opened)
+            opened = await self._run(opened, resume)
+            resume = None
             index += 1
 
-    async def _run(self, opened: Opened) -> Opened | None:
-        """Run one frame and report it; return its continuation, if rows are left."""
+    async def _run(self, opened: Opened, resume: Resume | None) -> Opened | None:
+        """Run one frame and report it; return its continuation, if rows are left.
+
+        Raises `FrameParked` when a row waits; `resume` is how the wait of the open frame ended.
+        """
         frame = opened.frame
         self._report_opened(opened)
-        ran = await self._ran(frame)
+        ran = await self._ran(frame, resume)
         self._frames += 1
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush()
@@ -113,7 +120,7 @@ class Slot:
         self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
         return await self._continued(frame, left) if left else None
 
-    async def _ran(self, frame: Frame) -> Ran:
+    async def _ran(self, frame: Frame, resume: Resume | None) -> Ran:
         """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""
         may_leave_rows = not self._is_doubtful(frame.frame_index + 1)
         if self._hands.waves is not None and frame.policy.inside is None:
@@ -126,6 +133,7 @@ class Slot:
             surrounding=self._surrounding,
             hands=self._hands,
             may_leave_rows=may_leave_rows,
+            resume=resume,
         )
 
     async def _resumed(self) -> Opened | None:
@@ -214,6 +222,7 @@ class Slot:
             policy=self._policy,
             policy_names=self._work.frame,
             parent_frame_id=record.parent_frame_id,
+            may_park=self._policy.inside is None and not self._policy.transaction,
         )
 
     async def _claim(self, index: int, frame_id: FrameId) -> list[Row]:

@@ -1,6 +1,7 @@
 """The work of one command: a step, an item, or a slot; and the facts that end it."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, assert_never
 
 import msgspec
@@ -16,7 +17,13 @@ from noetl_contracts.commands import (
     StepWork,
 )
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked, CommandStopped
+from noetl_contracts.facts import (
+    CommandCompleted,
+    CommandFailed,
+    CommandParked,
+    CommandStopped,
+    FrameClosed,
+)
 from noetl_contracts.slicing import Form
 from noetl_playbook.expressions import TemplateError
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -28,7 +35,7 @@ from noetl_worker.lanes.emitting import Emitter, emitter_of
 from noetl_worker.lanes.framebook import TakenElsewhere
 from noetl_worker.lanes.framed import Framed
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.parking import Halted, Parked
+from noetl_worker.lanes.parking import FrameParked, Halted, Parked
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot
@@ -91,7 +98,7 @@ async def _execute(
                 reporter=reporter,
                 draining=draining,
             )
-            return await slot.run()
+            return await _unless_parked(command, slot.run(), hands=hands, reporter=reporter)
         case ChunkWork() as work:
             unit = _activation(work, surrounding)
         case StepWork() as work:
@@ -108,8 +115,8 @@ async def _execute(
         case FrameWork() | ReduceWork() as work:
             framed = Framed(command=command, block=block, surrounding=surrounding, hands=hands)
             run = framed.slice(work) if isinstance(work, FrameWork) else framed.reduce(work)
-            reporter.report(await run)
-            return True
+            ended = _reported(run, reporter)
+            return await _unless_parked(command, ended, hands=hands, reporter=reporter)
         case _:
             assert_never(command.work)
     try:
@@ -125,6 +132,38 @@ async def prepare(command: Command, hands: Hands) -> tuple[Block, Surrounding]:
     surrounding = await _surrounding(command, block, hands)
     await surrounding.keychain.require()
     return block, surrounding
+
+
+async def _reported(run: Awaitable[FrameClosed], reporter: Reporter) -> bool:
+    reporter.report(await run)
+    return True
+
+
+async def _unless_parked(
+    command: Command, run: Awaitable[bool], *, hands: Hands, reporter: Reporter
+) -> bool:
+    """Await the end of frames; when a row of one waits, keep the frame and let the command go."""
+    try:
+        return await run
+    except FrameParked as parked:
+        reporter.report(
+            CommandParked(
+                command_id=command.command_id,
+                attempt=command.attempt,
+                worker_id=hands.worker_id,
+                wait=parked.saved.waiting[0].wait,
+                resume_ref=await parking.keep(parked.saved, hands),
+            )
+        )
+    except Halted:
+        reporter.report(_halted(command, hands))
+    return True
+
+
+def _halted(command: Command, hands: Hands) -> CommandStopped:
+    return CommandStopped(
+        command_id=command.command_id, attempt=command.attempt, worker_id=hands.worker_id
+    )
 
 
 async def _run_unit(
@@ -144,13 +183,7 @@ async def _run_unit(
         reporter.report(await _parked(command, pipeline, parked, hands))
         return True
     except Halted:
-        reporter.report(
-            CommandStopped(
-                command_id=command.command_id,
-                attempt=command.attempt,
-                worker_id=hands.worker_id,
-            )
-        )
+        reporter.report(_halted(command, hands))
         return True
     await _end(command, block, end, hands, reporter, emitter=unit.emitter)
     return True
