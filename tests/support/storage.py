@@ -14,10 +14,11 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import ports, trigger_ports
+from noetl_storage import payload_ports, ports, trigger_ports
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
 from noetl_storage.memory.schedules import MemorySchedules
@@ -30,6 +31,7 @@ from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
@@ -82,6 +84,7 @@ class Stores:
     credentials: ports.Credentials
     schedules: trigger_ports.Schedules
     webhooks: trigger_ports.Webhooks
+    references: payload_ports.PayloadReferences
 
 
 def memory_stores() -> Stores:
@@ -100,6 +103,7 @@ def memory_stores() -> Stores:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
+        references=MemoryPayloadReferences(store),
     )
 
 
@@ -118,6 +122,7 @@ def postgres_stores(database: Database) -> Stores:
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
         webhooks=PostgresWebhooks(database),
+        references=PostgresPayloadReferences(database),
     )
 
 

@@ -19,6 +19,7 @@ from noetl_cli.commands import (
     logs,
     ls,
     pause,
+    payloads,
     plan,
     register,
     rerun,
@@ -28,6 +29,7 @@ from noetl_cli.commands import (
     schema,
     signal,
     status,
+    trace,
     up,
     webhook,
 )
@@ -52,6 +54,7 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("ls")(ls.ls)
 app.command("events")(events.events)
+app.command("trace")(trace.trace)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
@@ -67,6 +70,7 @@ app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(payloads.app, name="payloads")
 app.command("schema")(schema.schema)
 
 

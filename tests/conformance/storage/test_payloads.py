@@ -1,16 +1,18 @@
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.support.clouds import AZURE_ABSENT, AZURE_KEY, azure_store, gcs_emulator
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 
+from noetl_chassis.payload_sealing import KeyRing, PayloadSeals
 from noetl_contracts import codec, locators
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
@@ -21,11 +23,11 @@ from noetl_storage.errors import (
     StorageMisconfigured,
     StorageUnavailable,
 )
+from noetl_storage.payload_ports import Owner, StoredContent
 from noetl_storage.payloads import keys
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.payloads.open import open_payloads
-from noetl_storage.payloads.s3 import S3Payloads
-from noetl_storage.ports import Payloads
+from noetl_storage.payloads.stored import StoredPayloads
 
 OTHER = TenantId("other")
 MEBIBYTE = 1024 * 1024
@@ -36,18 +38,18 @@ BIG_BYTES = 64 * MEBIBYTE
 class Case:
     """A store, and how to damage it behind its back."""
 
-    store: Payloads
+    store: StoredPayloads
     folder: Path | None
+    is_sealed: bool = False
 
     async def overwrite(self, key: str, data: bytes) -> None:
         match self.store:
             case MemoryPayloads():
                 self.store.bytes_by_key[key] = data
-            case S3Payloads():
-                self.store._client.put_object(Bucket=self.store._bucket, Key=key, Body=data)
-            case _:
-                assert self.folder is not None
+            case _ if self.folder is not None:
                 (self.folder / key).write_bytes(data)
+            case _:
+                self.store._objects.store(key, data, "text/plain")
 
     async def put(
         self, data: bytes | AsyncIterator[bytes], tenant: TenantId = TENANT
@@ -57,33 +59,43 @@ class Case:
         )
 
 
-@pytest.fixture(params=["memory", "filesystem", "s3"])
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with gcs_emulator(tmp_path_factory.mktemp("gcs")) as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "filesystem", "sealed", "s3", "gcs", "azure"])
 def address(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> tuple[str, str | None, str | None, Path | None]:
-    if request.param == "memory":
-        return "memory://", None, None, None
-    if request.param == "filesystem":
-        return f"file://{tmp_path}/store%20one", None, None, tmp_path / "store one"
+    match request.param:
+        case "memory":
+            return "memory://", None, None, None
+        case "filesystem" | "sealed":
+            return f"file://{tmp_path}/store%20one", None, None, tmp_path / "store one"
+        case "gcs":
+            return request.getfixturevalue("gcs"), None, None, None
+        case "azure":
+            url = azure_store()
+            if url is None:
+                pytest.skip(AZURE_ABSENT)
+            return url, None, AZURE_KEY, None
     server: S3Server = request.getfixturevalue("s3")
     return server.payload_url, server.access_key, server.secret_key, None
 
 
-@asynccontextmanager
-async def opened(
-    address: tuple[str, str | None, str | None, Path | None],
-) -> AsyncIterator[Case]:
-    url, access_key, secret_key, folder = address
-    async with open_payloads(url, access_key=access_key, secret_key=secret_key) as store:
-        yield Case(store=store, folder=folder)
-
-
 @pytest.fixture
 async def case(
-    address: tuple[str, str | None, str | None, Path | None],
+    request: pytest.FixtureRequest, address: tuple[str, str | None, str | None, Path | None]
 ) -> AsyncIterator[Case]:
-    async with opened(address) as case:
-        yield case
+    url, access_key, secret_key, folder = address
+    is_sealed = request.node.callspec.params["address"] == "sealed"
+    seals = PayloadSeals(KeyRing({"k1": bytes(32)})) if is_sealed else None
+    async with open_payloads(
+        url, access_key=access_key, secret_key=secret_key, seals=seals
+    ) as store:
+        yield Case(store=store, folder=folder, is_sealed=is_sealed)
 
 
 async def in_pieces(data: bytes, size: int = 7) -> AsyncIterator[bytes]:
@@ -180,6 +192,80 @@ async def test_deleted_content_is_gone(case: Case) -> None:
     assert not await case.store.exists(ref)
     with pytest.raises(PayloadMissing):
         await case.store.read(ref)
+
+
+async def test_what_is_removed_while_it_is_read_is_read_whole_or_refused(case: Case) -> None:
+    data = bytes(range(256)) * 20_000
+    ref = await case.put(data)
+    pieces = case.store.stream(ref)
+    seen = [await anext(pieces)]
+    await case.store.delete(ref)
+    try:
+        seen += [piece async for piece in pieces]
+    except (PayloadMissing, StorageUnavailable):
+        assert len(b"".join(seen)) < len(data)
+    else:
+        assert b"".join(seen) == data
+    assert not await case.store.exists(ref)
+
+
+async def contents(case: Case, owner: Owner) -> dict[str, StoredContent]:
+    pages = [page async for page in case.store.list_contents(owner)]
+    return {content.sha256: content for page in pages for content in page}
+
+
+async def test_content_is_listed_by_its_owner(case: Case) -> None:
+    tenant = TenantId(f"list-{codec.digest(repr(case).encode())[:8]}")
+    owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
+    refs = [await case.put(b"one", tenant=tenant), await case.put(in_pieces(b"two2"), tenant)]
+    await case.put(b"of another", tenant=OTHER)
+    await case.store.put_named("n/1", b"x", tenant_id=tenant, organization_id=ORGANIZATION)
+
+    found = await contents(case, owner)
+
+    assert set(found) == {ref.sha256 for ref in refs}
+    if not case.is_sealed:
+        assert [found[ref.sha256].stored_bytes for ref in refs] == [3, 4]
+    assert [name async for page in case.store.list_objects(owner) for name in page] == ["n/1"]
+    texts = [piece async for piece in case.store.read_text(owner, "n/1", is_name=True)]
+    assert b"".join(texts) == b"x"
+
+
+async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> None:
+    tenant = TenantId(f"shelf-{codec.digest(repr(case).encode())[:8]}")
+    owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
+    ref = await case.put(b"put aside", tenant=tenant)
+    (content,) = (await contents(case, owner)).values()
+
+    assert await case.store.shelve(owner, content)
+    assert not await case.store.shelve(owner, content)
+    assert (await contents(case, owner))[ref.sha256].is_shelved
+    assert await case.store.exists(ref)
+    assert await case.store.read(ref) == b"put aside"
+    assert [piece async for piece in case.store.stream(ref)] == [b"put aside"]
+
+    await case.store.restore(owner, ref.sha256)
+    await case.store.restore(owner, ref.sha256)
+    assert not (await contents(case, owner))[ref.sha256].is_shelved
+
+    (content,) = (await contents(case, owner)).values()
+    assert await case.store.shelve(owner, content)
+    await case.store.purge(owner, ref.sha256)
+    await case.store.purge(owner, ref.sha256)
+    assert await contents(case, owner) == {}
+    with pytest.raises(PayloadMissing):
+        await case.store.read(ref)
+
+
+async def test_content_that_was_wanted_again_is_not_shelved(case: Case) -> None:
+    tenant = TenantId(f"again-{codec.digest(repr(case).encode())[:8]}")
+    owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
+    ref = await case.put(b"wanted", tenant=tenant)
+    (content,) = (await contents(case, owner)).values()
+    earlier = structs.replace(content, modified_at=content.modified_at - timedelta(seconds=1))
+
+    assert not await case.store.shelve(owner, earlier)
+    assert await case.store.read(ref) == b"wanted"
 
 
 async def test_a_tenant_has_its_own_copy(case: Case) -> None:

@@ -229,5 +229,9 @@ def test_commands_are_named_in_lists(door: Door, noetl: Noetl) -> None:
     events = noetl("events", execution_id, "--since", "2")
     assert len(events.out.splitlines()) == 2
     assert "playbook.completed" in events.out
+    traced = noetl("trace", execution_id, "start")
+    assert traced.out.splitlines()[1].split()[0] == "start"
+    assert noetl("trace", execution_id, "start", "--json").out.startswith('{"execution_id"')
+    assert noetl("trace", execution_id, "other").code == 2
     assert noetl("cancel", execution_id).out.strip().endswith("has already ended: COMPLETED.")
     assert CommandId("1") not in noetl("status", execution_id, "--json").err

@@ -1,7 +1,9 @@
 """The reaper as a process, with its own role and user; and the dead letters it keeps."""
 
 import asyncio
+import os
 import secrets
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +14,27 @@ from msgspec import Struct
 from tests.support.polling import eventually
 from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
 from tests.support.services import service
-from tests.support.storage import a_request, migrated
+from tests.support.storage import (
+    ORGANIZATION,
+    TENANT,
+    Stores,
+    a_fence,
+    a_request,
+    a_stream,
+    an_append,
+    an_execution,
+    migrated,
+    postgres_stores,
+)
 from typer.testing import CliRunner
 
+from noetl_chassis.payload_sealing import read_keys
 from noetl_cli.__main__ import app
 from noetl_contracts import subjects
-from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.events.step import StepExit
+from noetl_contracts.ids import OrganizationId, RunId, TenantId
 from noetl_contracts.schedules import Schedule
+from noetl_contracts.status import RunStatus
 from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.connection import Waits, open_connection
@@ -26,6 +42,7 @@ from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.ports import Message
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
@@ -41,6 +58,7 @@ class World(Struct):
     requests: PostgresRequests
     outbox: PostgresOutbox
     schedules: PostgresSchedules
+    stores: Stores
     nats: NatsServer
     environ: dict[str, str]
     log: Path
@@ -65,6 +83,7 @@ async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]
                 requests=PostgresRequests(opened),
                 outbox=PostgresOutbox(opened),
                 schedules=PostgresSchedules(opened),
+                stores=postgres_stores(opened),
                 nats=server,
                 environ={
                     "POSTGRES_DSN": dsn,
@@ -186,3 +205,45 @@ async def noetl(*arguments: str) -> str:
     result = await asyncio.to_thread(CliRunner().invoke, app, ["dlq", *arguments])
     assert result.exit_code == 0, result.output
     return result.output
+
+
+async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
+    world: World, tmp_path: Path
+) -> None:
+    root, key = tmp_path / "payloads", f"k1:{b64encode(bytes(32)).decode()}"
+    place = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+    async with open_payloads(f"file://{root}", seals=read_keys(key, file="")) as payloads:
+        inner = await payloads.put(b"inner", media_type="text/plain", **place)
+        outer = await payloads.put(inner.uri.encode(), media_type="text/plain", **place)
+        garbage = await payloads.put(b"garbage", media_type="text/plain", **place)
+    for file in root.rglob("*"):
+        os.utime(file, (0, 0))
+    said = StepExit(step="s", run_id=RunId("1"), status=RunStatus.COMPLETED, patch={"x": outer.uri})
+    stream = a_stream(an_execution(), [said])
+    await world.stores.ledger.append(an_append(await a_fence(world.stores), stream))
+    environ = {
+        **world.environ,
+        "PAYLOAD_URL": f"file://{root}",
+        "PAYLOAD_SEAL_KEY": key,
+        "PAYLOAD_TTL_S": "86400",
+        "PAYLOAD_SWEEP_INTERVAL_S": "0.5",
+    }
+
+    def where() -> dict[str, str]:
+        files = (file for file in root.rglob("*") if file.is_file())
+        return {file.name: file.relative_to(root).parts[4] for file in files}
+
+    async def is_shelved() -> bool:
+        return where().get(garbage.sha256) == "shelf"
+
+    with service("reaper", environ, log=world.log) as reaper:
+        await asyncio.to_thread(reaper.wait_ready)
+        assert await eventually(is_shelved, timeout_s=30)
+        assert await asyncio.to_thread(reaper.stop) == 0
+    assert where() == {
+        garbage.sha256: "shelf",
+        inner.sha256: "payloads",
+        outer.sha256: "payloads",
+    }
+    assert "payloads collected" in world.log.read_text()
+    assert "AAAA" not in world.log.read_text()

@@ -13,6 +13,7 @@ HOT = [
     ("ledger", "list_heads", "execution_head_pkey"),
     ("ledger", "list_item_results", "_execution_id_node_id_idx"),
     ("ledger", "find_outcome", "_execution_id_node_id_idx"),
+    ("ledger", "trace", "_pkey"),
     ("ledger", "list_frame_results", "_execution_id_stage_id_event_id_idx"),
     ("projections", "list_positions", "projection_position_pkey"),
     ("projections", "list_execution", "execution_pkey"),
@@ -44,7 +45,7 @@ async def plan_of(opened: Database, table: str, name: str) -> str:
         await transaction.execute("set local plan_cache_mode = force_generic_plan")
         await transaction.execute(f"prepare hot as {query}")
         # A history lies in one partition: the others are left out by the first value.
-        first = "'1'" if "from noetl.event\n" in query else "null"
+        first = "'1'" if re.search(r"from noetl.event\b", query) else "null"
         values = ", ".join([first, *["null"] * (parameters - 1)])
         lines = await transaction.fetch(f"explain execute hot ({values})")
         await transaction.execute("deallocate hot")

@@ -177,6 +177,15 @@ DLQ_MESSAGES = _gauge("noetl_dlq_messages", "{message}", "Dead letters that wait
 DEAD_LETTERS_BURIED = _counter(
     "noetl_dead_letters_total", "{message}", "Messages moved to the dead letters.", STREAM, CONSUMER
 )
+PAYLOADS_COLLECTED = _counter(
+    "noetl_payloads_collected_total",
+    "{payload}",
+    "Payloads put aside, brought back or removed.",
+    OUTCOME,
+)
+PAYLOADS_PURGED_BYTES = _counter(
+    "noetl_payloads_purged_bytes_total", "By", "Bytes of payloads removed for good."
+)
 IS_LEADER = _gauge("noetl_reaper_is_leader", "1", "1 on the instance that leads, else 0.")
 
 # Spans and their attributes (OpenTelemetry semantic conventions where they exist).

@@ -32,7 +32,7 @@ class Sealer:
     """Holds the key; neither the key nor what it opens ever shows in `repr` or errors."""
 
     def __init__(self, key: str) -> None:
-        raw = _decoded(key)
+        raw = decoded_key(key)
         self._cipher = AESGCM(raw)
         self.key_id = codec.digest(raw)[:_KEY_ID_CHARACTERS]
 
@@ -103,7 +103,8 @@ def _text_place(tenant_id: TenantId, organization_id: OrganizationId) -> bytes:
     return f"text/{tenant_id}/{organization_id}".encode()
 
 
-def _decoded(key: str) -> bytes:
+def decoded_key(key: str) -> bytes:
+    """Return the bytes of a key in base64; raises `KeyUnusable`."""
     try:
         raw = b64decode(key, validate=True)
     except binascii.Error as failure:

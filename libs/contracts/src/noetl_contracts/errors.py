@@ -29,6 +29,14 @@ class LocatorError(Permanent):
     """A locator does not follow the `noetl://` grammar."""
 
 
+class PayloadSealBroken(Permanent):
+    """A sealed payload does not open: its bytes were changed, or it stands at another place."""
+
+
+class PayloadKeyUnknown(Permanent):
+    """A payload was sealed with a key that this process does not hold."""
+
+
 class SubjectError(Permanent):
     """A subject does not follow the subject grammar."""
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import CatalogId, CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.parking import MessageWait
+from noetl_contracts.payloads import ResultEnvelope
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -177,3 +178,18 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     upcaster_digest: str
     checksum: str
     state: bytes
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """One run of a step in the chain that led to a result; `result` is None until it has one.
+
+    `ref_id` is the event that carries the result. `is_error` tells a failure's result apart.
+    """
+
+    step: str
+    run_id: str
+    entered_version: int
+    ref_id: str | None = None
+    is_error: bool = False
+    result: ResultEnvelope | None = None
+    created_at: datetime | None = None

@@ -4,7 +4,9 @@ Result payloads say by their first bytes what they are, so that whoever knows on
 read them. The digest of a reference is that of the stored bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -21,7 +23,10 @@ PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
 DECODED_BYTES_MAX = 1024 * 1024 * 1024
 
 _GZIP, _ZSTD, _PARQUET, _ARROW = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"\xff\xff\xff\xff"
+MAGIC_BYTES_MAX = 4
 _KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b"noetl.json"
+_PACKINGS: tuple[tuple[bytes, Compression], ...] = ((_GZIP, "gzip"), (_ZSTD, "zstd"))
+_TEXT_BYTES = 4 * 1024 * 1024
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -47,14 +52,48 @@ def expand(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX)
     return found
 
 
+def is_packed(head: bytes) -> bool:
+    """Tell from its first bytes whether a payload is compressed or a table."""
+    return head.startswith((_GZIP, _ZSTD, _PARQUET, _ARROW))
+
+
+def texts(data: bytes) -> Iterator[bytes | memoryview]:
+    """Yield everything that a packed payload says, unpacked, in pieces; what is damaged as it is.
+
+    Numbers come as they lie in memory; texts are whole.
+    """
+    # What only looks packed is nobody's result.
+    with suppress(OSError, pa.ArrowException, PayloadUnreadable):
+        how = next((how for magic, how in _PACKINGS if data.startswith(magic)), None)
+        if how is not None:
+            with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
+                first = stream.read(_TEXT_BYTES)
+                if not first.startswith((_PARQUET, _ARROW)):
+                    yield from chain((first,), iter(lambda: stream.read(_TEXT_BYTES), b""))
+                    return
+                data = first + stream.read(DECODED_BYTES_MAX)
+        if data.startswith((_PARQUET, _ARROW)):
+            yield from _table_texts(read_table(data))
+            return
+    yield data
+
+
+def _table_texts(table: Any) -> Iterator[bytes | memoryview]:
+    yield from (table.schema.metadata or {}).values()
+    for column in table.columns:
+        for chunk in column.chunks:
+            plain = chunk.dictionary if isinstance(chunk, pa.DictionaryArray) else chunk
+            yield from (memoryview(buffer) for buffer in plain.buffers() if buffer is not None)
+
+
 def decode(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
     """Return the value of a result payload, whatever its form; raises `PayloadUnreadable`.
 
     JSON that is damaged raises `msgspec.DecodeError`, as before it was ever compressed.
     """
-    for magic, how in ((_GZIP, "gzip"), (_ZSTD, "zstd")):
+    for magic, how in _PACKINGS:
         if data.startswith(magic):
-            data = expand(data, how, bytes_max=bytes_max)  # type: ignore[arg-type]  # both names are compressions
+            data = expand(data, how, bytes_max=bytes_max)
             break
     if data.startswith((_PARQUET, _ARROW)):
         return _from_table(data)

@@ -12,6 +12,7 @@ from noetl_contracts.ledger import (
     CatalogEntry,
     Head,
     Letter,
+    Link,
     Match,
     OpenWait,
     OutboxRow,
@@ -68,6 +69,9 @@ class LedgerReader(Protocol):
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
+
+    async def trace(self, execution_id: ExecutionId, step: str, *, links_max: int) -> list[Link]:
+        """Return the latest run of a step, the run whose end started it, and so on, back."""
 
 
 class LedgerWriter(Protocol):

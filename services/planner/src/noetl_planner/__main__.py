@@ -13,9 +13,8 @@ from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import settings
-from noetl_planner.assembly import Adapters, run
+from noetl_planner.assembly import Adapters, open_store, run
 from noetl_planner.settings import Settings
-from noetl_storage.payloads.open import open_payloads
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import open_database
@@ -44,13 +43,7 @@ async def serve(config: Settings) -> None:
         database = await enter(opening)
         waits = Waits(connect_s=config.connect_s)
         bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
-        storing = open_payloads(
-            config.payload_url,
-            access_key=config.payload_access_key or None,
-            secret_key=config.payload_secret_key or None,
-            connect_s=config.connect_s,
-        )
-        payloads = await enter(storing)
+        payloads = await enter(open_store(config))
         clock, instances = SystemClock(), PostgresInstances(database)
         name, lease_s = process.instance, config.shard_lease_s * 2
         node = await instances.register(instance=name, kind="planner", lease_s=lease_s)

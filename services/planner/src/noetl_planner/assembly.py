@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
+from noetl_chassis.payload_sealing import read_keys
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
@@ -28,6 +30,7 @@ from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -152,6 +155,17 @@ def api_services(
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,
         stop=stop,
+    )
+
+
+def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+    """Open the payload store that the settings name."""
+    return open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
     )
 
 

@@ -22,6 +22,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     secret_key: str
     payload_access_key: str = ""
     payload_secret_key: str = ""
+    # Keys that seal payloads, <id>:<32 bytes in base64>, newest first; or a file with one a line.
+    payload_seal_key: str = ""
+    payload_seal_file: str = ""
     http_host: str = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     shard_count: Annotated[int, Meta(ge=1, le=256)] = SHARD_COUNT_DEFAULT

@@ -22,6 +22,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_url: str = ""
     payload_access_key: str = ""
     payload_secret_key: str = ""
+    # Keys that seal payloads, <id>:<32 bytes in base64>, newest first; or a file with one a line.
+    payload_seal_key: str = ""
+    payload_seal_file: str = ""
     # The topology to keep; the same values as for `python -m noetl_messaging apply`.
     shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
     projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
@@ -45,6 +48,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # How long the number lasts under which execution ids are minted; far longer than a sweep.
     node_lease_s: Seconds = 120.0
     partition_months: Annotated[int, Meta(ge=1, le=24)] = 2
+    # How long a payload stays that nothing mentions; 0 collects none.
+    payload_ttl_s: Annotated[float, Meta(ge=0)] = 0.0
+    # What was collected can still be read, and come back, for so long.
+    payload_shelf_s: Seconds = 86_400.0
+    # A look reads the ledger and every payload: rarely is enough.
+    payload_sweep_interval_s: Seconds = 21_600.0
     connect_s: Seconds = 30.0
     request_s: Seconds = 5.0
     pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 3

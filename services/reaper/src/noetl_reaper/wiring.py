@@ -1,6 +1,14 @@
 """The reaper's adapters, chosen."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
 from noetl_chassis.clock import SystemClock
+from noetl_chassis.lifecycle import Process
+from noetl_chassis.loop import every
+from noetl_chassis.payload_sealing import read_keys
 from noetl_messaging import topology
 from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import Connection
@@ -9,14 +17,22 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_reaper import settings
 from noetl_reaper.service import Reaper, Tables
 from noetl_reaper.settings import Settings
+from noetl_reaper.shell.collecting import Collecting
 from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
+from noetl_storage.payload_ports import PayloadShelf
+from noetl_storage.payloads.collecting import Collector, Patience
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.partitions import PostgresPartitions
+from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
+
+# Collecting may take its time; the store's other readers may not wait for it.
+_PAYLOAD_THREADS = 4
 
 
 def wire(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
@@ -46,6 +62,52 @@ def wire(config: Settings, *, owner: str, database: Database, nats: Connection) 
     )
     reaper.add_duty(_scheduler(config, owner=owner, database=database, nats=nats).fire_due)
     return reaper
+
+
+@asynccontextmanager
+async def collecting(
+    config: Settings, *, process: Process, database: Database
+) -> AsyncIterator[None]:
+    """Collect payloads beside the sweep, in its own time; not at all without a time to live."""
+    if not config.payload_ttl_s:
+        yield
+        return
+    opening = open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+        threads_max=_PAYLOAD_THREADS,
+        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+    )
+    async with opening as payloads, asyncio.TaskGroup() as group:
+        collector = _collecting(config, payloads, owner=process.instance, database=database)
+        group.create_task(
+            every(
+                config.payload_sweep_interval_s,
+                collector.sweep,
+                stop=process.stop,
+                name="payloads",
+            )
+        )
+        yield
+
+
+def _collecting(
+    config: Settings, payloads: PayloadShelf, *, owner: str, database: Database
+) -> Collecting:
+    references = PostgresPayloadReferences(database)
+    patience = Patience(
+        ttl=timedelta(seconds=config.payload_ttl_s), shelf=timedelta(seconds=config.payload_shelf_s)
+    )
+    return Collecting(
+        Collector(shelf=payloads, references=references, patience=patience),
+        references=references,
+        instances=PostgresInstances(database),
+        owner=owner,
+        lease_s=config.payload_sweep_interval_s,
+        clock=SystemClock(),
+    )
 
 
 def _scheduler(config: Settings, *, owner: str, database: Database, nats: Connection) -> Scheduler:

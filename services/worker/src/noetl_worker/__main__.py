@@ -6,6 +6,7 @@ from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
+from noetl_chassis.payload_sealing import read_keys
 from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
@@ -37,6 +38,7 @@ async def serve(config: Settings) -> None:
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
                 connect_s=config.connect_s,
+                seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
             )
         )
         tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))

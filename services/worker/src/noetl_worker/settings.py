@@ -22,6 +22,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_url: str
     payload_access_key: str = ""
     payload_secret_key: str = ""
+    # Keys that seal payloads, <id>:<32 bytes in base64>, newest first; or a file with one a line.
+    payload_seal_key: str = ""
+    payload_seal_file: str = ""
     # Opens sealed credentials: 32 bytes in base64.
     secret_key: str
     pool: str = DEFAULT_POOL

@@ -9,9 +9,10 @@ from noetl_contracts.events.frame import FrameCommitted, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopFailed
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, Head, StreamAppend
+from noetl_contracts.ledger import Append, Head, Link, StreamAppend
 from noetl_storage import appends
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
+from noetl_storage.memory import tracing
 from noetl_storage.memory.store import MemoryStore
 
 
@@ -84,6 +85,18 @@ class MemoryLedger:
                 case _:
                     pass
         return None
+
+    async def trace(self, execution_id: ExecutionId, step: str, *, links_max: int) -> list[Link]:
+        """Return the latest run of a step, the run whose end started it, and so on, back."""
+        history = self._store.history_by_execution.get(execution_id, [])
+        links: list[Link] = []
+        entered = tracing.latest_entry(history, step)
+        while entered is not None and len(links) < links_max:
+            run_id = tracing.entry_of(entered).run_id
+            outcome = await self.find_outcome(execution_id, run_id)
+            links.append(tracing.link(entered, outcome))
+            entered = tracing.producer(history, entered)
+        return links
 
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages at once; return the messages' outbox ids."""

@@ -1,7 +1,7 @@
 """A bounded set of threads for clients that block."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -19,11 +19,6 @@ class Threads:
         """Run a call in a thread and wait for its result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: call(*args, **kwargs))
-
-    async def read_all(self, read: Callable[[], bytes]) -> AsyncIterator[bytes]:
-        """Yield what `read` returns until it returns nothing."""
-        while chunk := await self.run(read):
-            yield chunk
 
     def close(self) -> None:
         """Let what runs finish, and take no more."""

@@ -2,166 +2,70 @@
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import IO
 
-from noetl_contracts import codec
-from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import StorageUnavailable
-from noetl_storage.payloads import checking, keys
+from noetl_storage.payload_ports import Seals
 from noetl_storage.payloads.executor import Threads
+from noetl_storage.payloads.objects import Found, Pieces
+from noetl_storage.payloads.stored import StoredPayloads
 
-R = TypeVar("R")
-
-_CHUNK_BYTES = 1024 * 1024
 _STAGING = ".staging"
 
 
-class FilesystemPayloads:
+class FilesystemObjects:
     """One directory tree; a file has its final name only when all of it is on disk."""
 
-    def __init__(self, root: Path, *, threads: Threads) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._threads = threads
 
-    async def put(
-        self,
-        data: bytes | AsyncIterator[bytes],
-        *,
-        tenant_id: TenantId,
-        organization_id: OrganizationId,
-        media_type: str,
-        row_count: int | None = None,
-        schema_digest: str | None = None,
-    ) -> PayloadRef:
-        """Store content; storing it twice, also at the same time, is storing it once."""
-        place = partial(keys.content_key, tenant_id, organization_id)
-        if isinstance(data, bytes):
-            sha256, payload_bytes = codec.digest(data), len(data)
-            await self._run(self._store, place(sha256), data)
-        else:
-            sha256, payload_bytes = await self._store_stream(data, place)
-        return keys.build_ref(
-            tenant_id=tenant_id,
-            organization_id=organization_id,
-            sha256=sha256,
-            payload_bytes=payload_bytes,
-            media_type=media_type,
-            row_count=row_count,
-            schema_digest=schema_digest,
-        )
-
-    async def read(self, ref: PayloadRef) -> bytes:
-        """Return content whose digest was checked."""
-        data = await self._run(self._find, keys.key_of(ref))
-        if data is None:
-            raise checking.missing(ref)
-        return checking.checked(data, ref)
-
-    async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
-        """Yield content in pieces; the digest is checked before the last one is yielded."""
+    @contextmanager
+    def guard(self, key: str) -> Iterator[None]:
+        """Call a full, failing or read-only disk `StorageUnavailable`."""
         try:
-            file = await self._run(_open, self._root / keys.key_of(ref))
-        except FileNotFoundError:
-            raise checking.missing(ref) from None
-        with file:
-            chunks = self._threads.read_all(partial(file.read, _CHUNK_BYTES))
-            async for chunk in checking.checked_stream(chunks, ref):
-                yield chunk
-
-    async def exists(self, ref: PayloadRef) -> bool:
-        """Tell whether the content is stored."""
-        return await self._run((self._root / keys.key_of(ref)).is_file)
-
-    async def delete(self, ref: PayloadRef) -> None:
-        """Remove content; removing what is not there is no error."""
-        await self._run(partial((self._root / keys.key_of(ref)).unlink, missing_ok=True))
-
-    async def put_named(
-        self, name: str, data: bytes, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> bytes | None:
-        """Write an object unless the name is taken; return the bytes that were there before."""
-        key = keys.named_key(name, tenant_id, organization_id)
-        return await self._run(self._store_once, key, data)
-
-    async def find_named(
-        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> bytes | None:
-        """Return an object by name, or None."""
-        return await self._run(self._find, keys.named_key(name, tenant_id, organization_id))
-
-    async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> list[str]:
-        """Return the names under a prefix, in order."""
-        keys.check_prefix(prefix)
-        place = self._root / keys.named_prefix(tenant_id, organization_id)
-        return await self._run(_list_names, place, prefix)
-
-    async def _run(self, call: Callable[..., R], *args: object) -> R:
-        """Run a call in a thread; a full, failing or read-only disk is `StorageUnavailable`."""
-        try:
-            return await self._threads.run(call, *args)
-        except FileNotFoundError:
+            yield
+        except FileExistsError:
             raise
+        except FileNotFoundError as failure:
+            raise KeyError(key) from failure
         except OSError as failure:
             raise StorageUnavailable(f"{self._root}: {failure.strerror or failure}") from failure
 
-    async def _store_stream(
-        self, chunks: AsyncIterator[bytes], place: Callable[[str], str]
-    ) -> tuple[str, int]:
-        digest, payload_bytes = codec.digester(), 0
-        file = await self._run(self._stage)
-        try:
-            async for chunk in chunks:
-                digest.update(chunk)
-                payload_bytes += len(chunk)
-                await self._run(file.write, chunk)
-            await self._run(self._move, file, place(digest.hexdigest()))
-        finally:
-            await self._run(_discard, file)
-        return digest.hexdigest(), payload_bytes
-
-    def _store(self, key: str, data: bytes) -> None:
+    def store(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - files have no type
+        """Write a file, replacing the one before."""
         target = self._root / key
         with suppress(FileNotFoundError):
             if target.stat().st_size == len(data):
-                # Another writer may have moved it there a moment ago.
+                # Another writer may have moved it there a moment ago. Whoever collects must see
+                # that it was wanted again.
+                os.utime(target)
                 _sync_folder(target.parent)
                 return
-        with self._stage() as file:
-            try:
-                file.write(data)
-                self._move(file, key)
-            finally:
-                Path(file.name).unlink(missing_ok=True)
-
-    def _store_once(self, key: str, data: bytes) -> bytes | None:
-        target = self._root / key
-        with self._stage() as file:
-            try:
-                file.write(data)
-                _make_durable(file)
-                _make_folder(target.parent)
-                os.link(file.name, target)
-            except FileExistsError:
-                return target.read_bytes()
-            finally:
-                Path(file.name).unlink(missing_ok=True)
-        _sync_folder(target.parent)
-        return None
-
-    def _find(self, key: str) -> bytes | None:
+        staged = self.stage()
         try:
-            return (self._root / key).read_bytes()
-        except FileNotFoundError:
-            return None
+            staged.write(data)
+            self.store_staged(key, staged, "")
+        finally:
+            self.discard(staged)
 
-    def _stage(self) -> BinaryIO:
+    def store_once(self, key: str, data: bytes) -> None:
+        """Write a file; raises `FileExistsError` when there is one."""
+        target = self._root / key
+        staged = self.stage()
+        try:
+            staged.write(data)
+            _make_durable(staged)
+            _make_folder(target.parent)
+            os.link(staged.name, target)
+        finally:
+            self.discard(staged)
+        _sync_folder(target.parent)
+
+    def stage(self) -> IO[bytes]:
         """Open a file that nobody looks at yet, on the same file system as its place to be."""
         staging = self._root / _STAGING
         staging.mkdir(parents=True, exist_ok=True)
@@ -169,24 +73,75 @@ class FilesystemPayloads:
         os.close(descriptor)
         return Path(name).open("wb")
 
-    def _move(self, file: BinaryIO, key: str) -> None:
+    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:  # noqa: ARG002 - files have no type
+        """Move a staged file to its place."""
         target = self._root / key
-        _make_durable(file)
+        _make_durable(staged)
         _make_folder(target.parent)
-        Path(file.name).replace(target)
+        Path(staged.name).replace(target)
         _sync_folder(target.parent)
 
+    def discard(self, staged: IO[bytes]) -> None:
+        """Close a staged file and remove it if it was not moved."""
+        # A full disk fails once more when the buffer is flushed; what was written is unwanted.
+        with suppress(OSError):
+            staged.close()
+        Path(staged.name).unlink(missing_ok=True)
 
-def _open(path: Path) -> BinaryIO:
-    return path.open("rb")
+    def fetch(self, key: str) -> bytes:
+        """Return the bytes of a file; raises `FileNotFoundError`."""
+        return (self._root / key).read_bytes()
+
+    def open(self, key: str) -> Pieces:
+        """Open a file; it can be read to its end although it is removed meanwhile."""
+        return (self._root / key).open("rb")
+
+    def find(self, key: str) -> Found | None:
+        """Describe a file, or return None."""
+        path = self._root / key
+        try:
+            return self._described(path) if path.is_file() else None
+        except FileNotFoundError:
+            return None
+
+    def remove(self, key: str) -> None:
+        """Remove a file; removing what is not there is no error."""
+        (self._root / key).unlink(missing_ok=True)
+
+    def move(self, key: str, to: str) -> None:
+        """Move a file in one step; raises `FileNotFoundError`."""
+        target = self._root / to
+        _make_folder(target.parent)
+        (self._root / key).replace(target)
+        os.utime(target)
+        _sync_folder(target.parent)
+
+    def list_under(self, prefix: str) -> Iterator[Found]:
+        """Yield every file whose key begins with a prefix."""
+        start = self._root / prefix
+        folder = start if prefix.endswith("/") else start.parent
+        for path in folder.rglob("*"):
+            key = path.relative_to(self._root).as_posix()
+            if key.startswith(prefix) and (found := self.find(key)) is not None:
+                yield found
+
+    def _described(self, path: Path) -> Found:
+        about = path.stat()
+        return Found(
+            key=path.relative_to(self._root).as_posix(),
+            stored_bytes=about.st_size,
+            modified_at=datetime.fromtimestamp(about.st_mtime, UTC),
+        )
 
 
-def _discard(file: BinaryIO) -> None:
-    file.close()
-    Path(file.name).unlink(missing_ok=True)
+class FilesystemPayloads(StoredPayloads):
+    """Payloads in a folder, also of a volume that many processes mount."""
+
+    def __init__(self, root: Path, *, threads: Threads, seals: Seals | None = None) -> None:
+        super().__init__(FilesystemObjects(root), runner=threads, seals=seals)
 
 
-def _make_durable(file: BinaryIO) -> None:
+def _make_durable(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
 
@@ -207,11 +162,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _list_names(place: Path, prefix: str) -> list[str]:
-    start = place / prefix if prefix.endswith("/") else (place / prefix).parent
-    if not prefix:
-        start = place
-    names = (path.relative_to(place).as_posix() for path in start.rglob("*") if path.is_file())
-    return sorted(name for name in names if name.startswith(prefix))

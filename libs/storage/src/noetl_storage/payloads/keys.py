@@ -1,6 +1,7 @@
 """Where payloads and named objects lie, and which names are let in.
 
-`tenant/<t>/org/<o>/payloads/sha256/<aa>/<bb>/<digest>` and `tenant/<t>/org/<o>/named/<name>`.
+`tenant/<t>/org/<o>/payloads/sha256/<aa>/<bb>/<digest>` and `tenant/<t>/org/<o>/named/<name>`;
+what is put aside lies under `tenant/<t>/org/<o>/shelf/sha256/…`.
 """
 
 import re
@@ -10,11 +11,16 @@ from noetl_contracts.errors import LocatorError
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import NameRefused
+from noetl_storage.payload_ports import Owner, StoredContent
+from noetl_storage.payloads.objects import Found
 
 _OWNER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME_SEGMENT = re.compile(r"[A-Za-z0-9_=@+-][A-Za-z0-9_=@+.-]{0,127}")
 _NAME_LENGTH_MAX = 512
+_CONTENT, _SHELF = "/payloads/sha256/", "/shelf/sha256/"
+# `tenant/<t>/org/<o>`
+_OWNER_SEGMENTS = 4
 
 
 def content_key(tenant_id: TenantId, organization_id: OrganizationId, sha256: str) -> str:
@@ -27,17 +33,83 @@ def content_key(tenant_id: TenantId, organization_id: OrganizationId, sha256: st
 
 def key_of(ref: PayloadRef) -> str:
     """Return the key that a reference points at; raises `NameRefused`."""
+    return place_of(ref)[0]
+
+
+def place_of(ref: PayloadRef) -> tuple[str, Owner, str]:
+    """Return the key of a reference, whose it is, and its name if it has one.
+
+    Raises `NameRefused`.
+    """
     try:
         locator = locators.parse(ref.uri)
     except LocatorError as failure:
         raise NameRefused(f"a payload reference has no usable locator: {failure}") from failure
     match locator.segments:
         case ("tenant", tenant, "org", organization, "payloads", "sha256", ref.sha256):
-            return content_key(TenantId(tenant), OrganizationId(organization), ref.sha256)
-        case ("tenant", tenant, "org", organization, "named", *name):
-            return named_key("/".join(name), TenantId(tenant), OrganizationId(organization))
+            owner = _owner(tenant, organization)
+            return owned_content(owner, ref.sha256), owner, ""
+        case ("tenant", tenant, "org", organization, "named", *segments):
+            owner, name = _owner(tenant, organization), "/".join(segments)
+            return owned_name(owner, name), owner, name
         case _:
             raise NameRefused(f"{ref.uri!r:.200} does not locate the payload {ref.sha256:.64}")
+
+
+def owned_content(owner: Owner, sha256: str) -> str:
+    """Return the key of an owner's content; raises `NameRefused`."""
+    return content_key(owner.tenant_id, owner.organization_id, sha256)
+
+
+def owned_name(owner: Owner, name: str) -> str:
+    """Return the key of an owner's named object; raises `NameRefused`."""
+    return named_key(name, owner.tenant_id, owner.organization_id)
+
+
+def owned_prefix(owner: Owner) -> str:
+    """Return what the keys of an owner's named objects begin with."""
+    return named_prefix(owner.tenant_id, owner.organization_id)
+
+
+def shelf_key(key: str) -> str:
+    """Return where content with a key lies when it is put aside."""
+    return key.replace(_CONTENT, _SHELF, 1)
+
+
+def places_to_look(key: str) -> tuple[str, ...]:
+    """Return where an object may be: content may be on the shelf, or just have come back."""
+    is_content = key.split("/", _OWNER_SEGMENTS + 1)[_OWNER_SEGMENTS] == "payloads"
+    return (key, shelf_key(key), key) if is_content else (key,)
+
+
+def content_prefixes(owner: Owner) -> tuple[str, str]:
+    """Return what the keys of an owner's content begin with, in place and on the shelf."""
+    place = _place(owner.tenant_id, owner.organization_id)
+    return f"{place}{_CONTENT}", f"{place}{_SHELF}"
+
+
+def content_of(found: Found) -> StoredContent | None:
+    """Read a listed object as content, or None for one that somebody else put there."""
+    sha256 = found.key.rpartition("/")[2]
+    if not _SHA256.fullmatch(sha256):
+        return None
+    return StoredContent(
+        sha256=sha256,
+        stored_bytes=found.stored_bytes,
+        modified_at=found.modified_at,
+        is_shelved=_SHELF in found.key,
+    )
+
+
+def name_in(owner: Owner, key: str) -> str:
+    """Return the name of an owner's object, empty for content."""
+    place = owned_prefix(owner)
+    return key.removeprefix(place) if key.startswith(place) else ""
+
+
+def check_owner(owner: Owner) -> None:
+    """Admit an owner whose name may stand in a key; raises `NameRefused`."""
+    _place(owner.tenant_id, owner.organization_id)
 
 
 def named_key(name: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -72,6 +144,7 @@ def build_ref(
     media_type: str,
     row_count: int | None,
     schema_digest: str | None,
+    key_id: str | None = None,
 ) -> PayloadRef:
     """Return the reference to content that has just been stored."""
     return PayloadRef(
@@ -81,7 +154,12 @@ def build_ref(
         payload_bytes=payload_bytes,
         row_count=row_count,
         schema_digest=schema_digest,
+        key_id=key_id,
     )
+
+
+def _owner(tenant: str, organization: str) -> Owner:
+    return Owner(tenant_id=TenantId(tenant), organization_id=OrganizationId(organization))
 
 
 def _place(tenant_id: TenantId, organization_id: OrganizationId) -> str:

@@ -1,88 +1,97 @@
 """Payloads in memory: the reference adapter."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import IO
 
-from noetl_contracts import codec
-from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.payloads import PayloadRef
-from noetl_storage.payloads import checking, keys
+from noetl_storage.payload_ports import Seals
+from noetl_storage.payloads.objects import Found, Inline, Pieces, Runner
+from noetl_storage.payloads.stored import StoredPayloads
 
-_CHUNK_BYTES = 256 * 1024
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class MemoryPayloads:
-    """Keeps every object in one mapping by key."""
+class MemoryObjects:
+    """Keeps every object in one mapping by key; without a clock all are of one age."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], datetime] = lambda: _NO_TIME) -> None:
         self.bytes_by_key: dict[str, bytes] = {}
+        self._modified_at: dict[str, datetime] = {}
+        self._now = now
 
-    async def put(
-        self,
-        data: bytes | AsyncIterator[bytes],
-        *,
-        tenant_id: TenantId,
-        organization_id: OrganizationId,
-        media_type: str,
-        row_count: int | None = None,
-        schema_digest: str | None = None,
-    ) -> PayloadRef:
-        """Store content; storing it twice is storing it once."""
-        whole = data if isinstance(data, bytes) else b"".join([chunk async for chunk in data])
-        sha256 = codec.digest(whole)
-        self.bytes_by_key[keys.content_key(tenant_id, organization_id, sha256)] = whole
-        return keys.build_ref(
-            tenant_id=tenant_id,
-            organization_id=organization_id,
-            sha256=sha256,
-            payload_bytes=len(whole),
-            media_type=media_type,
-            row_count=row_count,
-            schema_digest=schema_digest,
-        )
+    def guard(self, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is raised that needs a name
+        """Translate nothing: a mapping raises what the port names."""
+        return nullcontext()
 
-    async def read(self, ref: PayloadRef) -> bytes:
-        """Return content whose digest was checked."""
-        data = self.bytes_by_key.get(keys.key_of(ref))
+    def store(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - nobody asks for it again
+        """Write an object, replacing the one before."""
+        self.bytes_by_key[key] = data
+        self._modified_at[key] = self._now()
+
+    def store_once(self, key: str, data: bytes) -> None:
+        """Write an object; raises `FileExistsError` when there is one."""
+        if key in self.bytes_by_key:
+            raise FileExistsError(key)
+        self.store(key, data, "")
+
+    def stage(self) -> IO[bytes]:
+        """Open a place where a stream gathers."""
+        return BytesIO()
+
+    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+        """Write what was staged."""
+        staged.seek(0)
+        self.store(key, staged.read(), media_type)
+
+    def discard(self, staged: IO[bytes]) -> None:
+        """Close what was staged."""
+        staged.close()
+
+    def fetch(self, key: str) -> bytes:
+        """Return an object; raises `KeyError`."""
+        return self.bytes_by_key[key]
+
+    def open(self, key: str) -> Pieces:
+        """Begin to read an object; raises `KeyError`."""
+        return BytesIO(self.bytes_by_key[key])
+
+    def find(self, key: str) -> Found | None:
+        """Describe an object, or return None."""
+        data = self.bytes_by_key.get(key)
         if data is None:
-            raise checking.missing(ref)
-        return checking.checked(data, ref)
+            return None
+        modified_at = self._modified_at.get(key, _NO_TIME)
+        return Found(key=key, stored_bytes=len(data), modified_at=modified_at)
 
-    async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
-        """Yield content in pieces; the digest is checked before the last one is yielded."""
-        data = await self.read(ref)
-        for start in range(0, len(data), _CHUNK_BYTES):
-            yield data[start : start + _CHUNK_BYTES]
+    def remove(self, key: str) -> None:
+        """Remove an object; removing what is not there is no error."""
+        self.bytes_by_key.pop(key, None)
+        self._modified_at.pop(key, None)
 
-    async def exists(self, ref: PayloadRef) -> bool:
-        """Tell whether the content is stored."""
-        return keys.key_of(ref) in self.bytes_by_key
+    def move(self, key: str, to: str) -> None:
+        """Move an object; raises `KeyError`."""
+        self.store(to, self.bytes_by_key[key], "")
+        self.remove(key)
 
-    async def delete(self, ref: PayloadRef) -> None:
-        """Remove content; removing what is not there is no error."""
-        self.bytes_by_key.pop(keys.key_of(ref), None)
+    def list_under(self, prefix: str) -> Iterator[Found]:
+        """Yield every object whose key begins with a prefix, as they were when it was asked."""
+        for key in [key for key in self.bytes_by_key if key.startswith(prefix)]:
+            if (found := self.find(key)) is not None:
+                yield found
 
-    async def put_named(
-        self, name: str, data: bytes, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> bytes | None:
-        """Write an object unless the name is taken; return the bytes that were there before."""
-        key = keys.named_key(name, tenant_id, organization_id)
-        before = self.bytes_by_key.get(key)
-        if before is None:
-            self.bytes_by_key[key] = data
-        return before
 
-    async def find_named(
-        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> bytes | None:
-        """Return an object by name, or None."""
-        return self.bytes_by_key.get(keys.named_key(name, tenant_id, organization_id))
+class MemoryPayloads(StoredPayloads):
+    """Payloads that end with the process."""
 
-    async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> list[str]:
-        """Return the names under a prefix, in order."""
-        keys.check_prefix(prefix)
-        place = keys.named_prefix(tenant_id, organization_id)
-        return sorted(
-            key.removeprefix(place) for key in self.bytes_by_key if key.startswith(place + prefix)
-        )
+    def __init__(
+        self,
+        *,
+        seals: Seals | None = None,
+        runner: Runner | None = None,
+        now: Callable[[], datetime] = lambda: _NO_TIME,
+    ) -> None:
+        objects = MemoryObjects(now=now)
+        self.bytes_by_key = objects.bytes_by_key
+        super().__init__(objects, runner=runner or Inline(), seals=seals)

@@ -1,19 +1,27 @@
-"""One address to one payload store: `file:///path`, `s3://bucket?endpoint=…&region=…`, `memory://`."""
+"""One address to one payload store: a folder, a bucket of S3, Google or Azure, or memory."""
 
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from noetl_storage.errors import StorageMisconfigured
+from noetl_storage.payload_ports import Seals
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.filesystem import FilesystemPayloads
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_storage.payloads.s3 import S3Payloads, open_client
-from noetl_storage.ports import Payloads
+from noetl_storage.payloads.stored import StoredPayloads
 
-_FORMS = "file:///absolute/path, s3://bucket?endpoint=<url>&region=<name>, or memory://"
+_FORMS = (
+    "file:///absolute/path, s3://bucket?endpoint=<url>&region=<name>, gs://bucket, "
+    "azure://container?account=<name>, or memory://"
+)
 _REGION_DEFAULT = "us-east-1"
+# The extra, and module, of an adapter that is imported only where an address names it.
+_EXTRAS = {"gs": ("gcs", "Google storage"), "azure": ("azure", "Azure storage")}
 
 
 @asynccontextmanager
@@ -24,7 +32,8 @@ async def open_payloads(
     secret_key: str | None = None,
     threads_max: int = 32,
     connect_s: float | None = None,
-) -> AsyncIterator[Payloads]:
+    seals: Seals | None = None,
+) -> AsyncIterator[StoredPayloads]:
     """Open the store at an address; raises `StorageMisconfigured` for one that is not understood.
 
     Without keys S3 takes them from where its client usually looks (environment, profile, role).
@@ -35,23 +44,55 @@ async def open_payloads(
     try:
         match parts.scheme:
             case "memory":
-                yield MemoryPayloads()
+                yield MemoryPayloads(seals=seals)
             case "file" if not parts.netloc and parts.path.startswith("/"):
-                yield FilesystemPayloads(Path(unquote(parts.path)), threads=threads)
-            case "s3" if parts.netloc and parts.path in {"", "/"}:
-                query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-                client = open_client(
-                    endpoint=query.get("endpoint"),
-                    region=query.get("region", _REGION_DEFAULT),
-                    access_key=access_key,
-                    secret_key=secret_key,
-                    connections_max=threads_max,
+                yield FilesystemPayloads(Path(unquote(parts.path)), threads=threads, seals=seals)
+            case "s3" | "gs" | "azure" if parts.netloc and parts.path in {"", "/"}:
+                store, where = _remote(
+                    parts, access_key, secret_key, threads=threads, count=threads_max, seals=seals
                 )
-                store = S3Payloads(client, bucket=parts.netloc, threads=threads)
                 if connect_s is not None:
-                    await store.wait_reachable(connect_s=connect_s)
+                    await store.wait_reachable(connect_s=connect_s, where=where)
                 yield store
             case _:
                 raise StorageMisconfigured(f"{url!r:.200} is no payload store: use {_FORMS}")
     finally:
         threads.close()
+
+
+def _remote(
+    parts: SplitResult,
+    access_key: str | None,
+    secret_key: str | None,
+    *,
+    threads: Threads,
+    count: int,
+    seals: Seals | None,
+) -> tuple[StoredPayloads, str]:
+    """Return a store on a server, and the words for where that is."""
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    if parts.scheme in _EXTRAS:
+        extra, words = _EXTRAS[parts.scheme]
+        opened = _module(parts.scheme, extra).open_store(
+            parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
+        )
+        return opened, f"{words} at {parts.netloc}"
+    client = open_client(
+        endpoint=query.get("endpoint"),
+        region=query.get("region", _REGION_DEFAULT),
+        access_key=access_key,
+        secret_key=secret_key,
+        connections_max=count,
+    )
+    store = S3Payloads(client, bucket=parts.netloc, threads=threads, seals=seals)
+    return store, f"S3 at {client.meta.endpoint_url}"
+
+
+def _module(scheme: str, extra: str) -> Any:
+    """Find the adapter of an extra that few install."""
+    try:
+        return importlib.import_module(f"noetl_storage.payloads.{extra}")
+    except ImportError as failure:
+        raise StorageMisconfigured(
+            f"payloads at {scheme}:// need the client of that cloud: install noetl-storage[{extra}]"
+        ) from failure

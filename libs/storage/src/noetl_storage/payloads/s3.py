@@ -1,37 +1,27 @@
 """Payloads in S3 and what speaks like it."""
 
-import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import IO, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO, Any
 
 import boto3
 import botocore.exceptions
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
-from noetl_contracts import codec
-from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
-from noetl_storage.payloads import checking, keys
+from noetl_storage.payload_ports import Seals
 from noetl_storage.payloads.executor import Threads
+from noetl_storage.payloads.objects import SPOOL_BYTES, Found, Pieces
+from noetl_storage.payloads.stored import StoredPayloads
 
-R = TypeVar("R")
-
-_CHUNK_BYTES = 1024 * 1024
-_SPOOL_BYTES = 8 * 1024 * 1024
 _TRANSFER = TransferConfig(
-    multipart_threshold=_SPOOL_BYTES, multipart_chunksize=_SPOOL_BYTES, use_threads=False
+    multipart_threshold=SPOOL_BYTES, multipart_chunksize=SPOOL_BYTES, use_threads=False
 )
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 _TAKEN = frozenset({"PreconditionFailed", "412"})
 _CONFLICT = frozenset({"ConditionalRequestConflict", "409"})
-_CONFLICT_ATTEMPTS_MAX = 20
-_PROBE_KEY = "reachable"
-_REACH_PAUSE_S = 0.5
 _REFUSED = frozenset(
     {"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 )
@@ -65,183 +55,94 @@ def open_client(
     )
 
 
-class S3Payloads:
-    """One bucket; the blocking client runs in bounded threads."""
+class S3Objects:
+    """One bucket."""
 
-    def __init__(self, client: Any, *, bucket: str, threads: Threads) -> None:
+    def __init__(self, client: Any, *, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._threads = threads
 
-    async def wait_reachable(self, *, connect_s: float) -> None:
-        """Return once the server answers anything at all; raises `StorageUnavailable`."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + connect_s
-        while True:
-            try:
-                await self._run(self._client.head_object, Key=_PROBE_KEY)
-            except StorageUnavailable as failure:
-                if loop.time() + _REACH_PAUSE_S > deadline:
-                    where = self._client.meta.endpoint_url
-                    raise StorageUnavailable(
-                        f"no S3 at {where} within {connect_s:g} s: {failure}. "
-                        "Check that the server runs, and the endpoint in PAYLOAD_URL."
-                    ) from failure
-                await asyncio.sleep(_REACH_PAUSE_S)
-            except (KeyError, StorageMisconfigured):
-                # A role that may not list is refused objects that are not there.
-                return
-            else:
-                return
+    def guard(self, key: str) -> AbstractContextManager[None]:
+        """Translate what the client raises."""
+        return translated(self._bucket, key)
 
-    async def put(
-        self,
-        data: bytes | AsyncIterator[bytes],
-        *,
-        tenant_id: TenantId,
-        organization_id: OrganizationId,
-        media_type: str,
-        row_count: int | None = None,
-        schema_digest: str | None = None,
-    ) -> PayloadRef:
-        """Store content; storing it twice, also at the same time, is storing it once."""
-        place = partial(keys.content_key, tenant_id, organization_id)
-        if isinstance(data, bytes):
-            sha256, payload_bytes = codec.digest(data), len(data)
-            key = place(sha256)
-            await self._run(self._client.put_object, Key=key, Body=data, ContentType=media_type)
-        else:
-            sha256, payload_bytes = await self._store_stream(data, place, media_type)
-        return keys.build_ref(
-            tenant_id=tenant_id,
-            organization_id=organization_id,
-            sha256=sha256,
-            payload_bytes=payload_bytes,
-            media_type=media_type,
-            row_count=row_count,
-            schema_digest=schema_digest,
+    def store(self, key: str, data: bytes, media_type: str) -> None:
+        """Write an object, replacing the one before."""
+        self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=media_type)
+
+    def store_once(self, key: str, data: bytes) -> None:
+        """Write an object; raises what `guard` makes `FileExistsError` of when there is one."""
+        self._client.put_object(Bucket=self._bucket, Key=key, Body=data, IfNoneMatch="*")
+
+    def stage(self) -> IO[bytes]:
+        """Gather in memory, beyond a few megabytes in a file."""
+        return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
+
+    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+        """Upload what was staged, in parts when it is large."""
+        staged.seek(0)
+        arguments = {"ContentType": media_type}
+        self._client.upload_fileobj(
+            staged, self._bucket, key, ExtraArgs=arguments, Config=_TRANSFER
         )
 
-    async def read(self, ref: PayloadRef) -> bytes:
-        """Return content whose digest was checked."""
-        data = await self._find(keys.key_of(ref))
-        if data is None:
-            raise checking.missing(ref)
-        return checking.checked(data, ref)
+    def discard(self, staged: IO[bytes]) -> None:
+        """Close what was staged; its file goes with it."""
+        staged.close()
 
-    async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
-        """Yield content in pieces; the digest is checked before the last one is yielded."""
-        try:
-            answer = await self._run(self._client.get_object, Key=keys.key_of(ref))
-        except KeyError:
-            raise checking.missing(ref) from None
-        body = answer["Body"]
-        try:
-            chunks = self._threads.read_all(partial(self._read_some, body))
-            async for chunk in checking.checked_stream(chunks, ref):
-                yield chunk
-        finally:
-            body.close()
-
-    async def exists(self, ref: PayloadRef) -> bool:
-        """Tell whether the content is stored."""
-        try:
-            await self._run(self._client.head_object, Key=keys.key_of(ref))
-        except KeyError:
-            return False
-        return True
-
-    async def delete(self, ref: PayloadRef) -> None:
-        """Remove content; removing what is not there is no error."""
-        await self._run(self._client.delete_object, Key=keys.key_of(ref))
-
-    async def put_named(
-        self, name: str, data: bytes, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> bytes | None:
-        """Write an object unless the name is taken; return the bytes that were there before."""
-        key = keys.named_key(name, tenant_id, organization_id)
-        for _ in range(_CONFLICT_ATTEMPTS_MAX):
-            try:
-                await self._run(self._client.put_object, Key=key, Body=data, IfNoneMatch="*")
-            except FileExistsError:
-                before = await self._find(key)
-                if before is not None:
-                    return before
-            else:
-                return None
-        raise StorageUnavailable(f"other writers keep contending for {key}")
-
-    async def find_named(
-        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> bytes | None:
-        """Return an object by name, or None."""
-        return await self._find(keys.named_key(name, tenant_id, organization_id))
-
-    async def list_names(
-        self, prefix: str, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> list[str]:
-        """Return the names under a prefix, in order."""
-        keys.check_prefix(prefix)
-        place = keys.named_prefix(tenant_id, organization_id)
-        return await self._threads.run(self._list_names, place, prefix)
-
-    async def _find(self, key: str) -> bytes | None:
-        try:
-            return await self._threads.run(self._get, key)
-        except KeyError:
-            return None
-
-    async def _run(self, call: Callable[..., R], **arguments: object) -> R:
-        return await self._threads.run(self._call, call, arguments)
-
-    async def _store_stream(
-        self, chunks: AsyncIterator[bytes], place: Callable[[str], str], media_type: str
-    ) -> tuple[str, int]:
-        """Spool to learn the digest, then upload: beyond a few megabytes the spool is a file."""
-        digest, payload_bytes = codec.digester(), 0
-        with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
-            async for chunk in chunks:
-                digest.update(chunk)
-                payload_bytes += len(chunk)
-                await self._threads.run(spool.write, chunk)
-            spool.seek(0)
-            key = place(digest.hexdigest())
-            await self._threads.run(self._upload, spool, key, media_type)
-        return digest.hexdigest(), payload_bytes
-
-    def _upload(self, file: IO[bytes], key: str, media_type: str) -> None:
-        with translated(self._bucket, key):
-            self._client.upload_fileobj(
-                file,
-                self._bucket,
-                key,
-                ExtraArgs={"ContentType": media_type},
-                Config=_TRANSFER,
-            )
-
-    def _call(self, call: Callable[..., R], arguments: dict[str, object]) -> R:
-        with translated(self._bucket, str(arguments["Key"])):
-            return call(Bucket=self._bucket, **arguments)
-
-    def _get(self, key: str) -> bytes:
-        with translated(self._bucket, key):
-            body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
-            with body:
-                data: bytes = body.read()
-                return data
-
-    def _read_some(self, body: Any) -> bytes:
-        with translated(self._bucket, "a stream"):
-            data: bytes = body.read(_CHUNK_BYTES)
+    def fetch(self, key: str) -> bytes:
+        """Return an object."""
+        with self._client.get_object(Bucket=self._bucket, Key=key)["Body"] as body:
+            data: bytes = body.read()
             return data
 
-    def _list_names(self, place: str, prefix: str) -> list[str]:
-        with translated(self._bucket, place):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=place + prefix
-            )
-            found = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
-        return sorted(key.removeprefix(place) for key in found)
+    def open(self, key: str) -> Pieces:
+        """Begin to read an object."""
+        body: Pieces = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
+        return body
+
+    def find(self, key: str) -> Found | None:
+        """Describe an object, or return None."""
+        try:
+            with self.guard(key):
+                about = self._client.head_object(Bucket=self._bucket, Key=key)
+        except KeyError:
+            return None
+        return Found(
+            key=key, stored_bytes=about["ContentLength"], modified_at=about["LastModified"]
+        )
+
+    def remove(self, key: str) -> None:
+        """Remove an object; removing what is not there is no error."""
+        self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def move(self, key: str, to: str) -> None:
+        """Copy an object within the bucket, then remove the first."""
+        source = {"Bucket": self._bucket, "Key": key}
+        self._client.copy(source, self._bucket, to, Config=_TRANSFER)
+        self.remove(key)
+
+    def list_under(self, prefix: str) -> Iterator[Found]:
+        """Yield every object whose key begins with a prefix."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=prefix
+        )
+        for page in pages:
+            for entry in page.get("Contents", []):
+                yield Found(
+                    key=entry["Key"],
+                    stored_bytes=entry["Size"],
+                    modified_at=entry["LastModified"],
+                )
+
+
+class S3Payloads(StoredPayloads):
+    """Payloads in one bucket; the blocking client runs in bounded threads."""
+
+    def __init__(
+        self, client: Any, *, bucket: str, threads: Threads, seals: Seals | None = None
+    ) -> None:
+        super().__init__(S3Objects(client, bucket=bucket), runner=threads, seals=seals)
 
 
 @contextmanager

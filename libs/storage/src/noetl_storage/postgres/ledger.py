@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import asyncpg
 
+from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, Head, NewMessage, StreamAppend
+from noetl_contracts.ledger import Append, Head, Link, NewMessage, StreamAppend
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_storage import appends
 from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database
@@ -73,6 +75,11 @@ class PostgresLedger:
         record = await self._database.find_row(_QUERIES["find_outcome"], int(execution_id), run_id)
         return None if record is None else rows.from_record(record)
 
+    async def trace(self, execution_id: ExecutionId, step: str, *, links_max: int) -> list[Link]:
+        """Return the latest run of a step, the run whose end started it, and so on, back."""
+        found = await self._database.fetch(_QUERIES["trace"], int(execution_id), step, links_max)
+        return [_link(record) for record in found]
+
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages in one transaction; return the messages' outbox ids."""
         fence = batch.fence
@@ -94,6 +101,20 @@ def _head(record: asyncpg.Record) -> Head:
         execution_id=ExecutionId(str(record["execution_id"])),
         version=record["version"],
         checksum=record["checksum"],
+    )
+
+
+def _link(record: asyncpg.Record) -> Link:
+    ref_id = record["event_id"]
+    result = record["result"]
+    return Link(
+        step=record["step"],
+        run_id=record["run_id"],
+        entered_version=record["entered_version"],
+        ref_id=None if ref_id is None else str(ref_id),
+        is_error=record["error"] is not None,
+        result=None if result is None else codec.convert(result, ResultEnvelope),
+        created_at=record["created_at"],
     )
 
 

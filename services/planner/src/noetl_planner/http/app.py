@@ -23,6 +23,7 @@ from noetl_planner.http import (
     results,
     schedules,
     stream,
+    traces,
     variables,
     webhooks,
 )
@@ -49,6 +50,7 @@ def create_app(services: ApiServices) -> Litestar:
             *reruns.ROUTES,
             *results.ROUTES,
             *schedules.ROUTES,
+            *traces.ROUTES,
             *variables.ROUTES,
             *webhooks.ROUTES,
         ],

@@ -77,3 +77,69 @@ where execution_id = $1
     and ((context ->> 'slot')::bigint, (context ->> 'frame_index')::bigint) > ($3, $4)
 order by (context ->> 'slot')::bigint, (context ->> 'frame_index')::bigint
 limit $5;
+
+-- name: trace :many
+-- At most $3 runs: the latest of step $2 in execution $1, the run whose end started it, and so on.
+with recursive chain as (
+    (
+        select
+            1 as depth, e.stream_version, e.node_name, e.node_id,
+            e.context ->> 'came_from' as came_from, e.context ->> 'stream_of' as stream_of
+        from noetl.event as e
+        where e.execution_id = $1 and e.event_type = 'step.enter' and e.node_name = $2
+        order by e.stream_version desc
+        limit 1
+    )
+    union all
+    select
+        c.depth + 1, p.stream_version, p.node_name, p.node_id,
+        p.context ->> 'came_from', p.context ->> 'stream_of'
+    from chain as c
+    cross join lateral (
+        select coalesce(
+            c.stream_of,
+            (
+                select x.node_id
+                from noetl.event as x
+                where x.execution_id = $1
+                    and x.stream_version < c.stream_version
+                    and x.event_type = 'step.exit'
+                    and x.node_name = c.came_from
+                    and x.context -> 'targets' ? c.node_name
+                order by x.stream_version desc
+                limit 1
+            )
+        ) as run_id
+    ) as producer
+    cross join lateral (
+        select e.stream_version, e.node_name, e.node_id, e.context
+        from noetl.event as e
+        where e.execution_id = $1
+            and e.stream_version < c.stream_version
+            and e.event_type = 'step.enter'
+            and e.node_id = producer.run_id
+        order by e.stream_version desc
+        limit 1
+    ) as p
+    where c.depth < $3
+)
+select
+    c.node_name as step, c.node_id as run_id, c.stream_version as entered_version,
+    o.event_id, o.result, o.error, o.created_at
+from chain as c
+left join lateral (
+    select e.event_id, e.result, e.error, e.created_at
+    from noetl.event as e
+    where e.execution_id = $1
+        and e.node_id = c.node_id
+        and (
+            e.event_type in ('loop.done', 'loop.failed')
+            or (
+                e.event_type in ('call.done', 'call.error')
+                and coalesce(e.context -> 'item_index', 'null') = 'null'
+            )
+        )
+    order by e.stream_version desc
+    limit 1
+) as o on true
+order by c.depth;

@@ -1,0 +1,266 @@
+"""`noetl payloads`: what lies in the payload store that nobody mentions, and keys that turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Annotated, Any, TypeVar
+
+import typer
+from msgspec import Struct
+
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.sealing import KeyUnusable
+from noetl_cli import render, settings, tables
+from noetl_cli.commands.options import AsJson
+from noetl_cli.commands.up import Directory
+from noetl_cli.failures import CliError, ExitCode, StackError
+from noetl_cli.stack import keyring, state
+from noetl_cli.stack.home import Home
+from noetl_contracts.errors import NoetlError
+from noetl_playbook import coercion
+from noetl_storage.payload_ports import Owner
+from noetl_storage.payloads.collecting import TTL_MIN, Collector, Patience, Sweep
+from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.stored import StoredPayloads
+from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.payload_references import PostgresPayloadReferences
+
+T = TypeVar("T")
+
+CONNECT_S = 5.0
+STATEMENT_S = 600.0
+SHOWN_MAX = 20
+SEAL_KEY = "NOETL_PAYLOAD_SEAL_KEY"
+
+app = typer.Typer(no_args_is_help=True, help="Collect payloads, and seal them with another key.")
+
+Dsn = Annotated[
+    str | None, typer.Option("--postgres", help="The ledger's address (default: `up`'s).")
+]
+Url = Annotated[
+    str | None, typer.Option("--payloads", help="The payload store's address (default: `up`'s).")
+]
+KeyFile = Annotated[
+    str,
+    typer.Option("--keys", help=f"A file of <id>:<base64> keys, newest first; else ${SEAL_KEY}."),
+]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where the ledger and the payloads are, and what opens them."""
+
+    dsn: str
+    url: str
+    access_key: str | None
+    secret_key: str | None
+    key_file: str
+    environ: Mapping[str, str]
+
+
+class Opened(Struct, frozen=True, kw_only=True):
+    """Both stores, open."""
+
+    payloads: StoredPayloads
+    references: PostgresPayloadReferences
+
+
+@app.command("gc")
+def collect(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    ttl: Annotated[
+        str, typer.Option("--ttl", help="How long a payload stays that nothing mentions.")
+    ] = "7d",
+    shelf: Annotated[
+        str, typer.Option("--shelf", help="How long it can then still be read and come back.")
+    ] = "1d",
+    postgres: Dsn = None,
+    payloads: Url = None,
+    keys: KeyFile = "",
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put payloads aside that nothing mentions, and remove those that nobody has missed."""
+    patience = Patience(ttl=_duration("--ttl", ttl), shelf=_duration("--shelf", shelf))
+    if patience.ttl < TTL_MIN:
+        raise CliError(
+            "--ttl is at least one hour: what was just stored is mentioned a little later.",
+            way_out="Give a longer time, as 7d.",
+            exit_code=ExitCode.USAGE,
+        )
+
+    async def sweep(opened: Opened) -> list[Sweep]:
+        collector = Collector(
+            shelf=opened.payloads, references=opened.references, patience=patience
+        )
+        now = SystemClock().now()
+        return [
+            await collector.sweep(owner, now=now, is_dry_run=dry_run)
+            for owner in await opened.references.list_owners()
+        ]
+
+    place = _place(directory, dsn=postgres, url=payloads, key_file=keys)
+    found = _ask(sweep, place)
+    if as_json:
+        render.json_line([_summary(one, is_dry_run=dry_run) for one in found])
+        return
+    for one in found:
+        _print(one, is_dry_run=dry_run)
+    if not found:
+        render.line("There is no history, and so nothing to collect.")
+
+
+@app.command("rotate")
+def rotate(
+    *,
+    postgres: Dsn = None,
+    payloads: Url = None,
+    keys: KeyFile = "",
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Seal every payload with the newest key; what was never sealed is sealed as well.
+
+    References keep their digests. Run it again after a failure: it goes on where it ended.
+    """
+
+    async def reseal(opened: Opened) -> list[tuple[Owner, int, int]]:
+        return [
+            (owner, *await opened.payloads.reseal(owner))
+            for owner in await opened.references.list_owners()
+        ]
+
+    place = _place(directory, dsn=postgres, url=payloads, key_file=keys)
+    done = _ask(reseal, place)
+    for owner, changed, kept in done:
+        if as_json:
+            whose = {"tenant_id": owner.tenant_id, "organization_id": owner.organization_id}
+            render.json_line({**whose, "sealed": changed, "unchanged": kept})
+        else:
+            whom = f"{owner.tenant_id}/{owner.organization_id}"
+            render.line(f"{whom}: {changed} sealed with the newest key, {kept} were already.")
+
+
+def _ask(question: Callable[[Opened], Awaitable[T]], place: Place) -> T:
+    async def answer() -> T:
+        async with _open(place) as opened:
+            return await question(opened)
+
+    try:
+        return asyncio.run(answer())
+    except KeyUnusable as failure:
+        raise CliError(
+            f"The keys cannot be used: {failure}",
+            way_out=f"Give a file with --keys, or set {SEAL_KEY}.",
+            exit_code=ExitCode.USAGE,
+        ) from failure
+    except NoetlError as failure:
+        raise StackError(
+            f"The payloads cannot be looked after: {failure}",
+            way_out="Nothing is lost. Check the stack with `noetl doctor` and run this again.",
+        ) from failure
+
+
+@asynccontextmanager
+async def _open(place: Place) -> AsyncIterator[Opened]:
+    seals = read_keys(
+        "" if place.key_file else place.environ.get(SEAL_KEY, ""), file=place.key_file
+    )
+    async with (
+        open_database(
+            place.dsn,
+            application_name="noetl-cli",
+            connections_max=2,
+            connect_deadline_s=CONNECT_S,
+            statement_timeout_s=STATEMENT_S,
+            must_be_durable=False,
+        ) as database,
+        open_payloads(
+            place.url,
+            access_key=place.access_key,
+            secret_key=place.secret_key,
+            connect_s=CONNECT_S,
+            seals=seals,
+        ) as payloads,
+    ):
+        yield Opened(payloads=payloads, references=PostgresPayloadReferences(database))
+
+
+def _place(directory: Any, *, dsn: str | None, url: str | None, key_file: str) -> Place:
+    environ = settings.environment()
+    home = Home(root=settings.home(directory, environ=environ))
+    urls: Mapping[str, str] = {}
+    if dsn is None or url is None:
+        current = state.find(home)
+        if current is None or not {"postgres", "payloads"} <= current.urls.keys():
+            raise StackError(
+                f"No stack runs in {home.root}.",
+                way_out="Start it with `noetl up`, or name both: --postgres and --payloads.",
+            )
+        urls = current.urls
+    access_key = environ.get("AWS_ACCESS_KEY_ID")
+    secret_key = environ.get("AWS_SECRET_ACCESS_KEY")
+    if url is None and "s3" in urls:
+        own = keyring.load_or_make(home)
+        access_key, secret_key = own.s3_access_key, own.s3_secret_key
+    return Place(
+        dsn=dsn or urls["postgres"],
+        url=url or urls["payloads"],
+        access_key=access_key,
+        secret_key=secret_key,
+        key_file=key_file,
+        environ=environ,
+    )
+
+
+def _duration(option: str, text: str) -> timedelta:
+    seconds = coercion.duration_s(text)
+    if seconds is None or seconds <= 0:
+        raise CliError(
+            f"{option} {text!r:.40} is no length of time.",
+            way_out="Write it as 12h, 7d, or a number of seconds.",
+            exit_code=ExitCode.USAGE,
+        )
+    return timedelta(seconds=seconds)
+
+
+def _summary(found: Sweep, *, is_dry_run: bool) -> dict[str, Any]:
+    return {
+        "tenant_id": found.owner.tenant_id,
+        "organization_id": found.owner.organization_id,
+        "dry_run": is_dry_run,
+        "held_since": found.held_since,
+        "payloads": found.contents,
+        "bytes": found.contents_bytes,
+        "garbage": len(found.garbage),
+        "garbage_bytes": found.garbage_bytes,
+        "shelved": found.shelved,
+        "restored": found.restored,
+        "purged": found.purged,
+        "purged_bytes": found.purged_bytes,
+    }
+
+
+def _print(found: Sweep, *, is_dry_run: bool) -> None:
+    whom = f"{found.owner.tenant_id}/{found.owner.organization_id}"
+    render.line(
+        f"{whom}: {found.contents} payloads of {found.contents_bytes} bytes; nothing mentions "
+        f"{len(found.garbage)} of {found.garbage_bytes} bytes."
+    )
+    if found.held_since is not None:
+        render.line(f"  What was written since {found.held_since:%F %T} UTC waits: work goes on.")
+    rows = [
+        (content.sha256, str(content.stored_bytes), f"{content.modified_at:%F %T}")
+        for content in found.garbage[:SHOWN_MAX]
+    ]
+    if is_dry_run and rows:
+        tables.show(("SHA256", "BYTES", "WRITTEN"), rows, nothing="")
+    if not is_dry_run:
+        render.line(
+            f"  {found.shelved} put aside, {found.restored} brought back, {found.purged} removed "
+            f"({found.purged_bytes} bytes)."
+        )

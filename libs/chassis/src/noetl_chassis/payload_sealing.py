@@ -1,0 +1,316 @@
+"""Seals payloads: a key of its own for every object, wrapped with a key of the object's tenant.
+
+A sealed object is a head and pieces. The head begins with `NOETLSEA` and the length of what
+follows (4 bytes, big-endian): JSON that names the key and holds the object's wrapped key. Pieces
+of 64 KiB follow, each sealed by AES-256-GCM with its place in the order and whether it is the last
+as its nonce, so that none can be changed, moved, left out or cut off. Because only the head
+depends on the tenant's key, turning keys rewrites heads and never opens what they seal.
+"""
+
+import binascii
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
+from noetl_chassis.sealing import KEY_BYTES, NONCE_BYTES, KeyUnusable, decoded_key
+from noetl_contracts import codec
+from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
+from noetl_contracts.ids import OrganizationId, TenantId
+
+MAGIC = b"NOETLSEA"
+PIECE_BYTES = 64 * 1024
+_TAG_BYTES = 16
+_LENGTH_BYTES = 4
+_HEAD_BYTES_MAX = 4096
+_KEY_ID_CHARACTERS_MAX = 64
+_KEYS_MAX = 64
+_FORMAT = 1
+
+
+class Owner(Protocol):
+    """Whose object it is."""
+
+    @property
+    def tenant_id(self) -> TenantId:
+        """Name the tenant."""
+
+    @property
+    def organization_id(self) -> OrganizationId:
+        """Name the organization."""
+
+
+class KeyService(Protocol):
+    """Who holds the tenants' keys: this process, or a key management service behind this port.
+
+    `place` is bound into the wrapping: what was wrapped for one place does not unwrap at another.
+    """
+
+    def key_id(self, owner: Owner) -> str:
+        """Name the key that wraps for an owner now."""
+
+    def wrap(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+        """Wrap an object's key with the owner's current key."""
+
+    def unwrap(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+        """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
+
+
+class KeyRing:
+    """The master keys of a deployment, newest first; every tenant's key is derived from them."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._keys = dict(keys)
+        self._current = next(iter(self._keys))
+        self._cipher_by_owner: dict[tuple[str, str, str], AESGCM] = {}
+
+    def key_id(self, owner: Owner) -> str:  # noqa: ARG002 - one master key for all tenants
+        """Name the newest key."""
+        return self._current
+
+    def wrap(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+        """Wrap an object's key with the owner's current key."""
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._cipher(owner, self._current).encrypt(nonce, key, place)
+
+    def unwrap(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+        """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
+        if key_id not in self._keys:
+            raise PayloadKeyUnknown(
+                f"a payload was sealed with key {key_id!r}, and the keys here are "
+                f"{', '.join(map(repr, self._keys))}: keep every key until `noetl payloads "
+                "rotate` has run"
+            )
+        try:
+            cipher = self._cipher(owner, key_id)
+            return cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], place)
+        except (InvalidTag, ValueError) as failure:
+            raise PayloadSealBroken(
+                f"the key of a sealed payload does not open with key {key_id!r}"
+            ) from failure
+
+    def _cipher(self, owner: Owner, key_id: str) -> AESGCM:
+        name = (owner.tenant_id, owner.organization_id, key_id)
+        if name not in self._cipher_by_owner:
+            about = f"noetl/payloads/{owner.tenant_id}/{owner.organization_id}".encode()
+            derive = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=about)
+            self._cipher_by_owner[name] = AESGCM(derive.derive(self._keys[key_id]))
+        return self._cipher_by_owner[name]
+
+
+class _Head(Struct, frozen=True, kw_only=True):
+    """What stands before the pieces."""
+
+    v: int
+    key_id: str
+    key: str
+
+
+class PayloadSeals:
+    """Seals and opens objects; no key ever shows in `repr` or errors."""
+
+    def __init__(self, keys: KeyService) -> None:
+        self._keys = keys
+
+    def begin(self, owner: Owner, name: str) -> "_Sealing":
+        """Begin to seal with the owner's current key."""
+        key = AESGCM.generate_key(KEY_BYTES * 8)
+        head = self._head(owner, name, key)
+        return _Sealing(key, head=head, place=_place(owner, name), key_id=self._keys.key_id(owner))
+
+    def open(self, owner: Owner, name: str) -> "_Opening":
+        """Begin to open what was sealed at this place."""
+        return _Opening(self._keys, owner=owner, place=_place(owner, name))
+
+    def reseal_head(self, owner: Owner, name: str, head: bytes) -> tuple[int, bytes | None]:
+        """Return the length of a head, and the one that the current key makes of it."""
+        found, head_bytes = _read_head(head)
+        if found is None:
+            raise PayloadSealBroken("a sealed payload ends in its head")
+        if found.key_id == self._keys.key_id(owner):
+            return head_bytes, None
+        key = _unwrapped(self._keys, owner, found, _place(owner, name))
+        return head_bytes, self._head(owner, name, key)
+
+    def _head(self, owner: Owner, name: str, key: bytes) -> bytes:
+        wrapped = self._keys.wrap(owner, key, _place(owner, name))
+        about = _Head(v=_FORMAT, key_id=self._keys.key_id(owner), key=b64encode(wrapped).decode())
+        written = codec.encode(about)
+        return MAGIC + len(written).to_bytes(_LENGTH_BYTES, "big") + written
+
+
+class _Sealing:
+    """Cuts what comes into pieces and seals each; the last one is sealed by `finish`."""
+
+    def __init__(self, key: bytes, *, head: bytes, place: bytes, key_id: str) -> None:
+        self._cipher = AESGCM(key)
+        self._place = place
+        self._held = bytearray()
+        self._ready = bytearray(head)
+        self._count = 0
+        self.key_id = key_id
+
+    def update(self, piece: bytes) -> bytes:
+        """Take a piece; return what can be written so far."""
+        # One byte more than a piece must be there: else it may be the last one.
+        for whole in _cut(self._held, piece, PIECE_BYTES):
+            self._seal(whole, is_last=False)
+        return self._taken()
+
+    def finish(self) -> bytes:
+        """Return the rest."""
+        self._seal(self._held, is_last=True)
+        return self._taken()
+
+    def _seal(self, piece: bytes | bytearray, *, is_last: bool) -> None:
+        self._ready += self._cipher.encrypt(
+            _nonce(self._count, is_last=is_last), bytes(piece), self._place
+        )
+        self._count += 1
+
+    def _taken(self) -> bytes:
+        ready = bytes(self._ready)
+        self._ready.clear()
+        return ready
+
+
+class _Opening:
+    """Opens piece by piece; the last one is opened by `finish`."""
+
+    def __init__(self, keys: KeyService, *, owner: Owner, place: bytes) -> None:
+        self._keys = keys
+        self._owner = owner
+        self._place = place
+        self._cipher: AESGCM | None = None
+        self._held = bytearray()
+        self._count = 0
+
+    def update(self, piece: bytes) -> bytes:
+        """Take sealed bytes; raises `PayloadSealBroken`, `PayloadKeyUnknown`."""
+        if self._cipher is None:
+            self._held += piece
+            if not self._begin():
+                return b""
+            piece = b""
+        cut = _cut(self._held, piece, PIECE_BYTES + _TAG_BYTES)
+        return b"".join(self._opened(whole, is_last=False) for whole in cut)
+
+    def finish(self) -> bytes:
+        """Return the rest; raises `PayloadSealBroken` when something is missing."""
+        if self._cipher is None:
+            raise PayloadSealBroken("a sealed payload ends in its head")
+        return self._opened(self._held, is_last=True)
+
+    def _begin(self) -> bool:
+        head, head_bytes = _read_head(self._held)
+        if head is None:
+            return False
+        self._cipher = AESGCM(_unwrapped(self._keys, self._owner, head, self._place))
+        del self._held[:head_bytes]
+        return True
+
+    def _opened(self, piece: bytes | bytearray, *, is_last: bool) -> bytes:
+        assert self._cipher is not None
+        try:
+            nonce = _nonce(self._count, is_last=is_last)
+            opened = self._cipher.decrypt(nonce, bytes(piece), self._place)
+        except (InvalidTag, ValueError) as failure:
+            raise PayloadSealBroken(
+                f"piece {self._count} of a sealed payload was changed, moved or cut"
+            ) from failure
+        self._count += 1
+        return opened
+
+
+def read_keys(text: str, *, file: str) -> PayloadSeals | None:
+    """Read `id:base64` keys, newest first, from a setting or a file; None without any.
+
+    In a setting commas separate them, in a file lines; `#` begins a comment. Raises `KeyUnusable`.
+    """
+    if text and file:
+        raise KeyUnusable("keys for payloads stand in a setting or in a file, not in both")
+    if file:
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as failure:
+            raise KeyUnusable(f"the file of keys for payloads cannot be read: {file}") from failure
+        entries = [line.partition("#")[0].strip() for line in lines]
+    else:
+        entries = [entry.strip() for entry in text.split(",")]
+    keys = _parsed([entry for entry in entries if entry])
+    return PayloadSeals(KeyRing(keys)) if keys else None
+
+
+def _parsed(entries: Sequence[str]) -> dict[str, bytes]:
+    keys: dict[str, bytes] = {}
+    for number, entry in enumerate(entries, start=1):
+        key_id, colon, written = entry.partition(":")
+        is_named = key_id.replace("-", "").replace("_", "").isalnum() and key_id.isascii()
+        if not colon or not is_named or len(key_id) > _KEY_ID_CHARACTERS_MAX or key_id in keys:
+            raise KeyUnusable(
+                f"key {number} for payloads needs the form <id>:<32 bytes in base64>, with an id "
+                "of letters, digits, '-' and '_' that no other key has"
+            )
+        keys[key_id] = decoded_key(written.strip())
+    if len(keys) > _KEYS_MAX:
+        raise KeyUnusable(f"there are {len(keys)} keys for payloads, the limit is {_KEYS_MAX}")
+    return keys
+
+
+def _read_head(data: bytes | bytearray) -> tuple[_Head | None, int]:
+    """Return a head and its length, None when more bytes are needed; raises `PayloadSealBroken`."""
+    start = len(MAGIC) + _LENGTH_BYTES
+    if len(data) < start:
+        return None, 0
+    written_bytes = int.from_bytes(data[len(MAGIC) : start], "big")
+    if not data.startswith(MAGIC) or written_bytes > _HEAD_BYTES_MAX:
+        raise PayloadSealBroken("the head of a sealed payload was changed")
+    if len(data) < start + written_bytes:
+        return None, 0
+    try:
+        head = codec.decode_as(bytes(data[start : start + written_bytes]), _Head)
+    except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+        raise PayloadSealBroken("the head of a sealed payload was changed") from failure
+    if head.v != _FORMAT:
+        raise PayloadKeyUnknown(
+            f"a payload was sealed in form {head.v} by a later release; this one knows {_FORMAT}"
+        )
+    return head, start + written_bytes
+
+
+def _unwrapped(keys: KeyService, owner: Owner, head: _Head, place: bytes) -> bytes:
+    try:
+        wrapped = b64decode(head.key, validate=True)
+    except binascii.Error as failure:
+        raise PayloadSealBroken("the head of a sealed payload was changed") from failure
+    return keys.unwrap(owner, head.key_id, wrapped, place)
+
+
+def _cut(held: bytearray, piece: bytes, whole: int) -> Iterator[bytes]:
+    """Yield whole pieces of what was held and what came, and hold the rest: one byte at least."""
+    if len(held) + len(piece) <= whole:
+        held += piece
+        return
+    data = bytes(held) + piece if held else piece
+    start = 0
+    while len(data) - start > whole:
+        yield data[start : start + whole]
+        start += whole
+    held[:] = data[start:]
+
+
+def _place(owner: Owner, name: str) -> bytes:
+    return f"payload/{owner.tenant_id}/{owner.organization_id}/{name}".encode()
+
+
+def _nonce(count: int, *, is_last: bool) -> bytes:
+    """Count the pieces; every object has a key of its own, so no nonce is used twice with it."""
+    return count.to_bytes(NONCE_BYTES - 1, "big") + bytes([is_last])

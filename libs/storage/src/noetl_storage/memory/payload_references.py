@@ -1,0 +1,67 @@
+"""What histories in memory say about payloads."""
+
+from collections.abc import AsyncIterator, Collection
+from datetime import datetime
+
+from noetl_contracts import codec
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ledger import Request
+from noetl_storage.digests import known, runs
+from noetl_storage.memory.store import MemoryStore
+from noetl_storage.payload_ports import Owner
+from noetl_storage.surfaces import LIVE_EXECUTION
+
+
+class MemoryPayloadReferences:
+    """Looks at every event of an owner."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def list_owners(self) -> list[Owner]:
+        """Return every owner that has a history, in order."""
+        found = {
+            (history[0].tenant_id, history[0].organization_id)
+            for history in self._store.history_by_execution.values()
+            if history
+        }
+        return [
+            Owner(tenant_id=tenant, organization_id=organization)
+            for tenant, organization in sorted(found)
+        ]
+
+    async def held_since(self, owner: Owner) -> datetime | None:
+        """Return when the oldest work of an owner began that has not ended; None without any."""
+        begun = [
+            history[0].ingest_time
+            for execution, history in self._store.history_by_execution.items()
+            if _is_of(history[0], owner) and self._is_live(execution)
+        ]
+        begun += [
+            stored.sent_at
+            for stored in self._store.request_by_id.values()
+            if stored.settled_at is None and _is_of(stored.request, owner)
+        ]
+        return min((moment for moment in begun if moment is not None), default=None)
+
+    async def list_mentioned(
+        self, owner: Owner, digests: Collection[str]
+    ) -> AsyncIterator[set[str]]:
+        """Yield those of the digests that a durable record of the owner mentions, page by page."""
+        for history in list(self._store.history_by_execution.values()):
+            for envelope in list(history):
+                if _is_of(envelope, owner):
+                    found = runs(codec.encode(envelope.event))
+                    yield known(found, digests)
+
+    def _is_live(self, execution_id: str) -> bool:
+        row = self._store.row_by_key_by_surface.get("execution", {}).get(
+            (execution_id, execution_id)
+        )
+        head = self._store.head_by_execution[execution_id]
+        position = self._store.position_by_execution.get(execution_id, 0)
+        return row is None or row["status"] in LIVE_EXECUTION or position != head.version
+
+
+def _is_of(record: Envelope | Request, owner: Owner) -> bool:
+    return (record.tenant_id, record.organization_id) == (owner.tenant_id, owner.organization_id)

@@ -1,0 +1,94 @@
+"""What an adapter has to know: bytes by key. Digests, names, seals and owners are not its business.
+
+Every call blocks and is made inside `guard`, which turns what the driver raises into `KeyError`
+for a missing object, `FileExistsError` for a taken key, and else an error of storage.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import IO, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CHUNK_BYTES = 1024 * 1024
+SPOOL_BYTES = 8 * 1024 * 1024
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """An object as a listing shows it."""
+
+    key: str
+    stored_bytes: int
+    modified_at: datetime
+
+
+class Pieces(Protocol):
+    """An object that is being read."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most so many bytes, and none at the end."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class Runner(Protocol):
+    """Where blocking calls run."""
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call and wait for its result."""
+
+
+class Objects(Protocol):
+    """One bucket, folder or mapping."""
+
+    def guard(self, key: str) -> AbstractContextManager[None]:
+        """Translate what the driver raises while a call for this key runs."""
+
+    def store(self, key: str, data: bytes, media_type: str) -> None:
+        """Write an object, replacing the one before as a whole; its time is now."""
+
+    def store_once(self, key: str, data: bytes) -> None:
+        """Write an object; raises `FileExistsError` when there is one."""
+
+    def stage(self) -> IO[bytes]:
+        """Open a place where a stream gathers before its key is known."""
+
+    def store_staged(self, key: str, staged: IO[bytes], media_type: str) -> None:
+        """Write what was staged, as `store` does."""
+
+    def discard(self, staged: IO[bytes]) -> None:
+        """Close what was staged and leave nothing of it but what was stored."""
+
+    def fetch(self, key: str) -> bytes:
+        """Return an object; raises `KeyError`."""
+
+    def open(self, key: str) -> Pieces:
+        """Begin to read an object; raises `KeyError`."""
+
+    def find(self, key: str) -> Found | None:
+        """Describe an object, or return None."""
+
+    def remove(self, key: str) -> None:
+        """Remove an object; removing what is not there is no error."""
+
+    def move(self, key: str, to: str) -> None:
+        """Move an object, replacing the one there; its time is now. Raises `KeyError`.
+
+        There is no moment at which it is at neither place, unless the move takes no time at all.
+        """
+
+    def list_under(self, prefix: str) -> Iterator[Found]:
+        """Yield every object whose key begins with a prefix, in any order."""
+
+
+class Inline:
+    """Runs calls where they are made: for objects that are in memory."""
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call at once."""
+        return call(*args, **kwargs)

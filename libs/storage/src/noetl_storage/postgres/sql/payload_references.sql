@@ -1,0 +1,61 @@
+-- name: list_owners :many
+-- Whose histories there are.
+select distinct tenant_id, organization_id
+from noetl.execution_head
+order by tenant_id, organization_id;
+
+-- name: held_since :one
+-- When the oldest execution, request or message of owner $1, $2 began that is not done with.
+-- $3 are the statuses of live executions; one whose projection lags counts as live.
+select least(
+    (
+        select min(h.created_at)
+        from noetl.execution_head as h
+        left join noetl.execution as e on e.execution_id = h.execution_id
+        left join noetl.projection_position as p on p.execution_id = h.execution_id
+        where h.tenant_id = $1
+            and h.organization_id = $2
+            and (
+                e.status is null or e.status = any($3::text[]) or p.version is distinct from h.version
+            )
+    ),
+    (
+        select min(r.created_at)
+        from noetl.request as r
+        where r.tenant_id = $1 and r.organization_id = $2 and r.settled_at is null
+    ),
+    (
+        select min(i.received_at)
+        from noetl.inbox as i
+        where i.tenant_id = $1 and i.organization_id = $2 and i.taken_by is null
+    )
+) as since;
+
+-- name: list_histories :many
+-- At most $4 histories of owner $1, $2 after execution $3, and how many events each has.
+select execution_id, version
+from noetl.execution_head
+where tenant_id = $1 and organization_id = $2 and execution_id > $3
+order by execution_id
+limit $4;
+
+-- name: list_in_events :many
+-- Runs of digits with a digest in them, in the events of executions $1 after version $2 and up to $3.
+select distinct m.found[1] as run
+from noetl.event as e
+cross join lateral regexp_matches(
+    concat_ws(
+        ' ',
+        e.context::text, e.result::text, e.error::text, e.payload_ref::text, e.meta::text, e.exact
+    ),
+    '[0-9a-f]{64,}',
+    'g'
+) as m (found)
+where e.execution_id = any($1::bigint[]) and e.stream_version > $2 and e.stream_version <= $3;
+
+-- name: list_beside :many
+-- Runs of digits with a digest in them, in the schedules of owner $1, $2.
+select distinct m.found[1] as run
+from noetl.schedule as s
+cross join lateral regexp_matches(s.workload::text, '[0-9a-f]{64,}', 'g') as m (found)
+where s.tenant_id = $1 and s.organization_id = $2;

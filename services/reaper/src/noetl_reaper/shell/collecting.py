@@ -1,0 +1,79 @@
+"""Collects payloads that nobody refers to, one owner after the other."""
+
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from noetl_chassis import instruments, names
+from noetl_chassis.clock import Clock
+from noetl_storage.payload_ports import Owner, PayloadReferences
+from noetl_storage.ports import Instances
+
+ROLE = "payload_collector"
+SHELVED, RESTORED, PURGED = "shelved", "restored", "purged"
+
+log = structlog.get_logger(__name__)
+
+
+class Outcome(Protocol):
+    """What one look at an owner's payloads did."""
+
+    shelved: int
+    restored: int
+    purged: int
+    purged_bytes: int
+    held_since: datetime | None
+
+
+class Collects(Protocol):
+    """Looks at an owner's payloads."""
+
+    async def sweep(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> Outcome:
+        """Put aside what nobody refers to, and purge what nobody has missed."""
+
+
+class Collecting:
+    """Owns the collection of payloads; of all instances one does it at a time."""
+
+    def __init__(
+        self,
+        collector: Collects,
+        *,
+        references: PayloadReferences,
+        instances: Instances,
+        owner: str,
+        lease_s: float,
+        clock: Clock,
+    ) -> None:
+        self._collector = collector
+        self._references = references
+        self._instances = instances
+        self._owner = owner
+        self._lease_s = lease_s
+        self._clock = clock
+
+    async def sweep(self) -> bool:
+        """Look at every owner's payloads if nobody else does; raises what the stores raise."""
+        if not await self._instances.lead(role=ROLE, owner=self._owner, lease_s=self._lease_s):
+            return False
+        for owner in await self._references.list_owners():
+            found = await self._collector.sweep(owner, now=self._clock.now(), is_dry_run=False)
+            _show(owner, found)
+        return True
+
+
+def _show(owner: Owner, found: Outcome) -> None:
+    counts = {SHELVED: found.shelved, RESTORED: found.restored, PURGED: found.purged}
+    for outcome, count in counts.items():
+        if count:
+            instruments.count(names.PAYLOADS_COLLECTED, count, labels={names.OUTCOME: outcome})
+    instruments.count(names.PAYLOADS_PURGED_BYTES, found.purged_bytes)
+    if any(counts.values()):
+        log.info(
+            "payloads collected",
+            tenant_id=owner.tenant_id,
+            organization_id=owner.organization_id,
+            held_since=found.held_since,
+            **counts,
+        )

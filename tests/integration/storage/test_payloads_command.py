@@ -1,0 +1,135 @@
+"""`noetl payloads` against a real ledger and a folder of payloads."""
+
+import asyncio
+import os
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from tests.support.servers import PostgresServer
+from tests.support.storage import (
+    ORGANIZATION,
+    TENANT,
+    a_fence,
+    a_run,
+    a_stream,
+    an_append,
+    an_execution,
+    migrated,
+    postgres_stores,
+)
+from typer.testing import CliRunner
+
+from noetl_chassis.payload_sealing import read_keys
+from noetl_cli.__main__ import app
+from noetl_cli.failures import CliError
+from noetl_contracts import codec
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.payloads.open import open_payloads
+
+PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+OLD = f"old:{b64encode(b'o' * 32).decode()}"
+NEW = f"new:{b64encode(b'n' * 32).decode()}"
+
+
+class World(Struct):
+    dsn: str
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.folder}"
+
+    def run(self, *words: str) -> Any:
+        options = ["--postgres", self.dsn, "--payloads", self.url, "--json"]
+        done = CliRunner().invoke(app, ["payloads", *words, *options], catch_exceptions=True)
+        if done.exception is not None:
+            raise done.exception
+        return codec.decode(done.stdout)
+
+    def put(self, data: bytes, *, key: str = "") -> PayloadRef:
+        async def put() -> PayloadRef:
+            async with open_payloads(self.url, seals=read_keys(key, file="")) as payloads:
+                return await payloads.put(data, media_type="text/plain", **PLACE)
+
+        return asyncio.run(put())
+
+    def read(self, ref: PayloadRef, *, key: str = "") -> bytes:
+        async def read() -> bytes:
+            async with open_payloads(self.url, seals=read_keys(key, file="")) as payloads:
+                return await payloads.read(ref)
+
+        return asyncio.run(read())
+
+
+@pytest.fixture(scope="module")
+def dsn(postgres: PostgresServer) -> Iterator[str]:
+    async def make() -> str:
+        dsn = await postgres.create_database("payloads_command")
+        async with migrated(dsn) as database:
+            stores = postgres_stores(database)
+            stream = a_stream(an_execution(), [a_run()])
+            await stores.ledger.append(an_append(await a_fence(stores), stream))
+        return dsn
+
+    yield asyncio.run(make())
+    asyncio.run(postgres.drop_database("payloads_command"))
+
+
+@pytest.fixture
+def world(dsn: str, tmp_path: Path) -> World:
+    return World(dsn=dsn, folder=tmp_path / "payloads")
+
+
+def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
+    ref = world.put(b"nobody wants it")
+    for file in world.folder.rglob("*"):
+        os.utime(file, (0, 0))
+
+    (planned,) = world.run("gc", "--dry-run")
+    assert (planned["garbage"], planned["garbage_bytes"], planned["shelved"]) == (1, 15, 0)
+    assert planned["held_since"] is not None
+    assert world.read(ref) == b"nobody wants it"
+
+    (done,) = world.run("gc", "--ttl", "1h")
+    assert (done["garbage"], done["shelved"], done["purged"]) == (1, 1, 0)
+    assert world.read(ref) == b"nobody wants it"
+    for file in world.folder.rglob("*"):
+        os.utime(file, (0, 0))
+    (done,) = world.run("gc")
+    assert (done["garbage"], done["purged"], done["purged_bytes"]) == (0, 1, 15)
+
+
+def test_turned_keys_open_what_older_keys_have_sealed(world: World, tmp_path: Path) -> None:
+    plain, sealed = world.put(b"never sealed"), world.put(b"sealed long ago", key=OLD)
+    keys = tmp_path / "keys"
+    keys.write_text(f"# newest first\n{NEW}\n{OLD}\n")
+
+    assert world.run("rotate", "--keys", str(keys))["sealed"] == 2
+    again = world.run("rotate", "--keys", str(keys))
+
+    assert (again["sealed"], again["unchanged"]) == (0, 2)
+    assert (world.read(plain, key=NEW), world.read(sealed, key=NEW)) == (
+        b"never sealed",
+        b"sealed long ago",
+    )
+    texts = [file.read_bytes() for file in world.folder.rglob("*") if file.is_file()]
+    assert not any(b"sealed" in text or b"b2xk" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gc", "--ttl", "1m"], "at least one hour"),
+        (["gc", "--ttl", "soon"], "no length of time"),
+        (["rotate"], "sealed"),
+        (["rotate", "--keys", "/nowhere/keys"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_said(world: World, words: list[str], said: str) -> None:
+    world.put(b"x")
+    with pytest.raises(CliError, match=said):
+        world.run(*words)

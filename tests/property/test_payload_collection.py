@@ -1,0 +1,229 @@
+"""Whatever writers, readers and sweeps do at the same time, nothing that is mentioned is lost."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, ParamSpec, TypeVar
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noetl_contracts import codec
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.payload_ports import Owner
+from noetl_storage.payloads.collecting import Collector, Patience
+from noetl_storage.payloads.memory import MemoryObjects
+from noetl_storage.payloads.stored import StoredPayloads
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OWNER = Owner(tenant_id=TenantId("acme"), organization_id=OrganizationId("west"))
+PLACE: dict[str, Any] = {"tenant_id": OWNER.tenant_id, "organization_id": OWNER.organization_id}
+PATIENCE = Patience(ttl=timedelta(days=2), shelf=timedelta(days=1))
+
+
+class Hesitant:
+    """Runs every call of the store between turns of the others."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        await self.rest()
+        return call(*args, **kwargs)
+
+    async def rest(self) -> None:
+        for _ in range(self._random.randrange(4)):
+            await asyncio.sleep(0)
+
+
+class SlowMoves(MemoryObjects):
+    """Copies and removes with time in between, as stores without a move do."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        super().__init__(now=now)
+        self.half_moved: list[str] = []
+
+    def move(self, key: str, to: str) -> None:
+        self.store(to, self.fetch(key), "")
+        self.half_moved.append(key)
+
+    def finish_moves(self) -> None:
+        while self.half_moved:
+            self.remove(self.half_moved.pop())
+
+
+@dataclass(kw_only=True)
+class Ledger:
+    """Which executions have begun, and what the events of each mention."""
+
+    begun: dict[int, datetime] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    events: list[str] = field(default_factory=list)
+    mentioned: list[PayloadRef] = field(default_factory=list)
+
+    async def list_owners(self) -> list[Owner]:
+        return [OWNER]
+
+    async def held_since(self, owner: Owner) -> datetime | None:
+        return min((at for n, at in self.begun.items() if n not in self.ended), default=None)
+
+    async def list_mentioned(self, owner: Owner, digests: Any) -> Any:
+        for event in list(self.events):
+            await asyncio.sleep(0)
+            yield {event} & set(digests)
+
+
+@dataclass(kw_only=True)
+class World:
+    seed: int
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.objects = SlowMoves(lambda: self.now)
+        self.runner = Hesitant(self.seed)
+        self.store = StoredPayloads(self.objects, runner=self.runner)
+        self.collector = Collector(shelf=self.store, references=self.ledger, patience=PATIENCE)
+
+    async def execute(self, number: int) -> None:
+        """Store a few of few contents, one inside another, then say so, as an execution does."""
+        self.ledger.begun[number] = self.now
+        for _ in range(self.random.randrange(1, 4)):
+            inner = await self.put(f"inner {self.random.randrange(4)}")
+            await self.runner.rest()
+            outer = await self.put(
+                f"outer {self.random.randrange(4)} {inner.uri}"
+                if self.random.random() < 0.5
+                else f"plain {self.random.randrange(6)}"
+            )
+            await self.runner.rest()
+            if self.random.random() < 0.6:
+                self.ledger.events.append(outer.sha256)
+                self.ledger.mentioned.append(outer)
+                if "outer" in (await self.store.read(outer)).decode():
+                    self.ledger.mentioned.append(inner)
+        await self.runner.rest()
+        self.ledger.ended.add(number)
+
+    async def put(self, text: str) -> PayloadRef:
+        return await self.store.put(text.encode(), media_type="text/plain", **PLACE)
+
+    async def sweep(self) -> None:
+        await self.runner.rest()
+        await self.collector.sweep(OWNER, now=self.now, is_dry_run=False)
+
+    async def finish_moves(self) -> None:
+        for _ in range(8):
+            await self.runner.rest()
+            self.objects.finish_moves()
+
+    async def check(self) -> None:
+        for ref in self.ledger.mentioned:
+            assert codec.digest(await self.store.read(ref)) == ref.sha256
+
+
+async def live(seed: int, days: list[float]) -> World:
+    """Let executions and sweeps run at once, day after day."""
+    world = World(seed=seed)
+    number = 0
+    for day in days:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(world.random.randrange(4)):
+                number += 1
+                group.create_task(world.execute(number))
+            for _ in range(world.random.randrange(1, 3)):
+                group.create_task(world.sweep())
+            group.create_task(world.finish_moves())
+        world.objects.finish_moves()
+        await world.check()
+        world.now += timedelta(days=day)
+    return world
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 2**32),
+    days=st.lists(st.sampled_from([0.01, 0.5, 1.5, 3.0]), min_size=3, max_size=12),
+)
+def test_nothing_that_is_mentioned_is_ever_lost(seed: int, days: list[float]) -> None:
+    asyncio.run(live(seed, days))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32))
+def test_what_nobody_mentions_goes_in_the_end(seed: int) -> None:
+    async def play() -> None:
+        world = await live(seed, [0.5, 1.5, 3.0])
+        for _ in range(3):
+            world.now += timedelta(days=4)
+            await world.sweep()
+            world.objects.finish_moves()
+        kept = {key.rpartition("/")[2] for key in world.objects.bytes_by_key}
+        assert kept == {ref.sha256 for ref in world.ledger.mentioned}
+
+    asyncio.run(play())
+
+
+async def test_a_dry_run_changes_nothing_and_says_what_it_would_do() -> None:
+    world = World(seed=1)
+    await world.put("nobody wants it")
+    world.now += timedelta(days=3)
+    before = dict(world.objects.bytes_by_key)
+
+    found = await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)
+
+    assert (len(found.garbage), found.garbage_bytes, found.shelved) == (1, 15, 0)
+    assert world.objects.bytes_by_key == before
+
+
+async def test_what_an_execution_may_still_mention_stays() -> None:
+    world = World(seed=1)
+    world.ledger.begun[1] = world.now
+    await world.put("stored by an execution that has waited since")
+    world.now += timedelta(days=400)
+    assert (await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)).garbage == []
+    world.ledger.ended.add(1)
+    assert len((await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)).garbage) == 1
+
+
+async def test_content_stored_in_the_middle_of_its_move_comes_back() -> None:
+    world = World(seed=1)
+    ref = await world.put("wanted again")
+    world.now += timedelta(days=3)
+    world.ledger.begun[1] = world.now
+    world.ledger.ended.add(1)
+    await world.sweep()
+    await world.put("wanted again")
+    world.objects.finish_moves()
+    assert world.objects.find(f"tenant/acme/org/west/payloads/sha256/{ref.sha256}") is None
+    world.ledger.events.append(ref.sha256)
+    world.ledger.mentioned.append(ref)
+
+    for _ in range(3):
+        world.now += timedelta(days=3)
+        await world.sweep()
+        world.objects.finish_moves()
+        await world.check()
+
+
+async def test_content_that_was_stored_again_since_it_was_listed_is_not_moved() -> None:
+    world = World(seed=1)
+    ref = await world.put("wanted again")
+    world.now += timedelta(days=3)
+    sweep = world.collector.sweep(OWNER, now=world.now, is_dry_run=False)
+    listing = world.ledger.list_mentioned
+
+    async def meanwhile(owner: Owner, digests: Any) -> Any:
+        await world.put("wanted again")
+        async for found in listing(owner, digests):
+            yield found
+
+    world.ledger.list_mentioned = meanwhile
+    assert (await sweep).shelved == 0
+    assert await world.store.read(ref) == b"wanted again"
