@@ -28,6 +28,7 @@ from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
 from noetl_storage import encoding
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.payloads.stored import StoredPayloads
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
@@ -200,12 +201,15 @@ def settings_of(**fields: Any) -> Settings:
 
 
 @asynccontextmanager
-async def bench(registers: Registers | None = None, **fields: Any) -> AsyncIterator[Bench]:
-    """A worker's lane with memory adapters and real tools."""
+async def bench(
+    registers: Registers | None = None, store: StoredPayloads | None = None, **fields: Any
+) -> AsyncIterator[Bench]:
+    """A worker's lane with memory adapters and real tools; `store` takes payloads elsewhere."""
     config, clock = settings_of(**fields), SystemClock()
     broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
     await broker.ensure()
-    payloads = MemoryPayloads()
+    memory = MemoryPayloads()
+    payloads = memory if store is None else store
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
         halts = Halts(broker)
@@ -228,7 +232,7 @@ async def bench(registers: Registers | None = None, **fields: Any) -> AsyncItera
         yield Bench(
             lane=lane,
             broker=broker,
-            payloads=payloads,
+            payloads=memory,
             commands=MemoryConsumer(broker, stream=topology.COMMANDS, name="worker-default-io"),
             ingest=MemoryConsumer(broker, stream=topology.INGEST, name="planner-0"),
             tools=tools,

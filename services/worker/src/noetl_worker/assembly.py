@@ -24,7 +24,7 @@ from noetl_worker.settings import Settings, inherited
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell
 
-_BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
+_BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3", "gs": "gcs", "azure": "azure"}
 
 
 class Adapters(Struct, frozen=True, kw_only=True):
