@@ -28,6 +28,7 @@ from noetl_playbook.handles import Handle
 from noetl_playbook.parse import parse
 from noetl_storage import loading
 from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_storage.ports import Payloads
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
 from noetl_worker.lanes.io import IoLane, Lane
@@ -111,7 +112,7 @@ class Bench(Struct, frozen=True, kw_only=True):
 
     lane: IoLane
     broker: MemoryBroker
-    payloads: MemoryPayloads
+    payloads: Payloads
     commands: MemoryConsumer
     ingest: MemoryConsumer
     tools: Tools
@@ -201,13 +202,13 @@ def settings_of(**fields: Any) -> Settings:
 
 @asynccontextmanager
 async def bench(
-    registers: Registers | None = None, payloads: Any = None, **fields: Any
+    registers: Registers | None = None, store: Payloads | None = None, **fields: Any
 ) -> AsyncIterator[Bench]:
-    """A worker's lane with memory adapters, or another payload store, and real tools."""
+    """A worker's lane with memory adapters and real tools; `store` takes payloads elsewhere."""
     config, clock = settings_of(**fields), SystemClock()
     broker = MemoryBroker(topology.declare(shard_count=1, lease_s=config.lease_s), clock)
     await broker.ensure()
-    payloads = MemoryPayloads() if payloads is None else payloads
+    payloads = MemoryPayloads() if store is None else store
     async with open_tools(config, payloads, clock) as (tools, mask):
         desk = Desk(publisher=broker, worker_id=WORKER, shard_count=1, mask=mask, clock=clock)
         halts = Halts(broker)

@@ -31,7 +31,7 @@ from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
 
-_BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
+_BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3", "gs": "gcs", "azure": "azure"}
 
 
 class Adapters(Struct, frozen=True, kw_only=True):

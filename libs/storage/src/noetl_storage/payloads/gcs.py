@@ -9,6 +9,7 @@ from typing import IO, Any
 import google.api_core.exceptions
 import google.auth.exceptions
 import requests
+import urllib3
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
@@ -166,6 +167,7 @@ def _translated(where: str, key: str) -> Iterator[None]:
     except (
         google.api_core.exceptions.GoogleAPIError,
         requests.exceptions.RequestException,
+        urllib3.exceptions.HTTPError,
         OSError,
     ) as failure:
         raise StorageUnavailable(f"{where}/{key}: {failure}") from failure

@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import boto3
 import botocore.exceptions
+import urllib3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
@@ -154,7 +155,13 @@ def translated(bucket: str, key: str) -> Iterator[None]:
         raise _named(failure, bucket, key) from failure
     except botocore.exceptions.NoCredentialsError as failure:
         raise StorageMisconfigured(f"s3://{bucket}: {failure}") from failure
-    except (botocore.exceptions.BotoCoreError, boto3.exceptions.Boto3Error, OSError) as failure:
+    except (
+        botocore.exceptions.BotoCoreError,
+        boto3.exceptions.Boto3Error,
+        # A body that breaks off while it is read.
+        urllib3.exceptions.HTTPError,
+        OSError,
+    ) as failure:
         raise StorageUnavailable(f"s3://{bucket}/{key}: {failure}") from failure
 
 

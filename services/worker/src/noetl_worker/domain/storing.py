@@ -20,6 +20,8 @@ _MEANINGS = {
     "memory": frozenset({"memory"}),
     "disk": frozenset({"disk", "pvc"}),
     "s3": frozenset({"s3", "minio", "object"}),
+    "gcs": frozenset({"gcs", "object"}),
+    "azure": frozenset({"azure", "object"}),
 }
 # What a playbook asks for may not crowd out the rest of its event.
 _INLINE_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2

@@ -1,0 +1,149 @@
+"""A payload store that is slow, full, refuses or breaks off: work waits for it, or says why not."""
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from tests.support.faulty_s3 import Faults, faulty_s3
+from tests.support.servers import S3Server
+from tests.support.storage import ORGANIZATION, TENANT
+from tests.support.working import Bench, bench, command_of
+
+from noetl_contracts.facts import CommandCompleted, CommandFailed, Fact
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.errors import StorageUnavailable
+from noetl_storage.payloads.open import open_payloads
+from noetl_storage.payloads.stored import StoredPayloads
+from noetl_worker import stores
+
+PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+LARGE = """
+  - step: s
+    tool: {kind: python, code: "result = {'rows': [{'i': i, 'n': 'NAME'} for i in range(2000)]}"}
+"""
+READS = """
+  - step: s
+    tool: {kind: artifact, action: get, uri: "URI"}
+"""
+
+
+class World(Struct):
+    worker: Bench
+    behind: StoredPayloads
+    faults: Faults
+
+    async def run(self, text: str) -> Fact:
+        *_, done = await self.worker.run(command_of(text))
+        return done
+
+
+@pytest.fixture
+async def world(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A worker whose store is a real S3 behind faults; the reader of `behind` meets none."""
+    monkeypatch.setattr(stores, "_RETRY_BASE_S", 0.001)
+    keys: dict[str, Any] = {"access_key": s3.access_key, "secret_key": s3.secret_key}
+    async with faulty_s3(s3.endpoint) as (endpoint, faults):
+        url = s3.payload_url.replace(s3.endpoint, endpoint)
+        async with (
+            open_payloads(url, **keys) as faulty,
+            open_payloads(s3.payload_url, **keys) as behind,
+            bench(store=faulty) as worker,
+        ):
+            yield World(worker=worker, behind=behind, faults=faults)
+
+
+def reference_of(done: Fact) -> PayloadRef:
+    assert isinstance(done, CommandCompleted), done
+    assert done.result is not None
+    assert done.result.reference is not None
+    return done.result.reference
+
+
+@pytest.mark.parametrize(
+    "faults", [["503"] * 6, ["503", "slow"], ["cut"], ["cut", "503", "cut"]], ids=str
+)
+async def test_a_result_is_reported_once_its_store_has_all_of_it(
+    world: World, faults: list[str]
+) -> None:
+    world.faults.put = list(faults)
+    reference = reference_of(await world.run(LARGE.replace("NAME", "-".join(faults))))
+    assert world.faults.put == []
+    data = await world.behind.read(reference)
+    assert data.count(b'"i"') == 2000
+
+
+async def test_a_store_that_answers_never_costs_the_attempt_and_not_the_result(
+    world: World,
+) -> None:
+    world.faults.is_lasting = "503"
+    done = await world.run(LARGE.replace("NAME", "never"))
+    assert isinstance(done, CommandFailed), done
+    assert (done.error.kind, done.error.code) == ("storage_access", "STORE")
+    assert done.error.retryable
+
+
+async def test_a_store_that_refuses_is_an_error_at_once_that_says_so(world: World) -> None:
+    world.faults.is_lasting = "403"
+    done = await world.run(LARGE.replace("NAME", "refused"))
+    assert isinstance(done, CommandFailed), done
+    assert (done.error.kind, done.error.retryable) == ("storage_quota", False)
+    assert "403" in done.error.message
+    assert len(world.faults.seen) == 1
+
+
+@pytest.mark.parametrize("faults", [["cut"], ["503"] * 5, ["cut", "cut", "503"]], ids=str)
+async def test_half_an_object_is_never_taken_for_the_whole(world: World, faults: list[str]) -> None:
+    data = b'{"a":[' + b",".join(b"%d" % n for n in range(5000)) + b"]}"
+    kept = await world.behind.put(data, media_type="application/json", **PLACE)
+    world.faults.get = list(faults)
+    done = await world.run(READS.replace("URI", kept.uri))
+    assert world.faults.get == []
+    got = await world.behind.read(reference_of(done))
+    assert data[6:-2] in got
+
+
+async def test_what_is_missing_or_changed_is_named_and_never_decoded(world: World) -> None:
+    kept = await world.behind.put(b'{"secret":"value"}', media_type="application/json", **PLACE)
+    key = f"tenant/{TENANT}/org/{ORGANIZATION}/payloads/sha256"
+    place = f"{key}/{kept.sha256[:2]}/{kept.sha256[2:4]}/{kept.sha256}"
+    world.behind._objects.store(place, b'{"secret":"vAlue"}', "application/json")
+    changed = await world.run(READS.replace("URI", kept.uri))
+    await world.behind.delete(kept)
+    missing = await world.run(READS.replace("URI", kept.uri))
+
+    assert isinstance(changed, CommandFailed), changed
+    assert isinstance(missing, CommandFailed), missing
+    assert missing.error.kind == "reference_not_available"
+    for done in (changed, missing):
+        assert kept.sha256 in done.error.message
+        assert "alue" not in done.error.message
+    assert not changed.error.retryable
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_a_full_disk_is_unavailable_and_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, rests = os.fsync, [3]
+
+    def full(descriptor: int) -> None:
+        rests[0] -= 1
+        if rests[0] >= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    async with open_payloads(f"file://{tmp_path}/store") as payloads:
+        for _ in range(3):
+            with pytest.raises(StorageUnavailable, match="No space left"):
+                await payloads.put(b"x" * 100, media_type="text/plain", **PLACE)
+            assert files(tmp_path) == []
+        kept = await payloads.put(b"x" * 100, media_type="text/plain", **PLACE)
+        assert await payloads.read(kept) == b"x" * 100
