@@ -56,6 +56,7 @@ READS = {
         "execution_shard",
         "inbox",
         "projection_checkpoint",
+        "projection_past",
         "projection_position",
         "projection_snapshot",
         "request",
@@ -69,6 +70,7 @@ READS = {
         "event",
         "execution_head",
         "projection_checkpoint",
+        "projection_past",
         "projection_position",
         "projection_snapshot",
         "runtime",
@@ -98,9 +100,9 @@ WRITES = {
         "delete": {"schedule", "webhook"},
     },
     "noetl_projector": {
-        "insert": PROJECTED,
+        "insert": {*PROJECTED, "projection_past"},
         "update": PROJECTED,
-        "delete": PROJECTED,
+        "delete": {*PROJECTED, "projection_past"},
     },
 }
 CALLS = {

@@ -10,8 +10,9 @@ from pathlib import Path
 from tests.support.builders import stories
 from tests.support.stories import decided
 
-from noetl_contracts import codec
+from noetl_contracts import codec, stored
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.stored import StoredEvent
 from noetl_replay import checksum, state
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -25,9 +26,14 @@ def names() -> list[str]:
     return sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
 
 
+def load_stored(name: str) -> list[StoredEvent]:
+    """The history as it was written, byte by byte."""
+    return [stored.decode(line) for line in paths(name)[0].read_bytes().splitlines()]
+
+
 def load(name: str) -> list[Envelope]:
-    lines = paths(name)[0].read_bytes().splitlines()
-    return [codec.decode_as(line, Envelope) for line in lines]
+    """The history as this release reads it."""
+    return [stored.read(one) for one in load_stored(name)]
 
 
 def fingerprint(history: list[Envelope]) -> dict[str, str | int]:

@@ -1,9 +1,14 @@
 """Every recorded history folds to its recorded checksums, from zero and from every snapshot."""
 
+from datetime import datetime, timedelta
+from typing import Any
+
 import pytest
+from msgspec import structs
 from tests.replay import record
 
-from noetl_contracts import codec, envelope
+from noetl_contracts import codec, stored, upcast
+from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import CLASS_BY_TYPE, EVENT_CLASSES
 from noetl_replay import fold, snapshot, state
 
@@ -29,8 +34,8 @@ def test_a_golden_history_folds_to_its_recorded_checksums(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_golden_history_is_a_sealed_chain(name: str) -> None:
     before = codec.CHECKSUM_NONE
-    for one in record.load(name):
-        assert envelope.is_sealed(one, before), f"version {one.stream_version} was altered"
+    for one in record.load_stored(name):
+        assert stored.is_sealed(one, before), f"version {one.stream_version} was altered"
         before = one.envelope_checksum
 
 
@@ -55,3 +60,52 @@ def test_a_field_that_a_later_release_adds_changes_no_older_event() -> None:
         kind.__name__ for kind in EVENT_CLASSES if not kind.__struct_config__.omit_defaults
     ]
     assert writing_defaults == [], "their bytes, hence checksums, would change with a new field"
+
+
+def test_what_an_envelope_covers_never_grows() -> None:
+    """A field that envelopes gain later must be covered only where it says something."""
+    covered = set(Envelope.__struct_fields__) - {"envelope_checksum", "ingest_time"}
+    assert covered == set(codec.decode(stored.covered(record.load_stored(NAMES[0])[0]))) - {
+        "envelope_checksum",
+        "ingest_time",
+    }
+    for one in (one for name in NAMES for one in record.load_stored(name)):
+        assert b'"envelope_checksum":""' in stored.covered(one)
+
+
+def test_the_corpus_holds_old_versions_of_events() -> None:
+    """Two schemas have moved on since these histories were recorded, and both still fold."""
+    old = {
+        one.schema_name
+        for name in NAMES
+        for one in record.load_stored(name)
+        if one.schema_version < upcast.current_version(one.schema_name)
+    }
+    assert old == {"noetl.frame.abandoned", "noetl.frame.commit_rejected"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_sealed_is_covered_field_by_field(name: str) -> None:
+    before = codec.CHECKSUM_NONE
+    for one in record.load_stored(name):
+        for field in codec.decode(stored.covered(one)):
+            if field in {"envelope_checksum", "ingest_time"}:
+                continue
+            changed = structs.replace(one, **{field: altered(getattr(one, field))})
+            assert not stored.is_sealed(changed, before), field
+        before = one.envelope_checksum
+
+
+def altered(value: Any) -> Any:
+    """Another value of the same kind."""
+    match value:
+        case None:
+            return "something"
+        case dict():
+            return {**value, "more": 1}
+        case int():
+            return value + 1
+        case datetime():
+            return value + timedelta(microseconds=1)
+        case _:
+            return f"{value}!"

@@ -21,11 +21,17 @@ from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import Message
 from noetl_planner.http.services import ApiServices
 from noetl_replay import fold, rows, state
+from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.registry import (
+    MemoryCatalog,
+    MemoryCredentials,
+    MemoryPast,
+    MemorySnapshots,
+)
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.webhooks import MemoryWebhooks
@@ -115,6 +121,8 @@ class ApiWorld:
             "sealer": Sealer(SECRET_KEY),
             "shard_count": SHARD_COUNT,
             "snapshots": MemorySnapshots(self.store),
+            "audit": MemoryLedgerAudit(self.store),
+            "past": MemoryPast(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,
             "list_problems": self._list_problems,

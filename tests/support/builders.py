@@ -86,7 +86,7 @@ class History:
                 aggregate_id=aggregate,
                 aggregate_type=kind,
                 schema_name=envelope.schema_name(event),
-                schema_version=envelope.SCHEMA_VERSION,
+                schema_version=envelope.schema_version(event),
                 event_time=NOON + timedelta(milliseconds=MS_PER_EVENT * version),
                 producer="planner/test",
                 event=event,
@@ -338,7 +338,7 @@ class Slots:
                         step=self.name,
                         attempt=attempt,
                         reason="redelivered",
-                        previous_owner=WORKER,
+                        previous_worker=WORKER,
                     )
                 )
                 self.history.lose(self.name, self.run, command_id, attempt=attempt + 1)
@@ -549,7 +549,7 @@ def a_failed_loop() -> History:
             stage_id=slots.stage,
             step="drain",
             attempt=1,
-            current_fence=2,
+            current_attempt=2,
             reason="terminal",
             worker_id=WORKER,
         ),

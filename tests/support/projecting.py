@@ -52,6 +52,8 @@ class Desk:
                 ledger=self.stores.ledger_reader,
                 projections=projections or self.stores.projections,
                 snapshots=self.stores.snapshots,
+                past=self.stores.past,
+                rebuilds=self.stores.rebuilds,
             ),
             clock=SystemClock(),
             policy=codec.convert(chosen, Policy),

@@ -14,16 +14,23 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import ports, trigger_ports
+from noetl_storage import audit_ports, ports, trigger_ports
+from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.registry import (
+    MemoryCatalog,
+    MemoryCredentials,
+    MemoryPast,
+    MemorySnapshots,
+)
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.postgres import migrate
+from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
@@ -34,7 +41,7 @@ from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
-from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 TENANT = TenantId("acme")
@@ -82,6 +89,9 @@ class Stores:
     credentials: ports.Credentials
     schedules: trigger_ports.Schedules
     webhooks: trigger_ports.Webhooks
+    audit: audit_ports.LedgerAudit
+    past: audit_ports.Past
+    rebuilds: audit_ports.Rebuilds
 
 
 def memory_stores() -> Stores:
@@ -100,6 +110,9 @@ def memory_stores() -> Stores:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
+        audit=MemoryLedgerAudit(store),
+        past=MemoryPast(store),
+        rebuilds=MemoryProjections(store),
     )
 
 
@@ -118,6 +131,9 @@ def postgres_stores(database: Database) -> Stores:
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
         webhooks=PostgresWebhooks(database),
+        audit=PostgresLedgerAudit(database),
+        past=PostgresPast(database),
+        rebuilds=PostgresProjections(database),
     )
 
 
@@ -183,7 +199,7 @@ def sealed(
             "aggregate_id": aggregate,
             "aggregate_type": kind,
             "schema_name": envelope.schema_name(event),
-            "schema_version": envelope.SCHEMA_VERSION,
+            "schema_version": envelope.schema_version(event),
             "event_time": NOON + timedelta(milliseconds=version),
             "producer": "test",
             "event": event,

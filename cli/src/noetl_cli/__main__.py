@@ -8,6 +8,7 @@ from noetl_cli import inputs, render
 from noetl_cli.commands import (
     approvals,
     approve,
+    audit,
     cancel,
     catalog,
     credential,
@@ -15,12 +16,15 @@ from noetl_cli.commands import (
     doctor,
     down,
     events,
+    fork,
     lint,
     logs,
     ls,
     pause,
     plan,
+    projection,
     register,
+    replay,
     rerun,
     resume,
     run,
@@ -56,6 +60,7 @@ app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)
 app.command("rerun")(rerun.rerun)
+app.command("fork")(fork.fork)
 app.command("signal")(signal.signal)
 app.command("approve")(approve.approve)
 app.command("approvals")(approvals.approvals)
@@ -67,6 +72,11 @@ app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(dlq.app, name="dlq")
+
+# The past.
+app.add_typer(replay.app, name="replay")
+app.add_typer(audit.app, name="audit")
+app.add_typer(projection.app, name="projection")
 app.command("schema")(schema.schema)
 
 

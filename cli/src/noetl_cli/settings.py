@@ -32,3 +32,13 @@ def api_url(*, environ: dict[str, str]) -> str | None:
 def is_plain(*, environ: dict[str, str]) -> bool:
     """Tell whether the user wants no colour."""
     return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+
+
+def place(
+    tenant: str | None, organization: str | None, *, environ: dict[str, str]
+) -> dict[str, str]:
+    """Say whose things are meant: the arguments, the environment, or a single tenant's default."""
+    return {
+        "tenant_id": tenant or environ.get("NOETL_TENANT") or "default",
+        "organization_id": organization or environ.get("NOETL_ORGANIZATION") or "default",
+    }

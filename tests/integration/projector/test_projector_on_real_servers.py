@@ -5,11 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.builders import History, Slots, a_cursor_loop, a_single_step
+from tests.support.builders import (
+    ORGANIZATION,
+    TENANT,
+    History,
+    Slots,
+    a_cursor_loop,
+    a_single_step,
+)
 from tests.support.bus import jetstream_bus
 from tests.support.polling import eventually
 from tests.support.projecting import Desk, run_dry
@@ -17,7 +26,9 @@ from tests.support.servers import NatsServer, nats_server
 from tests.support.storage import migrated, postgres_stores
 
 from noetl_chassis.clock import SystemClock
+from noetl_cli import __main__ as command_line
 from noetl_cli.stack import ports
+from noetl_contracts import codec
 from noetl_messaging import topology
 from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import open_connection
@@ -117,11 +128,43 @@ async def test_the_process_projects_and_ends_on_sigterm(
 
         await eventually(is_projected, timeout_s=30.0)
         assert await desk.list_differences(history.envelopes) == []
+        told = await asyncio.to_thread(read, f"http://127.0.0.1:{chosen['health']}/summary")
+        assert told["projector"]["events"] == len(history.envelopes)
+        assert told["projector"]["shards"] == list(range(16))
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, STOP_S) == 0
     finally:
         process.kill()
         process.wait()
+
+
+async def test_a_restored_ledger_stops_the_process_until_it_is_rebuilt(
+    database: str, nats: NatsServer, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = a_single_step()
+    await desk.append(history, until=3)
+    ahead = {history.execution_id: (0, 9)}
+    await desk.stores.projections.apply(shard=0, rows={}, positions=ahead)
+    wired = {"NATS_URL": nats.url_for("projector"), "POSTGRES_DSN": database}
+    process = start(wired, stderr=subprocess.PIPE)
+    _, said = await asyncio.to_thread(process.communicate, timeout=STOP_S)
+    assert process.returncode == 1
+    assert "error: the ledger went backwards" in said.decode()
+    assert "Traceback" not in said.decode()
+    rebuild = ["noetl", "projection", "rebuild", "--all", "--postgres", database]
+    place = ["--tenant", TENANT, "--organization", ORGANIZATION]
+    monkeypatch.setattr(sys, "argv", [*rebuild, *place])
+    with pytest.raises(SystemExit) as ended:
+        await asyncio.to_thread(command_line.main)
+    assert ended.value.code == 0
+    assert await desk.find_position(history) == 3
+    assert await desk.list_differences(history.envelopes[:3]) == []
+    await desk.projector().guard.check_all()
+
+
+def read(url: str) -> Any:
+    with urllib.request.urlopen(url) as answer:  # noqa: S310 - our own process
+        return codec.decode(answer.read())
 
 
 @pytest.mark.parametrize(

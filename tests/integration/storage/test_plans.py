@@ -21,6 +21,11 @@ HOT = [
     ("projections", "list_overdue", "command_live"),
     ("projections", "list_stalled", "execution_live"),
     ("snapshots", "find", "projection_snapshot_pkey"),
+    ("snapshots", "find_before", "projection_past_pkey"),
+    ("audit", "read_stored", "_pkey"),
+    ("audit", "find_version_at", "_pkey"),
+    ("audit", "find_version_of", "_execution_id_event_id_idx"),
+    ("audit", "list_histories", "execution_head_pkey"),
     ("catalog", "find", "catalog_tenant_id_organization_id_path_version_key"),
     ("catalog", "get", "catalog_pkey"),
     ("credentials", "find", "credential_pkey"),
@@ -63,3 +68,37 @@ async def test_a_hot_query_uses_its_index(
 async def test_a_history_is_read_in_order_without_sorting(opened: Database) -> None:
     plan = await plan_of(opened, "ledger", "read")
     assert not re.search(r"\bSort +\(", plan), plan
+
+
+async def test_an_execution_is_shown_by_reading_one_row(database: str) -> None:
+    """The plan that is run reads one row by its key, however many executions there are."""
+    async with open_database(database, must_be_durable=False) as opened:
+        await migrate.migrate(opened)
+        await opened.execute(_MANY)
+        for query, key in (
+            (queries.load("projections")["list_execution"], "5000"),
+            (queries.load("ledger")["list_heads"], "array[5000]"),
+        ):
+            async with opened.transaction() as transaction:
+                await transaction.execute(f"prepare shown as {query}")
+                lines = await transaction.fetch(f"explain (analyze, buffers) execute shown({key})")
+                await transaction.execute("deallocate shown")
+            plan = "\n".join(record[0] for record in lines)
+            assert "Index Scan" in plan, plan
+            assert re.search(r"actual time=\S+ rows=1(\.00)? loops=1", plan), plan
+            assert "Rows Removed" not in plan, plan
+            touched = sum(map(int, re.findall(r"shared hit=(\d+)", plan.split("Planning")[0])))
+            assert touched <= PAGES_MAX, plan
+
+
+# The root, a leaf and the row's page, for each scan of the plan.
+PAGES_MAX = 12
+_MANY = """
+insert into noetl.execution (
+    execution_id, tenant_id, organization_id, path, status, version, envelope_checksum
+)
+select n, 'acme', 'west', 'p', 'COMPLETED', 1, 'c' from generate_series(1, 10000) as n;
+insert into noetl.execution_head (execution_id, tenant_id, organization_id, version, checksum)
+select n, 'acme', 'west', 1, 'c' from generate_series(1, 10000) as n;
+analyze noetl.execution, noetl.execution_head;
+"""

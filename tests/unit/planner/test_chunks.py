@@ -106,7 +106,7 @@ def test_a_lost_frame_runs_again_with_its_own_rows_and_an_old_commit_is_refused(
     assert desk.tell(frame_done(one)) == ["frame.commit_rejected"]
     assert desk.tell(frame_done(one)) == []
     assert "frame.committed" in desk.tell(frame_done(again))
-    assert desk.events("frame.abandoned")[0].previous_owner == "w"
+    assert desk.events("frame.abandoned")[0].previous_worker == "w"
 
 
 def test_a_frame_that_is_lost_too_often_fails_with_all_its_rows() -> None:

@@ -29,3 +29,30 @@ def test_an_index_outside_the_count_is_refused() -> None:
 def test_more_projectors_than_shards_are_refused() -> None:
     with pytest.raises(SettingsError, match="run no more projectors"):
         settings.load({**NEEDED, "NOETL_PROJECTOR_SHARD_COUNT": "17"})
+
+
+PODS = {**NEEDED, "NOETL_PROJECTOR_SHARD_COUNT": "4"}
+
+
+def test_a_pods_ordinal_is_its_index() -> None:
+    found = settings.load({**PODS, "NOETL_PROJECTOR_POD_NAME": "noetl-projector-3"})
+    assert settings.policy(found).index == 3
+    same = {"NOETL_PROJECTOR_POD_NAME": "noetl-projector-2", "NOETL_PROJECTOR_SHARD_INDEX": "2"}
+    assert settings.load({**PODS, **same}).shard_index == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"POD_NAME": "noetl-projector-abc"}, "ends in no ordinal"),
+        ({"POD_NAME": "projector"}, "ends in no ordinal"),
+        ({"POD_NAME": "noetl-projector-4"}, "numbered from 0 to 3"),
+        ({"POD_NAME": "noetl-projector-1", "SHARD_INDEX": "2"}, "set one of them"),
+        ({"SHARD_COUNT": "0"}, "SHARD_COUNT"),
+        ({"SHARD_INDEX": "-1"}, "SHARD_INDEX"),
+    ],
+)
+def test_bad_wiring_is_refused(fields: dict[str, str], sentence: str) -> None:
+    environ = {f"NOETL_PROJECTOR_{name}": value for name, value in fields.items()}
+    with pytest.raises(SettingsError, match=sentence):
+        settings.load({**PODS, **environ})

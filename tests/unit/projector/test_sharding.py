@@ -44,14 +44,20 @@ def test_the_ledger_is_asked_for_the_same_executions_as_the_bus(count: int) -> N
             )
 
 
-def test_a_message_under_another_shard_is_noticed() -> None:
+def place(subject: str, execution: ExecutionId, *, index: int = 0, count: int = 1) -> str | None:
+    found = sharding.stray(subject, execution, index=index, count=count, shard_count=SHARDS)
+    return None if found is None else f"{found.kind}: {found.reason}"
+
+
+def test_messages_astray_are_told_apart() -> None:
     execution = ExecutionId("264905529753600000")
     own = ids.shard_of(execution, SHARDS)
     other = (own + 1) % SHARDS
-    assert sharding.misplacement(f"noetl.events.{own}.acme.west", execution, SHARDS) is None
-    reason = sharding.misplacement(f"noetl.events.{other}.acme.west", execution, SHARDS)
-    assert f"belongs to shard {own}" in str(reason)
-
-
-def test_a_subject_without_a_shard_is_noticed() -> None:
-    assert sharding.misplacement("noetl.events.x", ExecutionId("1"), SHARDS) is not None
+    right = f"noetl.events.{own}.acme.west"
+    assert place(right, execution) is None
+    assert place(right, execution, index=own % 2, count=2) is None
+    wrong = place(f"noetl.events.{other}.acme.west", execution)
+    assert str(wrong).startswith(f"misplaced: execution {execution} belongs to shard {own}")
+    theirs = place(right, execution, index=(own + 1) % 2, count=2)
+    assert str(theirs).startswith(f"unowned: shard {own} is kept by projector {own % 2} of 2")
+    assert str(place("noetl.events.x", execution)).startswith("unshardable: ")

@@ -10,3 +10,10 @@ Server = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ExecutionArgument = Annotated[str, typer.Argument(metavar="ID", help="The execution.")]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", help="Whose (default: NOETL_TENANT, else `default`).")
+]
+Organization = Annotated[
+    str | None,
+    typer.Option("--organization", help="Whose (default: NOETL_ORGANIZATION, else `default`)."),
+]

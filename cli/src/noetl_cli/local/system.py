@@ -33,11 +33,17 @@ from noetl_planner.shell import running
 from noetl_planner.shell.shards import ShardOwner
 from noetl_projector import settings as projector_settings
 from noetl_projector.service import Projector, Stores
+from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
-from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
+from noetl_storage.memory.registry import (
+    MemoryCatalog,
+    MemoryCredentials,
+    MemoryPast,
+    MemorySnapshots,
+)
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.memory.webhooks import MemoryWebhooks
@@ -135,6 +141,8 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             instances=MemoryInstances(store),
             projections=MemoryProjections(store),
             snapshots=MemorySnapshots(store),
+            audit=MemoryLedgerAudit(store),
+            past=MemoryPast(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),
@@ -168,7 +176,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             adapters=adapters,
             services=planning.api_services(adapters, configs.planner, process, process.stop),
             worker=working.build(commands, configs.worker, instance=NAME),
-            projector=_projector(adapters, broker, configs),
+            projector=_projector(adapters, broker, configs, store),
             outbox=_outbox(adapters, broker),
         )
 
@@ -241,7 +249,9 @@ async def _no_doors(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-def _projector(adapters: planning.Adapters, broker: MemoryBroker, configs: Configs) -> Projector:
+def _projector(
+    adapters: planning.Adapters, broker: MemoryBroker, configs: Configs, store: MemoryStore
+) -> Projector:
     name = topology.projector_consumer(index=0, count=1)
     return Projector(
         stores=Stores(
@@ -250,6 +260,8 @@ def _projector(adapters: planning.Adapters, broker: MemoryBroker, configs: Confi
             ledger=adapters.ledger,
             projections=adapters.projections,
             snapshots=adapters.snapshots,
+            past=adapters.past,
+            rebuilds=MemoryProjections(store),
         ),
         clock=adapters.clock,
         policy=projector_settings.policy(configs.projector),

@@ -29,6 +29,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.isSharded }}
 - name: {{ $prefix }}SHARD_INDEX
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
+- name: {{ $prefix }}POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: {{ $prefix }}SHARD_COUNT
   value: {{ .Values.replicas | quote }}
 {{- end }}

@@ -1,9 +1,10 @@
-"""`/livez`, `/readyz` and `/metrics` of a process."""
+"""`/livez`, `/readyz`, `/metrics` and `/summary` of a process."""
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
@@ -14,6 +15,7 @@ CHECK_TIMEOUT_S = 2.0
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Check = Callable[[], str | Awaitable[str | None] | None]
+Summary = Callable[[], Mapping[str, Any]]
 
 
 class HealthPortTaken(Permanent):
@@ -25,10 +27,19 @@ class Health:
 
     def __init__(self) -> None:
         self._check_by_name: dict[str, Check] = {}
+        self._summary_by_name: dict[str, Summary] = {}
 
     def add(self, name: str, check: Check) -> None:
         """Count a check in from now on."""
         self._check_by_name[name] = check
+
+    def tell(self, name: str, summary: Summary) -> None:
+        """Have `/summary` say something of a part of the process from now on."""
+        self._summary_by_name[name] = summary
+
+    def summarize(self) -> dict[str, Any]:
+        """Ask every part what it has to say of itself, by name."""
+        return {name: summary() for name, summary in self._summary_by_name.items()}
 
     async def list_problems(self) -> dict[str, str]:
         """Run every check and return the reasons by name; a process without checks is starting."""
@@ -56,9 +67,17 @@ async def serve(
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=metrics_text(), headers={"Content-Type": METRICS_MEDIA_TYPE})
 
+    async def summary(_request: web.Request) -> web.Response:
+        return web.Response(body=codec.encode(health.summarize()), content_type="application/json")
+
     app = web.Application()
     app.add_routes(
-        [web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+        [
+            web.get("/livez", livez),
+            web.get("/readyz", readyz),
+            web.get("/metrics", metrics),
+            web.get("/summary", summary),
+        ]
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()

@@ -147,6 +147,23 @@ PROJECTOR_DUPLICATES = _counter(
 PROJECTOR_MISPLACED = _counter(
     "noetl_projector_misplaced_total", "{message}", "Messages under another shard's subject."
 )
+PROJECTOR_UNOWNED = _counter(
+    "noetl_projector_unowned_total", "{message}", "Messages of another projector's shards."
+)
+PROJECTOR_UNSHARDABLE = _counter(
+    "noetl_projector_unshardable_total", "{message}", "Messages whose subject names no shard."
+)
+PROJECTOR_STALE = _counter(
+    "noetl_projector_stale_writes_total",
+    "{execution}",
+    "Writes left out because another projector had moved the position.",
+)
+PROJECTOR_GAPS = _counter(
+    "noetl_projector_gaps_total", "{gap}", "Gaps between messages that the ledger closed."
+)
+PROJECTOR_CHECKPOINT_AGE = _gauge(
+    "noetl_projector_checkpoint_age_seconds", "s", "Time since this projector moved a position."
+)
 PROJECTOR_BEHIND = _gauge(
     "noetl_projector_behind", "{execution}", "Executions that the ledger had to catch up."
 )

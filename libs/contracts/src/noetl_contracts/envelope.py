@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from noetl_contracts import codec
+from noetl_contracts import codec, upcast
 from noetl_contracts.errors import MalformedMessage, UnknownEventType
 from noetl_contracts.events import Event, event_type, find_class
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 
-SCHEMA_VERSION = 1
 _SCHEMA_PREFIX = "noetl."
 
 
@@ -44,6 +43,11 @@ class Envelope(Struct, frozen=True, kw_only=True):
 def schema_name(event: Event) -> str:
     """Name the schema of an event, such as `noetl.frame.committed`."""
     return _SCHEMA_PREFIX + event_type(event)
+
+
+def schema_version(event: Event) -> int:
+    """Return the version in which this release writes an event."""
+    return upcast.current_version(schema_name(event))
 
 
 def aggregate_of(execution_id: ExecutionId, event: Event) -> tuple[str, str]:
@@ -79,8 +83,13 @@ def split_body(event: Event) -> tuple[dict[str, Any], Any, Any]:
     return body, body.pop("result", None), body.pop("error", None)
 
 
-def join_body(kind: str, context: dict[str, Any], result: Any, error: Any) -> Event:
-    """Rebuild an event from its columns; raises `UnknownEventType` or `MalformedMessage`."""
+def join_body(
+    kind: str, context: dict[str, Any], result: Any, error: Any, *, version: int | None = None
+) -> Event:
+    """Rebuild an event from its columns, whatever the schema `version` it was written in.
+
+    Without a version it is of the current one. Raises `UnknownEventType` or `MalformedMessage`.
+    """
     known = find_class(kind)
     if known is None:
         raise UnknownEventType(f"event type {kind!r} is not known to this release")
@@ -89,6 +98,8 @@ def join_body(kind: str, context: dict[str, Any], result: Any, error: Any) -> Ev
         body["result"] = result
     if error is not None:
         body["error"] = error
+    if version is not None:
+        body = upcast.upcast(_SCHEMA_PREFIX + kind, version, body)
     try:
         return msgspec.convert({**body, "event_type": known.__struct_config__.tag}, known)  # type: ignore[return-value]  # `find_class` knows exactly the members of Event
     except msgspec.ValidationError as failure:
@@ -104,15 +115,3 @@ class EventBatch(Struct, frozen=True, kw_only=True):
     first_version: int
     last_version: int
     events: list[Envelope]
-
-
-def decode_batch(data: bytes) -> EventBatch:
-    """Decode a message of `NOETL_EVENTS`; raises `UnknownEventType` or `MalformedMessage`."""
-    try:
-        return codec.decode_as(data, EventBatch)
-    except msgspec.ValidationError as failure:
-        if "Invalid value" in str(failure) and "event_type" in str(failure):
-            raise UnknownEventType(f"a batch names an unknown event type: {failure}") from failure
-        raise MalformedMessage(f"an event batch does not fit its schema: {failure}") from failure
-    except msgspec.DecodeError as failure:
-        raise MalformedMessage(f"an event batch is not JSON: {failure}") from failure

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.ids import CatalogId, CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import CatalogId, CommandId, EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.parking import MessageWait
 
 
@@ -169,7 +169,11 @@ class OverdueCommand(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """A fold remembered at a version: an accelerator that may always be ignored or lost."""
+    """A fold remembered at a version: an accelerator that may always be ignored or lost.
+
+    `event_id` is the last event that it covers, `payload_digest` the digest of the set of payloads
+    that it refers to, and `encryption` whose they are and by which keys they are sealed.
+    """
 
     execution_id: ExecutionId
     version: int
@@ -177,3 +181,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     upcaster_digest: str
     checksum: str
     state: bytes
+    event_id: EventId | None = None
+    payload_digest: str | None = None
+    encryption: dict[str, Any] | None = None

@@ -1,10 +1,12 @@
 """Folds remembered at a version: accelerators that are checked before they are believed."""
 
+from typing import Any
+
 import msgspec
 
-from noetl_contracts import codec
+from noetl_contracts import codec, upcast
 from noetl_contracts.ledger import Snapshot
-from noetl_replay import upcast
+from noetl_replay import references
 from noetl_replay.fold import FOLD_VERSION
 from noetl_replay.state import Changes, ExecutionState
 
@@ -19,7 +21,22 @@ def take(state: ExecutionState) -> Snapshot:
         upcaster_digest=upcast.digest(),
         checksum=codec.digest(body),
         state=body,
+        event_id=state.last_event_id,
+        **_payloads(state, body),
     )
+
+
+def _payloads(state: ExecutionState, body: bytes) -> dict[str, Any]:
+    """Say which payloads a state refers to, whose they are, and by which keys they are sealed."""
+    found = references.found_in(codec.decode(body))
+    return {
+        "payload_digest": codec.checksum(sorted(found)),
+        "encryption": {
+            "tenant_id": state.tenant_id,
+            "organization_id": state.organization_id,
+            "key_ids": sorted({one["key_id"] for one in found.values() if one.get("key_id")}),
+        },
+    }
 
 
 def restore(snapshot: Snapshot | None) -> ExecutionState | None:

@@ -16,6 +16,7 @@ from noetl_planner import settings
 from noetl_planner.assembly import Adapters, run
 from noetl_planner.settings import Settings
 from noetl_storage.payloads.open import open_payloads
+from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import open_database
@@ -26,7 +27,7 @@ from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
-from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 
@@ -64,6 +65,8 @@ async def serve(config: Settings) -> None:
                 instances=instances,
                 projections=PostgresProjections(database),
                 snapshots=PostgresSnapshots(database),
+                audit=PostgresLedgerAudit(database),
+                past=PostgresPast(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),

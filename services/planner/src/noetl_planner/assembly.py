@@ -28,6 +28,7 @@ from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
+from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -58,6 +59,8 @@ class Adapters(Struct, frozen=True, kw_only=True):
     instances: Instances
     projections: Projections
     snapshots: Snapshots
+    audit: LedgerAudit
+    past: Past
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -147,6 +150,8 @@ def api_services(
         sealer=Sealer(config.secret_key),
         shard_count=config.shard_count,
         snapshots=adapters.snapshots,
+        audit=adapters.audit,
+        past=adapters.past,
         tools=config.tools,
         tenant_id=TenantId(config.tenant_id),
         organization_id=OrganizationId(config.organization_id),

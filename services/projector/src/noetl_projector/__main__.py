@@ -16,7 +16,7 @@ from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.projections import PostgresProjections
-from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 
 
 async def serve(config: Settings) -> None:
@@ -42,16 +42,23 @@ async def serve(config: Settings) -> None:
             ledger=PostgresLedger(database),
             projections=PostgresProjections(database),
             snapshots=PostgresSnapshots(database),
+            past=PostgresPast(database),
+            rebuilds=PostgresProjections(database),
         )
         projector = Projector(stores=stores, clock=clock, policy=settings.policy(config))
+        await projector.guard.check_all()
         pulse = Pulse("projecting", stale_s=config.stale_after_s)
         process.health.add("nats", connection.check)
         process.health.add("projecting", pulse.check)
+        process.health.tell("projector", projector.summarize)
         stop, rest_s = process.stop, config.catch_up_interval_s
         turn = loop.pump(projector.project, idle_s=0, stop=stop, name="project", pulse=pulse)
         tasks.create_task(turn)
         tasks.create_task(loop.every(rest_s, projector.catch_up, stop=stop, name="catch up"))
         tasks.create_task(loop.every(rest_s, projector.measure, stop=stop, name="measure"))
+        check_s, check = config.ledger_check_interval_s, projector.guard.check_all
+        tasks.create_task(loop.every(check_s, check, stop=stop, name="check ledger"))
+        tasks.create_task(projector.guard.watch(stop))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
-from noetl_contracts import envelope
-from noetl_contracts.envelope import EventBatch
+from noetl_contracts import stored
+from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
 from noetl_contracts.ids import ExecutionId
 from noetl_messaging import topology
@@ -21,10 +21,15 @@ from noetl_projector.domain import ordering, read_models, sharding
 from noetl_projector.domain.cache import Held, StateCache
 from noetl_projector.domain.ordering import Gap
 from noetl_projector.domain.policy import Policy
-from noetl_projector.shell.histories import Histories, Poisoned, fold_into
+from noetl_projector.shell.counting import Counting
+from noetl_projector.shell.guarding import LedgerGuard
+from noetl_projector.shell.histories import Histories, LedgerWentBack, Poisoned, fold_into
+from noetl_storage.audit_ports import Past, Rebuilds
 from noetl_storage.ports import LedgerReader, Projections, Snapshots
 
 POISONED_MAX = 10_000
+# Executions set aside that a summary names.
+SHOWN_MAX = 20
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +42,8 @@ class Stores(Struct, frozen=True, kw_only=True):
     ledger: LedgerReader
     projections: Projections
     snapshots: Snapshots
+    past: Past
+    rebuilds: Rebuilds
 
 
 class Arrival(NamedTuple):
@@ -60,25 +67,25 @@ class Projector:
         self._histories = Histories(
             ledger=stores.ledger,
             snapshots=stores.snapshots,
+            past=stores.past,
             page_events=policy.gap_page_events,
             snapshot_floor=policy.snapshot_at_end_versions,
         )
         self._states = StateCache(states_max=policy.states_max, bytes_max=policy.states_bytes_max)
         self._poisoned: dict[ExecutionId, None] = {}
-        self._paced_until = 0.0
+        self.counting = Counting(policy)
+        self.guard = LedgerGuard(projections=stores.projections, rebuilds=stores.rebuilds)
         # Both turns fold into the same states.
         self._turn = asyncio.Lock()
 
     async def project(self) -> int:
         """Project what one fetch brings in one transaction, settle it; return how many messages."""
         policy = self._policy
-        await asyncio.sleep(self._paced_until - self._clock.monotonic())
         deliveries = await self._stores.consumer.fetch(
             messages_max=policy.batch_messages_max, wait_s=policy.fetch_wait_s
         )
         if not deliveries:
             return 0
-        self._paced_until = self._clock.monotonic() + policy.pace_s
         async with self._turn:
             open_deliveries = dict.fromkeys(deliveries)
             try:
@@ -97,16 +104,38 @@ class Projector:
                 total += await self._catch_up(execution_id)
             return total
 
+    def summarize(self) -> dict[str, Any]:
+        """Say which shards these are, and what was met so far."""
+        policy = self._policy
+        return {
+            "index": policy.index,
+            "count": policy.count,
+            "shards": sharding.owned_shards(
+                index=policy.index, count=policy.count, shard_count=policy.execution_shard_count
+            ),
+            "states": len(self._states),
+            "state_bytes": self._states.bytes,
+            "set_aside": list(self._poisoned)[:SHOWN_MAX],
+            **self.counting.tally.show(),
+        }
+
     async def measure(self) -> None:
         """Show how far the projection is behind the bus."""
         undelivered, unsettled = await self._stores.consumer.pending()
-        instruments.show(names.PROJECTOR_LAG_EVENTS, undelivered + unsettled)
+        self.counting.lag(undelivered + unsettled, now=self._clock.now())
 
     async def _project(self, open_deliveries: dict[Delivery, None]) -> None:
         inbox = await self._read(open_deliveries)
         try:
             moving = await self._advance_all(inbox, open_deliveries)
+            before = self.counting.tally.events
             left_out = set(await self._apply(moving.values()))
+            self.counting.batch(
+                messages=sum(map(len, inbox.values())),
+                executions=len(inbox),
+                events=self.counting.tally.events - before,
+                stale=len(left_out),
+            )
         except BaseException:
             # States that ran ahead of a transaction that may have failed prove nothing.
             self._forget(inbox)
@@ -132,10 +161,11 @@ class Projector:
             try:
                 batch = _decode(delivery)
             except (MalformedMessage, UnknownEventType) as failure:
+                self.counting.tally.undecodable += 1
                 await self._bury(delivery, str(failure), "undecodable")
                 del open_deliveries[delivery]
                 continue
-            self._check_place(delivery, batch)
+            self.counting.place(delivery, batch)
             inbox.setdefault(batch.execution_id, []).append(Arrival(delivery, batch))
         return inbox
 
@@ -170,21 +200,31 @@ class Projector:
     ) -> Held:
         held = self._states.find(execution_id)
         if held is None:
+            held = await self._load(execution_id, positions, like)
+            self._states.put(held)
+        return held
+
+    async def _load(
+        self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch | Envelope
+    ) -> Held:
+        try:
             held = await self._histories.load(
                 execution_id,
                 position=positions.get(execution_id, 0),
                 tenant_id=like.tenant_id,
                 organization_id=like.organization_id,
             )
-            self._states.put(held)
+            await self.guard.check_same(held)
+        except LedgerWentBack as failure:
+            raise self.guard.stopped_by(failure) from None
         return held
 
     async def _advance(self, held: Held, batches: Sequence[EventBatch]) -> None:
         order = ordering.arrange(held.state.version, batches)
-        if order.duplicates:
-            instruments.count(names.PROJECTOR_DUPLICATES, order.duplicates)
+        self.counting.duplicates(order.duplicates)
         for step in order.steps:
             if isinstance(step, Gap):
+                self.counting.gap()
                 await self._close_gap(held, until=step.until)
             else:
                 fold_into(held.state, step.envelopes)
@@ -206,7 +246,7 @@ class Projector:
         if not page:
             return 0
         fold_into(held.state, page)
-        instruments.count(names.EVENTS_READ_FOR_GAPS, len(page))
+        self.counting.gap_events(len(page))
         if await self._apply([held]):
             raise Moved(f"execution {held.state.execution_id} was projected by another projector")
         return len(page)
@@ -226,10 +266,9 @@ class Projector:
         )
         for stranger in left_out:
             del held_by_id[ExecutionId(stranger)]
+        self.counting.written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
         for held in held_by_id.values():
-            instruments.count(names.EVENTS_PROJECTED, held.state.version - held.position)
             held.position = held.state.version
-        self._show_age(held_by_id.values())
         return [ExecutionId(stranger) for stranger in left_out]
 
     async def _remember(self, projected: Iterable[Held]) -> None:
@@ -243,6 +282,7 @@ class Projector:
                 continue
             try:
                 await self._histories.remember(held)
+                self.counting.tally.snapshots += 1
             except Retryable as failure:
                 log.warning(
                     "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
@@ -282,12 +322,7 @@ class Projector:
             return 0
         positions = await self._stores.projections.list_positions([execution_id])
         self._forget([execution_id])
-        held = await self._histories.load(
-            execution_id,
-            position=positions.get(execution_id, 0),
-            tenant_id=first[0].tenant_id,
-            organization_id=first[0].organization_id,
-        )
+        held = await self._load(execution_id, positions, first[0])
         total = 0
         for _ in range(self._policy.catch_up_pages_max):
             taken = await self._take_page(held, until=None)
@@ -299,22 +334,13 @@ class Projector:
         await self._remember([held])
         return total
 
-    def _check_place(self, delivery: Delivery, batch: EventBatch) -> None:
-        """Count a message under a wrong subject; projecting it is safe, ignoring it is late."""
-        reason = sharding.misplacement(
-            delivery.subject, batch.execution_id, self._policy.execution_shard_count
-        )
-        if reason is not None:
-            instruments.count(names.PROJECTOR_MISPLACED)
-            log.warning("message misplaced", subject=delivery.subject, reason=reason)
-
     def _poison(self, execution_id: ExecutionId, failure: Poisoned) -> None:
         """Set an execution aside until this process starts again, and say so."""
         self._forget([execution_id])
         self._poisoned[execution_id] = None
         while len(self._poisoned) > POISONED_MAX:
             del self._poisoned[next(iter(self._poisoned))]
-        instruments.show(names.PROJECTOR_POISONED, len(self._poisoned))
+        self.counting.poisoned(len(self._poisoned))
         log.error("execution set aside", execution_id=execution_id, reason=str(failure))
 
     def _forget(self, execution_ids: Iterable[ExecutionId]) -> None:
@@ -340,15 +366,9 @@ class Projector:
                 await delivery.nak(self._policy.retry_delay_s)
                 _count(1, "returned")
 
-    def _show_age(self, projected: Iterable[Held]) -> None:
-        times = [held.state.updated_at for held in projected if held.state.updated_at is not None]
-        if times:
-            age_s = (self._clock.now() - min(times)).total_seconds()
-            instruments.show(names.PROJECTOR_LAG_SECONDS, max(age_s, 0.0))
-
 
 def _decode(delivery: Delivery) -> EventBatch:
-    batch = envelope.decode_batch(delivery.data)
+    batch = stored.decode_batch(delivery.data)
     reason = ordering.disorder(batch)
     if reason is not None:
         raise MalformedMessage(reason)

@@ -1,16 +1,19 @@
 """Every knob of the projector. Variables are NOETL_PROJECTOR_<FIELD>."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from noetl_chassis import settings
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_projector.domain.policy import Policy
 
 PREFIX = "NOETL_PROJECTOR_"
+
+_ORDINAL = re.compile(r"-([0-9]{1,4})$")
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -26,6 +29,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_secret_key: str = ""
     # This projector's number from 0, and how many there are: the ordinal and size of the set.
     shard_index: Annotated[int, Meta(ge=0)] = 0
+    # The pod's name: its ordinal is the number where SHARD_INDEX does not say it.
+    pod_name: str = ""
     shard_count: Annotated[int, Meta(ge=1, le=1024)] = 1
     # Into how many shards executions are divided; the planner's and the topology's number.
     execution_shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
@@ -36,6 +41,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     pace_s: Annotated[float, Meta(ge=0, le=1)] = 0.025
     # How long each server may take to answer at the start.
     connect_s: Seconds = 30.0
+    # How often all positions are compared with the ledger, which may not have gone backwards.
+    ledger_check_interval_s: Seconds = 300.0
     # After an error the messages come again no sooner than this.
     retry_delay_s: Seconds = 0.5
     gap_page_events: Annotated[int, Meta(ge=1, le=10_000)] = 1000
@@ -56,6 +63,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the process environment, once."""
     found = settings.load(Settings, prefix=PREFIX, environ=environ)
+    if found.pod_name:
+        is_told = f"{PREFIX}SHARD_INDEX" in environ
+        found = structs.replace(found, shard_index=_ordinal(found, is_told=is_told))
     if found.shard_index >= found.shard_count:
         raise settings.SettingsError(
             f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}SHARD_COUNT is "
@@ -67,6 +77,23 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
             f"{found.execution_shard_count} shards: run no more projectors than that."
         )
     return found
+
+
+def _ordinal(found: Settings, *, is_told: bool) -> int:
+    """Read a projector's number from its pod's name; raises `SettingsError`."""
+    digits = _ORDINAL.search(found.pod_name)
+    if digits is None:
+        raise settings.SettingsError(
+            f"{PREFIX}POD_NAME is {found.pod_name!r}, which ends in no ordinal: run projectors as "
+            f"a stateful set, or set {PREFIX}SHARD_INDEX instead."
+        )
+    ordinal = int(digits[1])
+    if is_told and ordinal != found.shard_index:
+        raise settings.SettingsError(
+            f"{PREFIX}SHARD_INDEX is {found.shard_index} but {PREFIX}POD_NAME {found.pod_name!r} "
+            f"says {ordinal}: set one of them."
+        )
+    return ordinal
 
 
 def policy(config: Settings) -> Policy:

@@ -93,7 +93,7 @@ class FrameAbandoned(
     step: str
     attempt: int
     reason: str
-    previous_owner: WorkerId | None = None
+    previous_worker: WorkerId | None = None
     retry_at: datetime | None = None
     error: ErrorObject | None = None
 
@@ -167,6 +167,6 @@ class FrameCommitRejected(
     stage_id: StageId
     step: str
     attempt: int
-    current_fence: int
+    current_attempt: int
     reason: str
     worker_id: WorkerId | None = None

@@ -102,6 +102,32 @@ class MemoryProjections:
             for key in [key for key in kept if key[0] == execution_id]:
                 del kept[key]
 
+    async def replace(
+        self,
+        *,
+        shard: int,
+        execution_id: ExecutionId,
+        rows: Mapping[str, Sequence[Mapping[str, Any]]],
+        version: int,
+    ) -> int:
+        """Replace all of one execution's rows and its position, unless it is further already."""
+        found = self._store.position_by_execution.get(execution_id, 0)
+        if found > version:
+            return found
+        await self.clear(execution_id)
+        await self.apply(shard=shard, rows=rows, positions={execution_id: (0, version)})
+        return version
+
+    async def list_ahead(self, *, executions_max: int) -> list[ExecutionId]:
+        """Return executions whose projection is ahead of the ledger, which cannot be."""
+        heads = self._store.head_by_execution
+        ahead = [
+            ExecutionId(execution)
+            for execution, version in self._store.position_by_execution.items()
+            if execution not in heads or version > heads[execution].version
+        ]
+        return sorted(ahead, key=int)[:executions_max]
+
     async def list_executions(
         self,
         *,

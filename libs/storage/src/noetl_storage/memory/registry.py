@@ -26,6 +26,30 @@ class MemorySnapshots:
             self._store.snapshot_by_execution[snapshot.execution_id] = snapshot
 
 
+class MemoryPast:
+    """Keeps snapshots of earlier positions, spread over each history."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def find_before(self, execution_id: ExecutionId, version: int) -> Snapshot | None:
+        """Return the latest snapshot that is not beyond a version, or None."""
+        kept = self._store.past_by_execution.get(execution_id, {})
+        latest = max((one for one in kept if one <= version), default=None)
+        return None if latest is None else kept[latest]
+
+    async def keep(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
+        """Keep a snapshot unless one stands so close before it."""
+        kept = self._store.past_by_execution.setdefault(snapshot.execution_id, {})
+        close = range(snapshot.version - spacing_versions, snapshot.version + 1)
+        if not any(version in close for version in kept):
+            kept[snapshot.version] = snapshot
+
+    async def forget(self, execution_id: ExecutionId) -> None:
+        """Forget what is remembered of an execution's past."""
+        self._store.past_by_execution.pop(execution_id, None)
+
+
 class MemoryCatalog:
     """Numbers the versions of each path; an entry is never changed."""
 

@@ -94,6 +94,7 @@ class MemoryStore:
     position_by_execution: dict[str, int] = field(default_factory=dict)
     checkpoint_by_shard: dict[int, datetime] = field(default_factory=dict)
     snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
+    past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)

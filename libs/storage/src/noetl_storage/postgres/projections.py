@@ -83,6 +83,32 @@ class PostgresProjections:
             for surface in KEY_BY_SURFACE:
                 await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
 
+    async def replace(
+        self,
+        *,
+        shard: int,
+        execution_id: ExecutionId,
+        rows: Mapping[str, Sequence[Mapping[str, Any]]],
+        version: int,
+    ) -> int:
+        """Replace all of one execution's rows and its position, unless it is further already."""
+        async with self._database.transaction() as transaction:
+            held = await transaction.fetch(_QUERIES["hold_position"], int(execution_id), shard)
+            found: int = held[0]["version"]
+            if found > version:
+                return found
+            for surface, new in latest_rows(rows, of={execution_id}).items():
+                await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
+                if new:
+                    await transaction.execute(_QUERIES[f"upsert_{surface}"], _storable(new))
+            await transaction.execute(_QUERIES["set_position"], int(execution_id), shard, version)
+        return version
+
+    async def list_ahead(self, *, executions_max: int) -> list[ExecutionId]:
+        """Return executions whose projection is ahead of the ledger, which cannot be."""
+        found = await self._database.fetch(_QUERIES["list_ahead"], executions_max)
+        return [ExecutionId(str(record["execution_id"])) for record in found]
+
     async def list_executions(
         self,
         *,

@@ -7,11 +7,12 @@ from typing import Any
 import asyncpg
 from msgspec import structs
 
-from noetl_contracts import codec, envelope
+from noetl_contracts import codec, envelope, stored, upcast
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.stored import StoredEvent
 
 # jsonb writes 1e20 as an integer, drops the sign of -0.0, and refuses U+0000.
 _INEXACT = re.compile(r"[:,\[]-?\d[\d.]*[eE]|[:,\[]-0\.0[,}\]]|\\u0000")
@@ -67,7 +68,7 @@ def to_columns(row: Envelope) -> Columns:
 def from_record(record: asyncpg.Record) -> Envelope:
     """Rebuild an envelope; raises `UnknownEventType` or `MalformedMessage`."""
     if record["exact"] is not None:
-        sealed = codec.decode_as(record["exact"], Envelope)
+        sealed = stored.read(stored.decode(record["exact"]))
         return structs.replace(sealed, ingest_time=record["created_at"])
     reference = record["payload_ref"]
     return Envelope(
@@ -80,11 +81,15 @@ def from_record(record: asyncpg.Record) -> Envelope:
         aggregate_id=record["aggregate_id"],
         aggregate_type=record["aggregate_type"],
         schema_name=record["schema_name"],
-        schema_version=record["schema_version"],
+        schema_version=upcast.current_version(record["schema_name"]),
         event_time=record["event_time"],
         producer=record["producer"],
         event=envelope.join_body(
-            record["event_type"], record["context"], record["result"], record["error"]
+            record["event_type"],
+            record["context"],
+            record["result"],
+            record["error"],
+            version=record["schema_version"],
         ),
         ingest_time=record["created_at"],
         causation_id=record["causation_id"],
@@ -94,6 +99,77 @@ def from_record(record: asyncpg.Record) -> Envelope:
         meta=record["meta"] or {},
         envelope_checksum=record["envelope_checksum"],
     )
+
+
+def to_stored(record: asyncpg.Record) -> StoredEvent:
+    """Return a row's plain values; raises `MalformedMessage`.
+
+    Where the sealed text is kept beside the columns, the columns are what queries read: those that
+    say something else than the sealed fields are named as altered.
+    """
+    shown = _shown(record)
+    if record["exact"] is None:
+        return structs.replace(shown, altered=tuple(_strays(record, shown)))
+    sealed = stored.decode(record["exact"])
+    strays = [
+        name
+        for name in shown.__struct_fields__
+        if name not in {"ingest_time", "altered", "concealed"}
+        and getattr(shown, name) != _storable(getattr(sealed, name))
+    ]
+    return structs.replace(
+        sealed,
+        ingest_time=record["created_at"],
+        altered=(*strays, *_strays(record, shown)),
+    )
+
+
+def _shown(record: asyncpg.Record) -> StoredEvent:
+    """Return what the sealed columns say, without the text beside them."""
+    event = {"event_type": stored.tag_of(record["event_type"]), **record["context"]}
+    event |= {name: record[name] for name in ("result", "error") if record[name] is not None}
+    return StoredEvent(
+        event_id=str(record["event_id"]),
+        tenant_id=record["tenant_id"],
+        organization_id=record["organization_id"],
+        execution_id=str(record["execution_id"]),
+        stream_id=record["stream_id"],
+        stream_version=record["stream_version"],
+        aggregate_id=record["aggregate_id"],
+        aggregate_type=record["aggregate_type"],
+        schema_name=record["schema_name"],
+        schema_version=record["schema_version"],
+        event_time=record["event_time"],
+        producer=record["producer"],
+        event=event,
+        ingest_time=record["created_at"],
+        causation_id=record["causation_id"],
+        correlation_id=record["correlation_id"],
+        idempotency_key=record["idempotency_key"],
+        payload_ref=record["payload_ref"],
+        meta=record["meta"] or {},
+        envelope_checksum=record["envelope_checksum"],
+    )
+
+
+def _strays(record: asyncpg.Record, shown: StoredEvent) -> list[str]:
+    """Name the columns for queries that differ from the sealed fields they were taken from."""
+    body = shown.event
+    expected = {
+        "event_type": stored.type_of(shown),
+        "node_name": body.get("step"),
+        "node_id": body.get("run_id"),
+        "status": _status(body, body.get("result")),
+        "stage_id": _number(body.get("stage_id")),
+        "frame_id": _number(body.get("frame_id")),
+        "command_id": _number(body.get("command_id")),
+    }
+    return [name for name, value in expected.items() if record[name] != value]
+
+
+def _storable(value: Any) -> Any:
+    """Show a sealed value as a column can hold it; numbers compare equal whatever their form."""
+    return codec.decode(without_nul(codec.text(value))) if isinstance(value, dict) else value
 
 
 def without_nul(text: str) -> str:

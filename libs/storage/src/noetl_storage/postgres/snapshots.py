@@ -1,6 +1,10 @@
 """Remembered folds on PostgreSQL."""
 
-from noetl_contracts.ids import ExecutionId
+from typing import Any
+
+import asyncpg
+
+from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Snapshot
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
@@ -17,25 +21,56 @@ class PostgresSnapshots:
     async def find(self, execution_id: ExecutionId) -> Snapshot | None:
         """Return the latest snapshot, or None."""
         row = await self._database.find_row(_QUERIES["find"], int(execution_id))
-        if row is None:
-            return None
-        return Snapshot(
-            execution_id=execution_id,
-            version=row["version"],
-            fold_version=row["fold_version"],
-            upcaster_digest=row["upcaster_digest"],
-            checksum=row["checksum"],
-            state=row["state"],
-        )
+        return None if row is None else _snapshot(execution_id, row)
 
     async def put(self, snapshot: Snapshot) -> None:
         """Keep a snapshot unless a later one is there."""
-        await self._database.execute(
-            _QUERIES["put"],
-            int(snapshot.execution_id),
-            snapshot.version,
-            snapshot.fold_version,
-            snapshot.upcaster_digest,
-            snapshot.checksum,
-            snapshot.state,
-        )
+        await self._database.execute(_QUERIES["put"], *_columns(snapshot))
+
+
+class PostgresPast:
+    """Keeps snapshots of earlier positions, spread over each history."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_before(self, execution_id: ExecutionId, version: int) -> Snapshot | None:
+        """Return the latest snapshot that is not beyond a version, or None."""
+        row = await self._database.find_row(_QUERIES["find_before"], int(execution_id), version)
+        return None if row is None else _snapshot(execution_id, row)
+
+    async def keep(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
+        """Keep a snapshot unless one stands so close before it."""
+        await self._database.execute(_QUERIES["keep"], *_columns(snapshot), spacing_versions)
+
+    async def forget(self, execution_id: ExecutionId) -> None:
+        """Forget what is remembered of an execution's past."""
+        await self._database.execute(_QUERIES["forget"], int(execution_id))
+
+
+def _snapshot(execution_id: ExecutionId, row: asyncpg.Record) -> Snapshot:
+    return Snapshot(
+        execution_id=execution_id,
+        version=row["version"],
+        fold_version=row["fold_version"],
+        upcaster_digest=row["upcaster_digest"],
+        checksum=row["checksum"],
+        state=row["state"],
+        event_id=None if row["event_id"] is None else EventId(str(row["event_id"])),
+        payload_digest=row["payload_digest"],
+        encryption=row["encryption"],
+    )
+
+
+def _columns(snapshot: Snapshot) -> tuple[Any, ...]:
+    return (
+        int(snapshot.execution_id),
+        snapshot.version,
+        snapshot.fold_version,
+        snapshot.upcaster_digest,
+        snapshot.checksum,
+        snapshot.state,
+        None if snapshot.event_id is None else int(snapshot.event_id),
+        snapshot.payload_digest,
+        snapshot.encryption,
+    )

@@ -10,7 +10,13 @@ from msgspec import Struct
 from noetl_contracts import codec, locators
 from noetl_contracts.chunks import Taken
 from noetl_contracts.commands import Command
-from noetl_contracts.envelope import SCHEMA_VERSION, Envelope, aggregate_of, schema_name, seal
+from noetl_contracts.envelope import (
+    Envelope,
+    aggregate_of,
+    schema_name,
+    schema_version,
+    seal,
+)
 from noetl_contracts.events import Event
 from noetl_contracts.facts import Fact, FactBatch
 from noetl_contracts.ids import CommandId, EventId, ExecutionId
@@ -103,7 +109,7 @@ class Draft:
             aggregate_id=aggregate,
             aggregate_type=kind,
             schema_name=schema_name(event),
-            schema_version=SCHEMA_VERSION,
+            schema_version=schema_version(event),
             event_time=self.now,
             producer=self._stamp.producer,
             event=event,

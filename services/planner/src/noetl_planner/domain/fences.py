@@ -68,7 +68,7 @@ def reject_frame(
             stage_id=stage_id,
             step=step,
             attempt=attempt,
-            current_fence=current,
+            current_attempt=current,
             reason=reason,
             worker_id=worker_id,
         )

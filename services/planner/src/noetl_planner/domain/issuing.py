@@ -164,7 +164,7 @@ def abandon(
             step=opened.step,
             attempt=opened.attempts,
             reason=reason,
-            previous_owner=opened.owner_worker,
+            previous_worker=opened.owner_worker,
             retry_at=retry_at,
             error=error,
         )

@@ -9,9 +9,11 @@ from litestar.openapi import OpenAPIConfig
 
 from noetl_contracts.errors import Retryable
 from noetl_planner.http import (
+    audits,
     concealing,
     credentials,
     executions,
+    forks,
     health,
     messages,
     origins,
@@ -19,6 +21,7 @@ from noetl_planner.http import (
     plans,
     playbooks,
     problems,
+    replay,
     reruns,
     results,
     schedules,
@@ -46,7 +49,10 @@ def create_app(services: ApiServices) -> Litestar:
             *credentials.ROUTES,
             *messages.ROUTES,
             *payloads.ROUTES,
+            *replay.ROUTES,
+            *audits.ROUTES,
             *reruns.ROUTES,
+            *forks.ROUTES,
             *results.ROUTES,
             *schedules.ROUTES,
             *variables.ROUTES,

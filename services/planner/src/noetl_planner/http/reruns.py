@@ -5,6 +5,7 @@ step: `ctx`, and the results of the steps that had ended. Steps of other branche
 and that the step cannot lead to are taken over as well.
 """
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ from noetl_playbook import spelling
 from noetl_playbook.model import Playbook
 from noetl_playbook.plan import Graph
 from noetl_replay.fold import evolve
-from noetl_replay.state import ExecutionState, empty, take_changes
+from noetl_replay.state import ExecutionState, StepState, empty, take_changes
 
 _ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.SKIPPED})
 
@@ -73,12 +74,12 @@ async def begin(
         workload=workload,
         workload_ref=workload_ref,
         requested_by=PRODUCER,
-        rerun=await _carried(
+        rerun=await carried(
             services,
             Source(execution_id=ended.execution_id, version=before.version, step=step),
             came_from=entered.came_from if entered is not None else None,
             inherited=Inherited(
-                workload=await _workload(services, ended),
+                workload=await workload_of(services, ended),
                 ctx=before.ctx,
                 steps=_inherited(before, ended, graph, step),
             ),
@@ -143,6 +144,16 @@ def _inherited(
         for name, one in ended.steps.items()
         if name in graph.steps and name not in downstream and one.status in _ENDED
     }
+    return _handed_over(found.values())
+
+
+def ended_steps(state: ExecutionState, *, but: str) -> list[InheritedStep]:
+    """List what a state remembers of the steps that had ended, without one."""
+    live = {run.step for run in state.runs.values()} | {but}
+    return _handed_over(one for name, one in state.steps.items() if name not in live)
+
+
+def _handed_over(steps: Iterable[StepState]) -> list[InheritedStep]:
     return [
         InheritedStep(
             step=one.step,
@@ -151,19 +162,20 @@ def _inherited(
             result=one.result,
             error=one.error,
         )
-        for one in found.values()
+        for one in steps
         if one.run_id is not None and one.status in _ENDED
     ]
 
 
-async def _workload(services: ApiServices, ended: ExecutionState) -> dict[str, Any]:
+async def workload_of(services: ApiServices, ended: ExecutionState) -> dict[str, Any]:
+    """Return the inputs of an execution, read from the payload that holds large ones."""
     if ended.workload_ref is None:
         return ended.workload
     workload: dict[str, Any] = await reading.read(services, ended.workload_ref)
     return workload
 
 
-async def _carried(
+async def carried(
     services: ApiServices, source: Source, *, came_from: str | None, inherited: Inherited
 ) -> Rerun:
     """Refer to what is large instead of sending it."""

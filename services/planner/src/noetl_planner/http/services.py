@@ -12,6 +12,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging.ports import Hints, Publisher
+from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -51,6 +52,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     sealer: Sealer
     shard_count: int
     snapshots: Snapshots
+    audit: LedgerAudit
+    past: Past
     tenant_id: TenantId
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]

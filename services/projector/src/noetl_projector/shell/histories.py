@@ -8,7 +8,12 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_projector.domain.cache import Held
 from noetl_replay import fold, snapshot, state
 from noetl_replay.state import ExecutionState, take_changes
+from noetl_storage.audit_ports import Past
 from noetl_storage.ports import LedgerReader, Snapshots
+
+# Snapshots of the past lie so far apart that about this many of a long history are kept in each
+# doubling of its length.
+PAST_SNAPSHOTS_MAX = 64
 
 # What the fold raises on a history that no planner of this release would have written.
 _FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
@@ -22,14 +27,32 @@ class Poisoned(Permanent):
         self.execution_id = execution_id
 
 
+class LedgerWentBack(Permanent):
+    """The projection knows of events that the ledger does not have: it was restored or replaced."""
+
+    def __init__(self, execution_id: ExecutionId, reason: str) -> None:
+        super().__init__(
+            f"the ledger went backwards: execution {execution_id} {reason}. If the database was "
+            "restored from a backup, rebuild what was projected and start again: "
+            "noetl projection rebuild --all"
+        )
+
+
 class Histories:
     """Reads what a projector needs to go on with an execution."""
 
     def __init__(
-        self, *, ledger: LedgerReader, snapshots: Snapshots, page_events: int, snapshot_floor: int
+        self,
+        *,
+        ledger: LedgerReader,
+        snapshots: Snapshots,
+        past: Past,
+        page_events: int,
+        snapshot_floor: int,
     ) -> None:
         self._ledger = ledger
         self._snapshots = snapshots
+        self._past = past
         self._page_events = page_events
         self._snapshot_floor = snapshot_floor
 
@@ -41,18 +64,16 @@ class Histories:
         tenant_id: TenantId,
         organization_id: OrganizationId,
     ) -> Held:
-        """Rebuild the state at a position; raises `Poisoned`."""
+        """Rebuild the state at a position; raises `Poisoned` or `LedgerWentBack`."""
         current = await self._restore(execution_id, position)
         remembered = current.version if current is not None else 0
         current = current or state.empty(execution_id, tenant_id, organization_id)
         while current.version < position:
             page = await self.read(execution_id, after=current.version, until=position)
             if not page:
-                raise Poisoned(
+                raise LedgerWentBack(
                     execution_id,
-                    f"its projection stands at version {position} but the ledger ends at "
-                    f"{current.version}; if the database was restored from a backup, clear the "
-                    "projection of this execution",
+                    f"is projected up to version {position} and ends at {current.version}",
                 )
             fold_into(current, page)
         # What was touched up to the position has been projected already.
@@ -71,7 +92,9 @@ class Histories:
 
     async def remember(self, held: Held) -> None:
         """Keep a snapshot of a projected state."""
-        await self._snapshots.put(snapshot.take(held.state))
+        taken = snapshot.take(held.state)
+        await self._snapshots.put(taken)
+        await self._past.keep(taken, spacing_versions=taken.version // PAST_SNAPSHOTS_MAX)
         held.remembered = held.state.version
 
     async def _restore(self, execution_id: ExecutionId, position: int) -> ExecutionState | None:

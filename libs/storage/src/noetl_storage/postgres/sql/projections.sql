@@ -418,3 +418,25 @@ where e.status in ('PENDING', 'RUNNING', 'PAUSED')
     and e.updated_at < now() - make_interval(secs => $1)
 order by random()
 limit $2;
+
+-- name: hold_position :one
+-- Lock where execution $1 of shard $2 is projected up to, beginning at 0, and return it.
+insert into noetl.projection_position as p (execution_id, shard_id, version)
+values ($1, $2, 0)
+on conflict (execution_id) do update set shard_id = p.shard_id
+returning version;
+
+-- name: set_position :exec
+-- Say that execution $1 of shard $2 is projected up to version $3.
+update noetl.projection_position
+set shard_id = $2, version = $3, updated_at = now()
+where execution_id = $1;
+
+-- name: list_ahead :many
+-- At most $1 executions that are projected further than their history goes.
+select p.execution_id
+from noetl.projection_position as p
+left join noetl.execution_head as h on h.execution_id = p.execution_id
+where p.version > coalesce(h.version, 0)
+order by p.execution_id
+limit $1;

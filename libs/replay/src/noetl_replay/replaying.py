@@ -1,0 +1,86 @@
+"""A replay in progress: a state, the rows that it has shown, and what is said of both."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import structs
+
+from noetl_contracts import codec, upcast
+from noetl_contracts.envelope import Envelope
+from noetl_replay import checksum, rows
+from noetl_replay.checksum import Surfaces
+from noetl_replay.fold import FOLD_VERSION
+from noetl_replay.state import Changes, ExecutionState
+
+ALGORITHM = "sha256"
+ALL = "all"
+
+Conceal = Callable[[bytes], bytes]
+
+
+class Replay:
+    """Folds a history page by page; begun from a snapshot it knows no rows of what had ended."""
+
+    def __init__(self, begun: ExecutionState) -> None:
+        self.state = begun
+        self.surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
+        self.events = 0
+
+    def show_execution(self) -> None:
+        """Have the row of the execution, also when a snapshot was already at the cut."""
+        row = rows.execution_row(self.state)
+        self.surfaces["execution"] = {row["execution_id"]: row}
+
+    def feed(self, page: Iterable[Envelope]) -> None:
+        """Fold what follows; raises `MalformedMessage` when something does not."""
+        history = list(page)
+        self.state, found = checksum.replay_surfaces(self.state, history)
+        self.events += len(history)
+        for surface, touched in found.items():
+            self.surfaces[surface].update(touched)
+
+
+def shown(state: ExecutionState) -> dict[str, Any]:
+    """Show a state as plain values, without what was touched last."""
+    plain: dict[str, Any] = codec.builtins(structs.replace(state, changes=Changes()))
+    del plain["changes"]
+    return plain
+
+
+def report(
+    replay: Replay, *, projection: str = ALL, conceal: Conceal | None = None
+) -> dict[str, Any]:
+    """Say what a history comes to: the state, the rows chosen, and a checksum of each.
+
+    What `conceal` hides is hidden before anything is summed, so that the checksums are those of
+    what is shown.
+    """
+    chosen = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
+    data = codec.encode([shown(replay.state), chosen])
+    state, plain = codec.decode(data if conceal is None else conceal(data))
+    return {
+        **identity(replay.state),
+        "status": str(replay.state.status),
+        "projection": projection,
+        "state": state,
+        "state_checksum": codec.checksum(state),
+        "surfaces": plain,
+        "projection_checksums": {
+            surface: codec.checksum(found) for surface, found in plain.items()
+        },
+    }
+
+
+def identity(state: ExecutionState) -> dict[str, Any]:
+    """Say whose state this is, at which position, and how it was made."""
+    return {
+        "execution_id": state.execution_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "version": state.version,
+        "event_id": state.last_event_id,
+        "envelope_checksum": state.checksum,
+        "checksum_algorithm": ALGORITHM,
+        "fold_version": FOLD_VERSION,
+        "upcaster_digest": upcast.digest(),
+    }

@@ -1,0 +1,89 @@
+"""Histories as memory keeps them, and where cuts fall in them."""
+
+from datetime import datetime, timedelta
+
+from noetl_contracts import stored
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import Head
+from noetl_contracts.stored import StoredEvent
+from noetl_storage.audit_ports import Bucket
+from noetl_storage.memory.store import MemoryStore
+
+
+class MemoryLedgerAudit:
+    """Shows the envelopes that were appended as plain values."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def read_stored(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[StoredEvent]:
+        """Return at most `events_max` events after a version as they are kept, in order."""
+        history = self._history(execution_id)
+        return [stored.of(one) for one in history[after_version : after_version + events_max]]
+
+    async def list_histories(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: ExecutionId | None = None,
+        heads_max: int,
+    ) -> list[Head]:
+        """Return where the histories of a tenant end, by execution id, after one of them."""
+        heads = sorted(
+            self._store.head_by_execution.values(), key=lambda one: int(one.execution_id)
+        )
+        found = [
+            head
+            for head in heads
+            if int(head.execution_id) > int(after or 0)
+            and (first := self._history(head.execution_id)[0]).tenant_id == tenant_id
+            and first.organization_id == organization_id
+        ]
+        return found[:heads_max]
+
+    async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
+        """Return the latest version whose event time is not after an instant; 0 for none."""
+        return max(
+            (one.stream_version for one in self._history(execution_id) if one.event_time <= at),
+            default=0,
+        )
+
+    async def find_version_of(self, execution_id: ExecutionId, event_id: EventId) -> int | None:
+        """Return the version of an event, or None when the history has no such event."""
+        return next(
+            (one.stream_version for one in self._history(execution_id) if one.event_id == event_id),
+            None,
+        )
+
+    async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[Bucket]:
+        """Cut the time of a run into equal spans and return those with events, in order."""
+        history = self._history(execution_id)
+        if not history:
+            return []
+        times = [one.event_time for one in history]
+        low, width = min(times), max(max(times) - min(times), timedelta(microseconds=1))
+        placed: dict[int, list[Envelope]] = {}
+        for one in history:
+            number = min(int((one.event_time - low) / width * buckets), buckets - 1)
+            placed.setdefault(number, []).append(one)
+        return [_bucket(number, placed[number]) for number in sorted(placed)]
+
+    def _history(self, execution_id: ExecutionId) -> list[Envelope]:
+        return self._store.history_by_execution.get(execution_id, [])
+
+
+def _bucket(number: int, events: list[Envelope]) -> Bucket:
+    versions = [one.stream_version for one in events]
+    times = [one.event_time for one in events]
+    return Bucket(
+        number=number,
+        events=len(events),
+        first_version=min(versions),
+        last_version=max(versions),
+        began_at=min(times),
+        ended_at=max(times),
+    )

@@ -1,0 +1,68 @@
+"""Histories as PostgreSQL keeps them, and where cuts fall in them."""
+
+from datetime import datetime
+
+from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import Head
+from noetl_contracts.stored import StoredEvent
+from noetl_storage.audit_ports import Bucket
+from noetl_storage.postgres import queries, rows
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load("audit")
+
+
+class PostgresLedgerAudit:
+    """Reads every column, so that one which was changed beside the sealed text is seen too."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_stored(
+        self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
+    ) -> list[StoredEvent]:
+        """Return at most `events_max` events after a version as they are kept, in order."""
+        found = await self._database.fetch(
+            _QUERIES["read_stored"], int(execution_id), after_version, events_max
+        )
+        return [rows.to_stored(record) for record in found]
+
+    async def list_histories(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after: ExecutionId | None = None,
+        heads_max: int,
+    ) -> list[Head]:
+        """Return where the histories of a tenant end, by execution id, after one of them."""
+        found = await self._database.fetch(
+            _QUERIES["list_histories"], tenant_id, organization_id, int(after or 0), heads_max
+        )
+        return [
+            Head(
+                execution_id=ExecutionId(str(record["execution_id"])),
+                version=record["version"],
+                checksum=record["checksum"],
+            )
+            for record in found
+        ]
+
+    async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
+        """Return the latest version whose event time is not after an instant; 0 for none."""
+        version: int = await self._database.get_value(
+            _QUERIES["find_version_at"], int(execution_id), at
+        )
+        return version
+
+    async def find_version_of(self, execution_id: ExecutionId, event_id: EventId) -> int | None:
+        """Return the version of an event, or None when the history has no such event."""
+        version: int | None = await self._database.get_value(
+            _QUERIES["find_version_of"], int(execution_id), int(event_id)
+        )
+        return version
+
+    async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[Bucket]:
+        """Cut the time of a run into equal spans and return those with events, in order."""
+        found = await self._database.fetch(_QUERIES["list_buckets"], int(execution_id), buckets)
+        return [Bucket(**dict(record)) for record in found]

@@ -1,0 +1,128 @@
+"""Audits: where histories end, to be kept elsewhere, and whether one is as it was written."""
+
+import asyncio
+from typing import Annotated
+
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+from msgspec import Struct
+
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import Head
+from noetl_planner.http import finding, problems
+from noetl_planner.http.cuts import Text
+from noetl_planner.http.services import ApiServices, Services
+from noetl_replay.chain import Examination, Finding
+
+PAGE_EVENTS = 1000
+HEADS_MAX = 1000
+
+
+class HeadPage(Struct, frozen=True, kw_only=True):
+    """Where histories end, by execution id; ask again with `next_after` for more."""
+
+    tenant_id: str
+    organization_id: str
+    heads: list[Head]
+    next_after: str | None
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What was found in one history; no finding means that it is as it was written."""
+
+    execution_id: str
+    events: int
+    version: int
+    checksum: str
+    is_whole: bool
+    findings: list[Finding]
+
+
+@get("/audit/heads", tags=["audit"])
+async def list_heads(
+    services: Services,
+    tenant_id: Text,
+    organization_id: Text,
+    after: Annotated[str | None, QueryParameter(max_length=20)] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=HEADS_MAX)] = HEADS_MAX,
+) -> HeadPage:
+    """List where every history ends; kept elsewhere, the list shows what is changed later."""
+    _check_place(services, tenant_id, organization_id)
+    heads = await services.audit.list_histories(
+        **services.place,
+        after=None if after is None else finding.checked_id(after),
+        heads_max=limit,
+    )
+    return HeadPage(
+        tenant_id=tenant_id,
+        organization_id=organization_id,
+        heads=heads,
+        next_after=heads[-1].execution_id if len(heads) == limit else None,
+    )
+
+
+@get("/audit/executions/{execution_id:str}", tags=["audit"])
+async def verify(
+    services: Services,
+    execution_id: FromPath[str],
+    tenant_id: Text,
+    organization_id: Text,
+    version: Annotated[int | None, QueryParameter(ge=1)] = None,
+    checksum: Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$")] = None,
+) -> Verdict:
+    """Follow the chain of one history, and compare it with a head that was exported before."""
+    _check_place(services, tenant_id, organization_id)
+    known = finding.checked_id(execution_id)
+    exported = _exported(known, version, checksum)
+    head = await services.ledger.find_head(known)
+    examination = Examination(exported=exported)
+    after = 0
+    while page := await services.audit.read_stored(
+        known, after_version=after, events_max=PAGE_EVENTS
+    ):
+        if any(one.tenant_id != tenant_id for one in page) and after == 0:
+            raise _unknown(known)
+        examination.feed(page)
+        after = page[-1].stream_version
+        # Other requests have their turn between two pages.
+        await asyncio.sleep(0)
+    if not after and head is None and exported is None:
+        raise _unknown(known)
+    findings = examination.end(head)
+    last = examination.last
+    return Verdict(
+        execution_id=known,
+        events=examination.events,
+        version=0 if last is None else last.stream_version,
+        checksum="" if last is None else last.envelope_checksum,
+        is_whole=not findings,
+        findings=findings,
+    )
+
+
+def _exported(execution_id: ExecutionId, version: int | None, checksum: str | None) -> Head | None:
+    if version is None and checksum is None:
+        return None
+    if version is None or checksum is None:
+        raise problems.refused(
+            "an exported head is a version and a checksum", hint="give both, or none"
+        )
+    return Head(execution_id=execution_id, version=version, checksum=checksum)
+
+
+def _check_place(services: ApiServices, tenant_id: str, organization_id: str) -> None:
+    if (tenant_id, organization_id) != (services.tenant_id, services.organization_id):
+        raise problems.not_found(
+            f"this planner has no tenant {tenant_id[:80]!r} with an organization "
+            f"{organization_id[:80]!r}"
+        )
+
+
+def _unknown(execution_id: ExecutionId) -> problems.ApiError:
+    return problems.not_found(
+        f"there is no history of an execution {execution_id}",
+        hint="GET /api/audit/heads lists them (noetl audit heads)",
+    )
+
+
+ROUTES = [list_heads, verify]

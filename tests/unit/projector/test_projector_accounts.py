@@ -1,0 +1,204 @@
+"""What a projector says of itself, and what it must not survive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec import structs
+from tests.support.builders import ORGANIZATION, TENANT, History, a_batch, a_cursor_loop, stories
+from tests.support.bus import memory_bus
+from tests.support.projecting import SHARD_COUNT, Desk, run_dry
+from tests.support.storage import memory_stores
+
+from noetl_contracts import codec, envelope, ids, subjects
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ids import ExecutionId
+from noetl_messaging.ports import Message
+from noetl_projector.service import Projector
+from noetl_projector.shell.histories import LedgerWentBack
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    async with memory_bus() as bus:
+        await bus.streams.ensure()
+        yield Desk(memory_stores(), bus)
+
+
+async def test_each_kind_of_trouble_is_counted_apart(desk: Desk) -> None:
+    history = a_cursor_loop()
+    last = len(history.envelopes)
+    await desk.append(history)
+    batches = history.batches(size=5)
+    await desk.send([batches[0], batches[0], batches[2]])
+    await desk.send_bytes(b"{", execution_id=history.execution_id)
+    other = (ids.shard_of(history.execution_id, SHARD_COUNT) + 1) % SHARD_COUNT
+    await desk.bus.publisher.publish(
+        Message(
+            subject=subjects.events(other, TENANT, ORGANIZATION),
+            message_id="astray",
+            data=codec.encode(batches[1]),
+        )
+    )
+    await desk.send(batches[3:])
+    projector = desk.projector(batch_messages_max=3)
+    await run_dry(projector)
+    told = projector.summarize()
+    counts = {name: told[name] for name in ("events", "gaps", "gap_events", "duplicates")}
+    assert counts == {"events": last, "gaps": 1, "gap_events": 5, "duplicates": 10}
+    assert (told["undecodable"], told["misplaced"], told["unowned"]) == (1, 1, 0)
+    assert (told["stale"], told["poisoned"], told["set_aside"]) == (0, 0, [])
+    assert told["last_event_id"] == history.envelopes[-1].event_id
+    assert told["last_batch"]["messages"] > 0
+    assert told["shards"] == (0, 1)
+    assert codec.decode(codec.encode(told))["count"] == 1
+
+
+async def test_messages_of_another_projectors_shards_are_projected_and_counted(desk: Desk) -> None:
+    history = a_cursor_loop()
+    stranger = (ids.shard_of(history.execution_id, SHARD_COUNT) + 1) % SHARD_COUNT
+    await desk.append(history)
+    await desk.send([a_batch(history.envelopes)])
+    projector = desk.projector(index=stranger, count=SHARD_COUNT)
+    await run_dry(projector)
+    assert projector.summarize()["unowned"] == 1
+    assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_writes_that_came_too_late_are_counted_as_stale(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    slow = desk.projector()
+    await desk.send([a_batch(history.envelopes[:5])])
+    await run_dry(slow)
+    fast = desk.projector()
+    await fast.catch_up()
+    await desk.send([a_batch(history.envelopes[5:])])
+    await slow.project()
+    assert slow.summarize()["stale"] == 1
+    assert await desk.list_differences(history.envelopes) == []
+
+
+async def stopped(projector: Projector) -> str:
+    """The sentence with which a projector ends."""
+    with pytest.raises(LedgerWentBack) as ended:
+        async with asyncio.timeout(5):
+            await projector.guard.watch(asyncio.Event())
+    return str(ended.value)
+
+
+async def test_a_projection_ahead_of_the_ledger_stops_the_projector_loudly(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history, until=3)
+    await desk.stores.projections.apply(shard=0, rows={}, positions={history.execution_id: (0, 9)})
+    await desk.send([a_batch(history.envelopes[:3])])
+    projector = desk.projector()
+    with pytest.raises(LedgerWentBack):
+        await projector.project()
+    said = await stopped(projector)
+    assert "the ledger went backwards" in said
+    assert "noetl projection rebuild --all" in said
+    assert await desk.bus.letters.count() == 0
+
+
+async def test_a_ledger_that_went_backwards_is_found_at_the_start(desk: Desk) -> None:
+    await desk.stores.projections.apply(shard=0, rows={}, positions={ExecutionId("77"): (0, 9)})
+    projector = desk.projector()
+    with pytest.raises(LedgerWentBack, match="execution 77"):
+        await projector.guard.check_all()
+    assert "execution 77" in await stopped(projector)
+
+
+async def test_a_ledger_with_another_history_stops_the_projector(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    await desk.send([a_batch(history.envelopes[:6])])
+    await run_dry(desk.projector())
+    twin = History(history.execution_id)
+    for one in history.envelopes:
+        twin.add(one.event)
+    twin.envelopes[:] = resealed(twin)
+    ledger = desk.stores.ledger
+    ledger._store.history_by_execution[history.execution_id] = twin.envelopes  # type: ignore[attr-defined]
+    await desk.send([a_batch(twin.envelopes[6:])])
+    projector = desk.projector()
+    with pytest.raises(LedgerWentBack, match="another version 6"):
+        await projector.project()
+
+
+def resealed(history: History) -> list[Envelope]:
+    """The same events as somebody else would have written them."""
+    done: list[Envelope] = []
+    before = codec.CHECKSUM_NONE
+    for one in history.envelopes:
+        done.append(envelope.seal(structs.replace(one, producer="other"), before))
+        before = done[-1].envelope_checksum
+    return done
+
+
+async def test_a_projector_that_is_told_to_stop_stops_without_a_word(desk: Desk) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await desk.projector().guard.watch(stop)
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 2)])
+async def test_the_number_of_projectors_may_change_under_way(
+    desk: Desk, counts: tuple[int, int]
+) -> None:
+    """Old and new overlap, then the old ones end: every version is projected once."""
+    before, after = counts
+    histories = [History(ExecutionId(str(264905529753600000 + (n << 22)))) for n in range(4)]
+    for history in histories:
+        history.add(*(one.event for one in a_cursor_loop().envelopes))
+        await desk.append(history, until=8)
+        await desk.send([a_batch(history.envelopes[:8])])
+    old = [desk.projector(index=index, count=before) for index in range(before)]
+    for projector in old:
+        await run_dry(projector)
+    new = [desk.projector(index=index, count=after) for index in range(after)]
+    for history in histories:
+        await desk.append(history, after=8)
+        await desk.send([*history.batches(size=4), *history.batches(size=3)])
+    for projector in (*new, *old, *new):
+        await projector.project()
+        await projector.catch_up()
+    for projector in new:
+        await run_dry(projector)
+    for history in histories:
+        assert await desk.list_differences(history.envelopes) == []
+    assert sum(one.summarize()["events"] for one in (*old, *new)) == sum(
+        len(history.envelopes) for history in histories
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, _ in stories()])
+async def test_a_prefix_replays_to_what_a_projector_that_stopped_there_holds(
+    desk: Desk, name: str
+) -> None:
+    """At every position: fifty of them chosen by chance would be fewer."""
+    history = dict(stories())[name]
+    projector = desk.projector()
+    for place in range(len(history.envelopes)):
+        await desk.append(history, after=place, until=place + 1)
+        await projector.catch_up()
+        assert await desk.find_position(history) == place + 1
+        assert await desk.list_differences(history.envelopes[: place + 1]) == [], place
+
+
+async def test_the_past_is_remembered_on_the_way(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    projector = desk.projector(snapshot_every_versions=4, batch_messages_max=1)
+    for batch in history.batches(size=4):
+        await desk.send([batch])
+        await run_dry(projector)
+    found = await desk.stores.past.find_before(history.execution_id, 9)
+    assert found is not None
+    assert found.version == 8
+    assert found.event_id == history.envelopes[7].event_id
+    assert found.encryption == {
+        "tenant_id": TENANT,
+        "organization_id": ORGANIZATION,
+        "key_ids": [],
+    }

@@ -1,0 +1,194 @@
+"""What was done to a history is found, and named by event."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec import structs
+from tests.support.builders import History, Slots, a_cursor_loop
+
+from noetl_contracts import codec, stored
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import Head
+from noetl_contracts.stored import StoredEvent
+from noetl_replay import chain
+from noetl_replay.chain import Damage
+
+Events = list[StoredEvent]
+Damaging = Callable[[Events], Events]
+PLACE = 7
+
+
+def a_history() -> Events:
+    return [stored.of(one) for one in a_cursor_loop().envelopes]
+
+
+def a_long_history() -> Events:
+    history = History()
+    history.start(entry="drain")
+    slots = Slots(history, "drain", slots=3)
+    for index in range(60):
+        slots.take(index % 3, index // 3, rows=5)
+    slots.close()
+    history.finish(last="drain")
+    return [stored.of(one) for one in history.envelopes]
+
+
+def head_of(events: Events) -> Head:
+    last = events[-1]
+    return Head(
+        execution_id=ExecutionId(last.execution_id),
+        version=last.stream_version,
+        checksum=last.envelope_checksum,
+    )
+
+
+def renumbered(events: Events) -> Events:
+    return [structs.replace(one, stream_version=place) for place, one in enumerate(events, 1)]
+
+
+def resealed(events: Events) -> Events:
+    """What somebody can do who may write everything."""
+    done, before = [], codec.CHECKSUM_NONE
+    for one in events:
+        before = codec.chained(before, stored.covered(one))
+        done.append(structs.replace(one, envelope_checksum=before))
+    return done
+
+
+def changed(events: Events) -> Events:
+    one = events[PLACE]
+    return [
+        *events[:PLACE],
+        structs.replace(one, event={**one.event, "step": "other"}),
+        *events[PLACE + 1 :],
+    ]
+
+
+def removed(events: Events) -> Events:
+    return events[:PLACE] + events[PLACE + 1 :]
+
+
+def removed_and_renumbered(events: Events) -> Events:
+    return renumbered(removed(events))
+
+
+def inserted(events: Events) -> Events:
+    extra = structs.replace(events[PLACE], event_id="77", producer="somebody")
+    return renumbered([*events[:PLACE], extra, *events[PLACE:]])
+
+
+def swapped(events: Events) -> Events:
+    one, two = events[PLACE : PLACE + 2]
+    return renumbered([*events[:PLACE], two, one, *events[PLACE + 2 :]])
+
+
+def moved(events: Events) -> Events:
+    rest = events[:PLACE] + events[PLACE + 1 :]
+    return renumbered([*rest[: PLACE + 5], events[PLACE], *rest[PLACE + 5 :]])
+
+
+def changed_and_resealed(events: Events) -> Events:
+    wrong = changed(events)
+    return [*resealed(wrong[: PLACE + 1]), *events[PLACE + 1 :]]
+
+
+def columns_changed(events: Events) -> Events:
+    done = list(events)
+    done[PLACE] = structs.replace(done[PLACE], altered=("status",))
+    return done
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "version"),
+    [
+        (changed, Damage.CHANGED, PLACE + 1),
+        (removed, Damage.REMOVED, PLACE + 1),
+        (removed_and_renumbered, Damage.REMOVED, PLACE + 1),
+        (inserted, Damage.INSERTED, PLACE + 1),
+        (swapped, Damage.REORDERED, PLACE + 1),
+        (moved, Damage.REORDERED, PLACE + 6),
+        (changed_and_resealed, Damage.CHANGED, PLACE + 2),
+        (columns_changed, Damage.COLUMN, PLACE + 1),
+    ],
+)
+@pytest.mark.parametrize("history", [a_history, a_long_history])
+def test_damage_is_named(
+    damage: Damaging, kind: Damage, version: int, history: Callable[[], Events]
+) -> None:
+    events = history()
+    wrong = damage(events)
+    head = structs.replace(head_of(events), version=wrong[-1].stream_version)
+    found = chain.examine(wrong, head=head)
+    assert [(one.damage, one.version) for one in found] == [(kind, version)], found
+    assert found[0].message
+
+
+@pytest.mark.parametrize("history", [a_history, a_long_history])
+def test_an_untouched_history_is_found_whole(history: Callable[[], Events]) -> None:
+    events = history()
+    assert chain.examine(events, head=head_of(events), exported=head_of(events[:5])) == []
+
+
+def test_an_inserted_event_is_named_by_its_identity() -> None:
+    events = a_history()
+    wrong = inserted(events)
+    (found,) = chain.examine(wrong, head=head_of(wrong))
+    assert found.event_id == "77"
+
+
+def test_a_removed_end_shows_in_the_head() -> None:
+    events = a_history()
+    (found,) = chain.examine(events[:-2], head=head_of(events))
+    assert (found.damage, found.version) == (Damage.REMOVED, len(events) - 1)
+    assert "the ledger's head" in found.message
+
+
+def test_a_removed_end_and_head_show_in_the_exported_head() -> None:
+    events = a_history()
+    short = events[:-2]
+    assert chain.examine(short, head=head_of(short)) == []
+    (found,) = chain.examine(short, head=head_of(short), exported=head_of(events))
+    assert "the exported head" in found.message
+
+
+def test_a_history_sealed_anew_shows_in_the_exported_head() -> None:
+    events = a_history()
+    anew = resealed(changed(events))
+    assert chain.examine(anew, head=head_of(anew)) == []
+    (found,) = chain.examine(anew, head=head_of(anew), exported=head_of(events))
+    assert found.damage is Damage.HEAD
+    assert "sealed anew" in found.message
+
+
+def test_events_behind_the_head_and_a_missing_head_are_found() -> None:
+    events = a_history()
+    (behind,) = chain.examine(events, head=head_of(events[:-1]))
+    assert (behind.damage, behind.version) == (Damage.INSERTED, len(events))
+    (missing,) = chain.examine(events, head=None)
+    assert missing.damage is Damage.HEAD
+    other = structs.replace(head_of(events), checksum="0" * 64)
+    (another,) = chain.examine(events, head=other)
+    assert "another last event" in another.message
+
+
+@pytest.mark.parametrize("place", range(1, 20))
+def test_every_single_change_is_found_at_its_event(place: int) -> None:
+    events = a_history()
+    one = events[place]
+    events[place] = structs.replace(one, meta={"x": 1})
+    found = chain.examine(events, head=head_of(events))
+    assert [(one.damage, one.version) for one in found] == [(Damage.CHANGED, place + 1)]
+
+
+def test_several_kinds_of_damage_are_all_named() -> None:
+    events = a_long_history()
+    wrong = list(events)
+    wrong[20] = structs.replace(wrong[20], producer="somebody")
+    del wrong[50]
+    wrong[90] = structs.replace(wrong[90], meta={"x": 1})
+    found = chain.examine(wrong, head=head_of(events))
+    assert [(one.damage, one.version) for one in found] == [
+        (Damage.CHANGED, 21),
+        (Damage.REMOVED, 51),
+        (Damage.CHANGED, 92),
+    ]
