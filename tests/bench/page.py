@@ -6,7 +6,9 @@ from typing import Any
 def page(report: dict[str, Any]) -> str:
     """Write `docs/benchmarks.md`."""
     series = [_pft(name, report["scale"], one) for name, one in report["pft"].items()]
-    return "\n".join([_head(report["machine"]), *series, _latency(report["latency"])])
+    return "\n".join(
+        [_head(report["machine"]), *series, _latency(report["latency"]), _past(report["past"])]
+    )
 
 
 def _head(machine: dict[str, Any]) -> str:
@@ -52,6 +54,19 @@ def _latency(latency: dict[str, Any]) -> str:
 | a chain of {chain["steps"]} no-op steps | {chain["steps_per_s"]} steps/s | {chain["planner_cpu_us_per_step"]} us a step |
 {loops}
 | {small["executions"]:,} executions of one no-op step, all at once | {small["executions_per_s"]} executions/s | {small["planner_cpu_us_per_execution"]} us an execution |
+"""
+
+
+def _past(past: dict[str, Any]) -> str:
+    return f"""## Looking back, in CPU time of one core, over one cursor loop of {past["events"]:,} events
+
+| what | figure |
+|---|---:|
+| folding a history to a state | {past["fold_events_per_cpu_s"]:,} events/s |
+| replaying it with the rows of all surfaces | {past["replay_events_per_cpu_s"]:,} events/s |
+| all of it, from events that are in memory | {past["replay_cpu_s"]} s |
+| from a snapshot 1,000 events before the end instead | {past["snapshot_speed_up"]} times as fast |
+| following its chain of checksums | {past["chain_events_per_cpu_s"]:,} events/s |
 """
 
 
