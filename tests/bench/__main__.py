@@ -14,7 +14,7 @@ import msgspec
 import psutil
 from rich.console import Console
 from rich.table import Table
-from tests.bench import latency, tiers
+from tests.bench import latency, past, tiers
 from tests.bench.cpu import spent
 from tests.bench.page import page
 from tests.support import pft
@@ -30,6 +30,7 @@ console = Console()
 def main() -> None:
     """Run the series and write the report."""
     asked = _arguments()
+    looking_back = past.measure()
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder:
         root = Path(folder)
         with running_stack(root / "stack", "--workers", str(asked.workers)) as stack:
@@ -39,6 +40,7 @@ def main() -> None:
                 "scale": {"facilities": asked.facilities, "patients": asked.patients},
                 "latency": latency.measure(stack),
                 "tiers": tiers.measure((root / "payloads").as_uri()),
+                "past": looking_back,
                 "pft": {name: _series(stack, root / name, name, asked) for name in asked.variant},
             }
     _write(report)

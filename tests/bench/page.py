@@ -7,7 +7,13 @@ def page(report: dict[str, Any]) -> str:
     """Write `docs/benchmarks.md`."""
     series = [_pft(name, report["scale"], one) for name, one in report["pft"].items()]
     return "\n".join(
-        [_head(report["machine"]), *series, _latency(report["latency"]), _tiers(report["tiers"])]
+        [
+            _head(report["machine"]),
+            *series,
+            _latency(report["latency"]),
+            _tiers(report["tiers"]),
+            _past(report["past"]),
+        ]
     )
 
 
@@ -66,6 +72,19 @@ def _tiers(one: dict[str, Any]) -> str:
 | mapped from the node's shared memory | {one["shared_ms"]} |
 
 **Ratio**: {one["ratio"]}.
+"""
+
+
+def _past(past: dict[str, Any]) -> str:
+    return f"""## Looking back, in CPU time of one core, over one cursor loop of {past["events"]:,} events
+
+| what | figure |
+|---|---:|
+| folding a history to a state | {past["fold_events_per_cpu_s"]:,} events/s |
+| replaying it with the rows of all surfaces | {past["replay_events_per_cpu_s"]:,} events/s |
+| all of it, from events that are in memory | {past["replay_cpu_s"]} s |
+| from a snapshot 1,000 events before the end instead | {past["snapshot_speed_up"]} times as fast |
+| following its chain of checksums | {past["chain_events_per_cpu_s"]:,} events/s |
 """
 
 

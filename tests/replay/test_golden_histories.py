@@ -10,7 +10,8 @@ from tests.replay import record
 from noetl_contracts import codec, stored, upcast
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import CLASS_BY_TYPE, EVENT_CLASSES
-from noetl_replay import fold, snapshot, state
+from noetl_replay import checksum, fold, snapshot, state
+from noetl_replay.replaying import Replay
 
 NAMES = record.names()
 
@@ -109,3 +110,17 @@ def altered(value: Any) -> Any:
             return value + timedelta(microseconds=1)
         case _:
             return f"{value}!"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_replay_shows_the_same_rows_whatever_its_pages(name: str, size: int) -> None:
+    history = record.load(name)
+    first = history[0]
+    begun = state.empty(first.execution_id, first.tenant_id, first.organization_id)
+    replay = Replay(begun)
+    for start in range(0, len(history), size):
+        replay.feed(history[start : start + size])
+    expected = codec.decode(record.paths(name)[1].read_bytes())
+    found = checksum.checksums(replay.surfaces)
+    assert found == {surface: expected[surface] for surface in found}

@@ -9,6 +9,7 @@ from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import (
     Event,
+    business,
     command,
     context,
     control,
@@ -451,6 +452,37 @@ def a_single_step() -> History:
     return history
 
 
+def a_shop() -> History:
+    """Orders that steps bring about, change and remove; one is brought about again."""
+    history = History()
+    history.start()
+    run = history.enter("fetch")
+
+    def order(number: int, status: str, *, rows: int = 0, **attributes: Any) -> None:
+        history.add(
+            business.BusinessObjectChanged(
+                object_type="order",
+                object_id=f"order/{number}",
+                step="fetch",
+                run_id=run,
+                status=status,
+                attributes=attributes,
+                result_ref=a_ref(rows, f"orders-{rows}") if rows else None,
+                is_deleted=status == "cancelled",
+            )
+        )
+
+    order(1, "placed", total=12.5, lines=[{"sku": "a"}])
+    order(2, "placed", rows=3, total=7)
+    order(1, "paid", rows=5, paid=True)
+    order(2, "cancelled")
+    order(1, "shipped", total=11, carrier={"name": "x"})
+    order(2, "placed", rows=3, total=8)
+    history.leave("fetch", run)
+    history.finish()
+    return history
+
+
 def a_lost_worker() -> History:
     """A command whose worker died once, and a fact of it that came too late."""
     history = History()
@@ -786,6 +818,7 @@ def a_refused_run() -> History:
 
 
 STORIES = {
+    "shop": a_shop,
     "refused-run": a_refused_run,
     "repeated-run": a_repeated_run,
     "held-run": a_held_run,

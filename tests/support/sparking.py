@@ -27,7 +27,7 @@ async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
     async with (
         open_payloads(url) as payloads,
         bench(
-            payloads=payloads, payload_url=url, work_directory=str(folder / "work"), **fields
+            store=payloads, payload_url=url, work_directory=str(folder / "work"), **fields
         ) as found,
     ):
         yield found

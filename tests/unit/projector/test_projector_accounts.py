@@ -119,7 +119,7 @@ async def test_a_ledger_with_another_history_stops_the_projector(desk: Desk) -> 
         twin.add(one.event)
     twin.envelopes[:] = resealed(twin)
     ledger = desk.stores.ledger
-    ledger._store.history_by_execution[history.execution_id] = twin.envelopes  # type: ignore[attr-defined]
+    ledger._store.history_by_execution[history.execution_id] = twin.envelopes  # type: ignore[attr-defined]  # a ledger cannot be rewritten by its port
     await desk.send([a_batch(twin.envelopes[6:])])
     projector = desk.projector()
     with pytest.raises(LedgerWentBack, match="another version 6"):

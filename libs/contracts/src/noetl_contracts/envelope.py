@@ -13,6 +13,12 @@ from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 
 _SCHEMA_PREFIX = "noetl."
+_AGGREGATES = (
+    ("frame", "frame_id"),
+    ("stage", "stage_id"),
+    ("command", "command_id"),
+    ("business_object", "object_id"),
+)
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -52,7 +58,7 @@ def schema_version(event: Event) -> int:
 
 def aggregate_of(execution_id: ExecutionId, event: Event) -> tuple[str, str]:
     """Return the type and id of the innermost thing that the event happened to."""
-    for kind, field in (("frame", "frame_id"), ("stage", "stage_id"), ("command", "command_id")):
+    for kind, field in _AGGREGATES:
         if event_type(event).startswith(kind + "."):
             return kind, f"{kind}/{getattr(event, field)}"
     return "execution", f"execution/{execution_id}"

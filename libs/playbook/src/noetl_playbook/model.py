@@ -286,10 +286,22 @@ class Lifecycle(Canonical, frozen=True, kw_only=True):
     deadline_s: Number | None = None
 
 
+class EmittedObject(Canonical, frozen=True, kw_only=True):
+    """An object of the playbook's domain that a step which ended well brings about or changes."""
+
+    type: str
+    id: Any
+    status: str | None = None
+    attributes: dict[str, Any] | str = msgspec.field(default_factory=dict)
+    when: Expression | None = None
+    deleted: bool = False
+
+
 class Emit(Canonical, frozen=True, kw_only=True):
     """Informational events appended at step end."""
 
     events: tuple[str, ...] = ()
+    objects: tuple[EmittedObject, ...] = ()
 
 
 class StepPolicy(Canonical, frozen=True, kw_only=True):

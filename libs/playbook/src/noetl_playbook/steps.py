@@ -148,6 +148,14 @@ def _read_spec(reading: Reading, spec: dict[str, Any], path: Path) -> StepSpec:
                 (*path, "policy", "emit", "events", index),
                 f"{shown(name)} is not an event name: use letters, digits, '_', '-' and '.'",
             )
+    for index, emitted in enumerate(read.policy.emit.objects):
+        if not names.is_event_name(emitted.type):
+            reading.report(
+                "E104",
+                (*path, "policy", "emit", "objects", index, "type"),
+                f"{shown(emitted.type)} is no type of objects: use letters, digits, '_', '-' "
+                "and '.'",
+            )
     if read.timeout is not None and read.policy.lifecycle.timeout_s is None:
         lifecycle = msgspec.structs.replace(read.policy.lifecycle, timeout_s=read.timeout)
         policy = msgspec.structs.replace(read.policy, lifecycle=lifecycle)

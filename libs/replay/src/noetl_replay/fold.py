@@ -7,6 +7,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.events import (
     Event,
+    business,
     command,
     context,
     control,
@@ -86,6 +87,7 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             | control.ExecutionResumed()
             | control.CustomEvent()
             | context.CtxPatched()
+            | business.BusinessObjectChanged()
         ):
             fold_control.apply(state, at, event)
         case (
@@ -198,6 +200,7 @@ def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
     state.rejections.clear()
     state.held.clear()
     state.wishes.clear()
+    state.objects.clear()
 
 
 def _apply_step(

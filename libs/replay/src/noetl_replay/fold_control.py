@@ -1,21 +1,26 @@
-"""What events mean that people and playbooks caused from outside: pauses and writes to `ctx`."""
+"""What events mean that are no part of the flow: pauses, writes to `ctx`, a playbook's objects."""
 
 from typing import assert_never
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import context, control
+from noetl_contracts.events import business, context, control
 from noetl_contracts.status import ExecutionStatus
+from noetl_replay import fold_objects
 from noetl_replay.state import ExecutionState, forget_oldest
 
 WISHES_MAX = 256
 
 ControlEvent = (
-    control.ExecutionPaused | control.ExecutionResumed | control.CustomEvent | context.CtxPatched
+    control.ExecutionPaused
+    | control.ExecutionResumed
+    | control.CustomEvent
+    | context.CtxPatched
+    | business.BusinessObjectChanged
 )
 
 
 def apply(state: ExecutionState, at: Envelope, event: ControlEvent) -> None:
-    """Apply an event that came from outside the flow."""
+    """Apply an event that moves no token."""
     match event:
         case control.ExecutionPaused():
             state.status, state.paused_at = ExecutionStatus.PAUSED, at.event_time
@@ -29,6 +34,8 @@ def apply(state: ExecutionState, at: Envelope, event: ControlEvent) -> None:
             state.ctx = {**kept, **event.patch}
             if event.request_id is not None:
                 _remember(state, event.request_id)
+        case business.BusinessObjectChanged():
+            fold_objects.apply(state, at, event)
         case control.CustomEvent():
             pass
         case _:

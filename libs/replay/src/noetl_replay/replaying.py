@@ -7,10 +7,10 @@ from msgspec import structs
 
 from noetl_contracts import codec, upcast
 from noetl_contracts.envelope import Envelope
-from noetl_replay import checksum, rows
+from noetl_replay import rows
 from noetl_replay.checksum import Surfaces
-from noetl_replay.fold import FOLD_VERSION
-from noetl_replay.state import Changes, ExecutionState
+from noetl_replay.fold import FOLD_VERSION, fold
+from noetl_replay.state import Changes, ExecutionState, take_changes
 
 ALGORITHM = "sha256"
 ALL = "all"
@@ -26,18 +26,15 @@ class Replay:
         self.surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
         self.events = 0
 
-    def show_execution(self) -> None:
-        """Have the row of the execution, also when a snapshot was already at the cut."""
-        row = rows.execution_row(self.state)
-        self.surfaces["execution"] = {row["execution_id"]: row}
-
     def feed(self, page: Iterable[Envelope]) -> None:
         """Fold what follows; raises `MalformedMessage` when something does not."""
-        history = list(page)
-        self.state, found = checksum.replay_surfaces(self.state, history)
-        self.events += len(history)
-        for surface, touched in found.items():
-            self.surfaces[surface].update(touched)
+        before = self.state.version
+        self.state = fold(self.state, page)
+        self.events += self.state.version - before
+        # What was touched is shown once, as it is after the page: earlier rows would be replaced.
+        for surface, found in rows.changed_rows(self.state, take_changes(self.state)).items():
+            key = rows.KEY_BY_SURFACE[surface]
+            self.surfaces[surface].update({row[key]: row for row in found})
 
 
 def shown(state: ExecutionState) -> dict[str, Any]:

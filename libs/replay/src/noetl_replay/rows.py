@@ -14,6 +14,7 @@ from noetl_replay.state import (
     ExecutionState,
     FrameState,
     LoopState,
+    ObjectState,
     StageState,
 )
 
@@ -171,6 +172,26 @@ def loop_row(state: ExecutionState, loop: LoopState) -> Row:
     }
 
 
+def object_row(state: ExecutionState, thing: ObjectState) -> Row:
+    """Show an object of the playbook's domain."""
+    return {
+        "execution_id": state.execution_id,
+        "object_id": thing.object_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "object_type": thing.object_type,
+        "status": thing.status,
+        "version": thing.version,
+        "attributes": thing.attributes,
+        "payload_refs": codec.builtins(thing.payload_refs),
+        "first_event_id": thing.first_event_id,
+        "last_event_id": thing.last_event_id,
+        "is_deleted": thing.is_deleted,
+        "created_at": thing.created_at,
+        "updated_at": thing.updated_at,
+    }
+
+
 def changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]]:
     """Show what the taken changes touched, and the execution itself."""
     return {
@@ -179,7 +200,7 @@ def changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]
         "frame": _each(state, changes.frames, frame_row),
         "command": _each(state, changes.commands, command_row),
         "loop": _each(state, changes.loops, loop_row),
-        "business_object": [],
+        "business_object": _each(state, changes.objects, object_row),
     }
 
 

@@ -254,6 +254,22 @@ class StepState(Struct, kw_only=True):
     ended_at: datetime | None = None
 
 
+class ObjectState(Struct, kw_only=True):
+    """An object of the playbook's domain; `version` counts its changes."""
+
+    object_id: str
+    object_type: str
+    first_event_id: EventId
+    created_at: datetime
+    version: int = 0
+    status: str | None = None
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
+    payload_refs: list[PayloadRef] = msgspec.field(default_factory=list)
+    is_deleted: bool = False
+    last_event_id: EventId | None = None
+    updated_at: datetime | None = None
+
+
 class Changes(Struct, kw_only=True):
     """What events have touched since the last taking, terminal things included."""
 
@@ -261,6 +277,7 @@ class Changes(Struct, kw_only=True):
     stages: dict[StageId, StageState] = msgspec.field(default_factory=dict)
     commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
     loops: dict[RunId, LoopState] = msgspec.field(default_factory=dict)
+    objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
 
 
 class ExecutionState(Struct, kw_only=True):
@@ -312,6 +329,7 @@ class ExecutionState(Struct, kw_only=True):
     paused_at: datetime | None = None
     held: dict[CommandId, None] = msgspec.field(default_factory=dict)
     wishes: dict[str, None] = msgspec.field(default_factory=dict)
+    objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
     ended_at: datetime | None = None
     changes: Changes = msgspec.field(default_factory=Changes)
 

@@ -7,6 +7,7 @@ bytes, and with them the checksums, of older events as they were.
 import msgspec
 
 from noetl_contracts.events import (
+    business,
     command,
     context,
     control,
@@ -69,6 +70,7 @@ Event = (
     | frame.FrameCommitted
     | frame.FrameFailed
     | frame.FrameCommitRejected
+    | business.BusinessObjectChanged
 )
 
 EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__

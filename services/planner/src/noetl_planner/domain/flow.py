@@ -140,6 +140,8 @@ def end_run(
         status, error = RunStatus.FAILED, refusal.error
         route = routing.Route(is_handled=False)
     announcing.announce(draft, run, status)
+    for changed in route.objects:
+        draft.emit(changed)
     draft.emit(
         step.StepExit(
             step=run.step,

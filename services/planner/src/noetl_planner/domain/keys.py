@@ -2,6 +2,7 @@
 
 from noetl_contracts.events import (
     Event,
+    business,
     command,
     context,
     control,
@@ -120,5 +121,7 @@ def _control_key(event: Event) -> str | None:
             return f"execution/resumed/{event.request_id}"
         case control.CustomEvent():
             return f"run/{event.run_id}/custom/{event.name}"
+        case business.BusinessObjectChanged():
+            return f"run/{event.run_id}/object/{event.object_id}"
         case _:
             return None

@@ -7,12 +7,21 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.business import BusinessObjectChanged
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import boundary, ending, evaluation, growth, patches, streaming
+from noetl_planner.domain import (
+    boundary,
+    ending,
+    evaluation,
+    growth,
+    objects,
+    patches,
+    streaming,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import aliases
-from noetl_playbook.model import Arc
+from noetl_playbook.model import Arc, StepPolicy
 from noetl_playbook.plan import is_failure_aware
 from noetl_playbook.scope import Scope
 from noetl_replay.state import RunState
@@ -26,11 +35,30 @@ class Route(Struct, frozen=True, kw_only=True):
     is_handled: bool = True
     error: ErrorObject | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    objects: list[BusinessObjectChanged] = msgspec.field(default_factory=list)
 
 
 def route(draft: Draft, run: RunState, status: RunStatus, error: ErrorObject | None) -> Route:
     """Apply step `set`, then the arcs; raises `Refusal` for a bad template or too much `ctx`."""
     bound = _bound(draft, run, status, error)
+    chosen = _route(draft, run, status, error, bound)
+    if status is not RunStatus.COMPLETED or not _policy(draft, run).emit.objects:
+        return chosen
+    names = evaluation.scope(draft, chosen.patch, **bound)
+    return msgspec.structs.replace(chosen, objects=objects.render(draft, run, names))
+
+
+def _policy(draft: Draft, run: RunState) -> StepPolicy:
+    return draft.program.steps[run.step].spec.policy
+
+
+def _route(
+    draft: Draft,
+    run: RunState,
+    status: RunStatus,
+    error: ErrorObject | None,
+    bound: dict[str, Any],
+) -> Route:
     definition = draft.program.steps[run.step]
     patch: dict[str, Any] = {}
     if status is RunStatus.COMPLETED and definition.set:

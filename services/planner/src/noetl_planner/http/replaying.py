@@ -4,7 +4,7 @@ import asyncio
 from http import HTTPStatus
 
 from noetl_chassis import redaction
-from noetl_contracts import codec, stored
+from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import PayloadRef
@@ -40,32 +40,31 @@ async def replay(
         begun = snapshot.restore(kept) or begun
     replay = Replay(begun)
     while replay.state.version < until:
-        page = await _page(services, execution_id, after=replay.state.version, until=until)
-        try:
-            replay.feed(stored.read(one) for one in page)
-        except _FOLD_FAILURES as failure:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                code="does_not_fold",
-                detail=f"the history of execution {execution_id} does not fold behind version "
-                f"{replay.state.version}: {failure}",
-                hint=f"see what was done to it: noetl audit verify {execution_id}",
-            ) from failure
+        await _take_page(services, replay, until=until)
         _check_size(replay)
         # Other requests have their turn between two pages.
         await asyncio.sleep(0)
-    replay.show_execution()
+    replay.feed(())
     return replay
 
 
-async def _page(
-    services: ApiServices, execution_id: ExecutionId, *, after: int, until: int
-) -> list[StoredEvent]:
-    page = await services.audit.read_stored(
-        execution_id, after_version=after, events_max=min(PAGE_EVENTS, until - after)
-    )
+async def _take_page(services: ApiServices, replay: Replay, *, until: int) -> None:
+    execution_id, after = replay.state.execution_id, replay.state.version
+    try:
+        page = await services.ledger.read(
+            execution_id, after_version=after, events_max=min(PAGE_EVENTS, until - after)
+        )
+        replay.feed(page)
+    except _FOLD_FAILURES as failure:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="does_not_fold",
+            detail=f"the history of execution {execution_id} does not fold behind version "
+            f"{replay.state.version}: {failure}",
+            hint=f"see what was done to it: noetl audit verify {execution_id}",
+        ) from failure
     if page:
-        return page
+        return
     raise ApiError(
         HTTPStatus.CONFLICT,
         code="history_incomplete",
