@@ -70,11 +70,19 @@ def test_the_topology_job_is_told_what_it_knows() -> None:
     assert given <= fields(noetl_messaging.settings.Settings)
 
 
-def test_the_scaler_watches_the_consumer_of_its_pool() -> None:
+def test_the_scaler_watches_the_consumers_of_its_pool() -> None:
     values = read(HELM / "worker/values.yaml")
     pool = values["settings"]["pool"]
     assert values["scaling"]["stream"] == topology.COMMANDS
-    assert values["scaling"]["consumer"] == topology.worker_consumer(pool, "io")
+    assert tuple(values["scaling"]["consumers"]) == topology.worker_consumers(pool)
+
+
+def test_planner_reaper_and_topology_know_the_same_pools() -> None:
+    assert (
+        read(HELM / "planner/values.yaml")["settings"]["pools"]
+        == read(HELM / "reaper/values.yaml")["settings"]["pools"]
+        == read(HELM / "platform/values.yaml")["topology"]["pools"]
+    )
 
 
 def test_a_worker_may_drain_before_it_is_killed() -> None:

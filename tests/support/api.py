@@ -17,9 +17,13 @@ from noetl_contracts.events.step import StepEnter, StepExit
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.ledger import ShardFence
 from noetl_contracts.status import RunStatus
+from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.ports import Message
 from noetl_planner.http.services import ApiServices
+from noetl_planner.shell.states import Programs
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
@@ -109,11 +113,13 @@ class ApiWorld:
             "webhooks": MemoryWebhooks(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
+            "backlogs": MemoryBacklogs(MemoryBroker(topology.declare(shard_count=1), clock)),
             "publisher": ClosedBus(),
             "clock": clock,
             "mint": Snowflake(node=7, clock=clock).next_id,
             "sealer": Sealer(SECRET_KEY),
             "shard_count": SHARD_COUNT,
+            "programs": Programs(self.catalog),
             "snapshots": MemorySnapshots(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,

@@ -10,15 +10,17 @@ from tests.support.servers import NatsServer
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_messaging import topology
 from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.backlogs import JetStreamBacklogs
 from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher, Streams
+from noetl_messaging.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher, Streams
 
 LEASE_S = 1.0
 
@@ -30,6 +32,7 @@ class Bus(Struct):
     streams: Streams
     letters: DeadLetters
     hints: Hints
+    backlogs: Backlogs
     consumer: Callable[[str, str], Consumer]
     elapse: Callable[[float], None]
 
@@ -61,6 +64,7 @@ async def memory_bus() -> AsyncIterator[Bus]:
         streams=broker,
         letters=MemoryDeadLetters(broker),
         hints=broker,
+        backlogs=MemoryBacklogs(broker),
         consumer=lambda stream, name: MemoryConsumer(broker, stream=stream, name=name),
         elapse=clock.advance,
     )
@@ -75,6 +79,7 @@ async def jetstream_bus(server: NatsServer) -> AsyncIterator[Bus]:
             streams=JetStreamStreams(connection, declared(), now=SystemClock().now),
             letters=JetStreamDeadLetters(connection),
             hints=NatsHints(connection),
+            backlogs=JetStreamBacklogs(connection),
             consumer=lambda stream, name: JetStreamConsumer(connection, stream=stream, name=name),
             elapse=lambda _seconds: None,
         )

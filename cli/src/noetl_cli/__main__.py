@@ -20,6 +20,7 @@ from noetl_cli.commands import (
     ls,
     pause,
     plan,
+    pools,
     register,
     rerun,
     resume,
@@ -61,6 +62,7 @@ app.command("approve")(approve.approve)
 app.command("approvals")(approvals.approvals)
 app.command("lint")(lint.lint)
 app.command("plan")(plan.plan)
+app.command("pools")(pools.pools)
 app.command("register")(register.register)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")

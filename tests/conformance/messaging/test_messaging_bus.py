@@ -10,7 +10,7 @@ from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging import topology
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Consumer, Delivery, Message
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Backlog, Consumer, Delivery, Message
 
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
 WORKER = topology.worker_consumer("default", "io")
@@ -287,3 +287,36 @@ async def test_hints_below_a_prefix_are_told_apart(bus: Bus) -> None:
 
 async def test_a_hint_that_nobody_hears_is_no_error(bus: Bus) -> None:
     await bus.hints.poke(subjects.poke("nobody"))
+
+
+async def test_a_consumer_says_whether_anybody_serves_it(bus: Bus) -> None:
+    async def find() -> Backlog:
+        found = await bus.backlogs.find(stream=topology.COMMANDS, consumer=WORKER)
+        assert found is not None
+        return found
+
+    await bus.publisher.publish(a_command())
+    assert await find() == Backlog(pending=1, unsettled=0, asking=0)
+    assert not (await find()).is_served
+    consumer = worker(bus)
+    delivery = await one(consumer)
+    assert (await find()).unsettled == 1
+    await delivery.ack()
+    asking = asyncio.ensure_future(consumer.fetch(messages_max=1, wait_s=LEASE_S * 2))
+
+    async def is_asked() -> bool:
+        return (await find()).is_served
+
+    await eventually(is_asked)
+    await asking
+    assert await bus.backlogs.find(stream=topology.COMMANDS, consumer="nobody") is None
+
+
+async def test_each_pool_and_priority_has_a_queue_of_its_own(bus: Bus) -> None:
+    high = subjects.command("default", "io-high", ACME, OPS)
+    await bus.publisher.publish(a_command())
+    await bus.publisher.publish(Message(subject=high, message_id="high", data=b"now"))
+    await bus.publisher.publish(a_command(3, pool="elsewhere"))
+    urgent = bus.consumer(topology.COMMANDS, topology.worker_consumer("default", "io-high"))
+    assert [one.data for one in await urgent.fetch(messages_max=9, wait_s=LEASE_S)] == [b"now"]
+    assert [one.data for one in await worker(bus).fetch(messages_max=9, wait_s=0)] == [b"work"]

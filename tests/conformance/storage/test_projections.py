@@ -350,6 +350,52 @@ async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None
     assert len(await stores.projections.list_overdue(grace_s=60.0, commands_max=1)) == 1
 
 
+async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None:
+    live, paused, ended = an_execution(), an_execution(), an_execution()
+    waiting: Row = {"status": "ISSUED", "pool": "edge"}
+    rows = {
+        "execution": [
+            execution_row(live),
+            execution_row(paused, status="PAUSED"),
+            execution_row(ended, ended_at=NOON),
+        ],
+        "command": [
+            command_row(live, "1", **waiting, stage_id="201"),
+            command_row(live, "2", **waiting, heard_at=NOON - timedelta(days=1), lane="io-high"),
+            command_row(live, "3", status="RUNNING", pool="edge"),
+            command_row(live, "4", status="ISSUED"),
+            command_row(paused, "5", **waiting),
+            command_row(ended, "6", **waiting),
+        ],
+    }
+    positions = dict.fromkeys((live, paused, ended), (0, 1))
+    await stores.projections.apply(shard=0, rows=rows, positions=positions)
+
+    async def listed(**fields: Any) -> list[str]:
+        asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, "commands_max": 10, **fields}
+        return [one.command_id for one in await stores.projections.list_issued(**asked)]
+
+    assert await listed(pools=["edge"]) == ["2", "1"]
+    assert await listed(pools=["edge"], commands_max=1) == ["2"]
+    assert sorted(await listed(execution_id=live)) == ["1", "2", "4"]
+    assert await listed(stage_id="201") == ["1"]
+    assert await listed(pools=[]) == []
+    assert await listed(tenant_id=TenantId("other")) == []
+    (first, _) = await stores.projections.list_issued(
+        tenant_id=TENANT, organization_id=ORGANIZATION, pools=["edge"], commands_max=2
+    )
+    assert (first.execution_id, first.lane, first.step) == (live, "io-high", "fetch")
+    assert (first.stage_id, first.since) == (None, NOON - timedelta(days=1))
+
+
+async def test_one_frame_is_found_by_its_identity(stores: Stores) -> None:
+    execution = an_execution()
+    await project(stores, execution, frame=[frame_row(execution, "301"), frame_row(execution, "2")])
+    found = await stores.projections.find_frame(ExecutionId(execution), "301")
+    assert found == frame_row(execution, "301")
+    assert await stores.projections.find_frame(ExecutionId(execution), "7") is None
+
+
 async def test_frames_are_listed_in_windows_of_a_stage_and_a_status(stores: Stores) -> None:
     execution = an_execution()
     frames = [

@@ -86,7 +86,10 @@ async def stop(nats: NatsServer, office: Office) -> AsyncIterator[asyncio.Event]
         asyncio.TaskGroup() as group,
     ):
         adapters = Adapters(
-            consumer=JetStreamConsumer(bus, stream=topology.COMMANDS, name="worker-default-io"),
+            consumers=tuple(
+                JetStreamConsumer(bus, stream=topology.COMMANDS, name=name)
+                for name in topology.worker_consumers("default")
+            ),
             publisher=JetStreamPublisher(bus),
             hints=NatsHints(bus),
             registers=JetStreamRegisters(bus),

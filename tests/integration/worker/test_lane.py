@@ -24,6 +24,7 @@ from noetl_contracts.facts import (
 )
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.ports import Delivery, Message
+from noetl_worker.intake import Intake
 from noetl_worker.service import Worker
 
 
@@ -302,7 +303,11 @@ async def test_no_secret_leaves_the_worker(worker: Bench, server: Script) -> Non
 
 async def test_a_worker_takes_turns_until_it_is_told_to_stop(worker: Bench, server: Script) -> None:
     service = Worker(
-        consumer=worker.commands, lane=worker.lane, commands_max=4, messages_max=2, wait_s=0.1
+        intake=Intake([worker.commands]),
+        lane=worker.lane,
+        commands_max=4,
+        messages_max=2,
+        wait_s=0.1,
     )
     for _ in range(6):
         await worker.send(command_of("\n  - {step: s, tool: {kind: noop}}\n"))

@@ -19,6 +19,7 @@ from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
+from noetl_planner.domain.draft import Limits
 from noetl_planner.http.app import create_app
 from noetl_playbook import carried, kept
 from noetl_playbook.results import PipelineResult, TaskResult
@@ -262,7 +263,9 @@ async def test_a_playbook_that_needs_what_is_not_enabled_is_refused(world: ApiWo
         "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
         "executor: {requires: {tools: [python]}}\nworkflow: [{step: a, tool: {kind: noop}}]\n"
     )
-    async with AsyncTestClient(create_app(world.services(tools=("http", "noop")))) as api:
+    async with AsyncTestClient(
+        create_app(world.services(limits=Limits(tools=("http", "noop"))))
+    ) as api:
         await api.post("/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"})
         answer = await api.post("/api/execute", json={"path": "p"})
     assert (answer.status_code, answer.json()["code"]) == (422, "requirement_missing")

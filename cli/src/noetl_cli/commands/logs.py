@@ -65,7 +65,7 @@ def _paths(place: Home, names: list[str]) -> list[Path]:
 
 
 def _is_called(stem: str, name: str) -> bool:
-    return stem == name or stem.rpartition("-")[0] == name
+    return stem == name or stem.startswith(f"{name}-")
 
 
 def _last_lines(file: BufferedReader, lines: int) -> list[str]:

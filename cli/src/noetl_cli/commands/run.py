@@ -17,6 +17,7 @@ from noetl_cli.follow import Following
 from noetl_cli.local import runner
 from noetl_cli.local.runner import Asked
 from noetl_cli.watching import Watch
+from noetl_contracts.lanes import Priority
 
 CANCEL_REASON = "cancelled at the terminal"
 
@@ -46,6 +47,12 @@ Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="The same key never runs twice.")
 ]
 Version = Annotated[int | None, typer.Option("--version", min=1, help="Of a registered path.")]
+Pool = Annotated[
+    str | None, typer.Option("--pool", help="Whose workers run steps that name no pool.")
+]
+Urgency = Annotated[
+    Priority | None, typer.Option("--priority", help="Of steps that name no priority.")
+]
 Attach = Annotated[
     str | None, typer.Option("--attach", metavar="ID", help="Watch an execution again.")
 ]
@@ -82,6 +89,8 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     timeout_s: Timeout = None,
     idempotency_key: Key = None,
     version: Version = None,
+    pool: Pool = None,
+    priority: Urgency = None,
     attach: Attach = None,
     runtime: Where = Runtime.SERVER,
     credentials: Credentials = None,
@@ -119,7 +128,9 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
         if file is not None and text is not None:
             registered = register.put(planner, text, file=file)
             path, version = registered["path"], registered["version"]
-        begun = _begin(planner, path, given, key=idempotency_key, version=version)
+        body = {"path": path, "workload": given, "version": version}
+        body |= {"pool": pool, "priority": priority}
+        begun = _begin(planner, body, key=idempotency_key)
         show_begun(begun, planner, follow=follow, timeout_s=timeout_s, as_json=as_json)
 
 
@@ -159,20 +170,11 @@ def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) 
         )
 
 
-def _begin(
-    planner: Client,
-    path: str,
-    given: dict[str, Any],
-    *,
-    key: str | None,
-    version: int | None,
-) -> dict[str, Any]:
-    """Ask for an execution; it is durable when this returns."""
+def _begin(planner: Client, body: dict[str, Any], *, key: str | None) -> dict[str, Any]:
+    """Ask for an execution, leaving out what is None; it is durable when this returns."""
     headers = {} if key is None else {"Idempotency-Key": key}
-    body: dict[str, Any] = {"path": path, "workload": given}
-    if version is not None:
-        body["version"] = version
-    begun: dict[str, Any] = planner.post("/api/execute", body, headers=headers)
+    asked = {name: value for name, value in body.items() if value is not None}
+    begun: dict[str, Any] = planner.post("/api/execute", asked, headers=headers)
     return begun
 
 

@@ -33,7 +33,13 @@ def lines(found: dict[str, Any]) -> list[str]:
         where = f" in step {error['step']}" if error.get("step") else ""
         head.append(f"error: {error.get('kind')}{where}: {error.get('message')}")
     frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
+    head += [_waiting_line(one) for one in found["waiting"]]
     return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
+
+
+def _waiting_line(waiting: dict[str, Any]) -> str:
+    count = waiting["commands"]
+    return f"{count:,} {'command' if count == 1 else 'commands'} not begun: {waiting['reason']}"
 
 
 def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:

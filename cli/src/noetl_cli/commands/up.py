@@ -48,6 +48,14 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
     payload: Annotated[
         str | None, typer.Option(help="Use this payload store: s3://... or file:///...")
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="NAME=N", help="A pool besides `default`, of N workers."),
+    ] = None,
+    http_pool: Annotated[
+        list[str] | None,
+        typer.Option("--http-pool", metavar="NAME", help="A pool whose workers ask over HTTP."),
+    ] = None,
     nats_sync_interval: Annotated[
         str | None, typer.Option(help="How often JetStream syncs its files, or `always`.")
     ] = None,
@@ -74,6 +82,8 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         postgres_dsn=postgres,
         nats_url=nats,
         payload_url=payload,
+        pools=options.parse_pools(pool or []),
+        http_pools=options.checked_pools(http_pool or [], besides=pool or []),
         nats_sync_interval=nats_sync_interval,
         settings=options.parse_settings(set_ or []),
     )

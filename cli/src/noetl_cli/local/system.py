@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import loop, settings
 from noetl_chassis.clock import SystemClock
@@ -17,8 +17,8 @@ from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
 from noetl_contracts import letters
-from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
+from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
@@ -103,10 +103,12 @@ def load(environ: dict[str, str], payload_folder: Path) -> Configs:
         {name: value for name, value in addresses.items() if name not in without}
         | {"EXECUTION_SHARD_COUNT": str(_SHARDS)},
     )
+    loaded = settings.load(
+        planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
+    )
     return Configs(
-        planner=settings.load(
-            planner_settings.Settings, prefix=planner_settings.PREFIX, environ=planner
-        ),
+        # One worker serves every pool, by whatever name.
+        planner=structs.replace(loaded, pools=(), http_pools=()),
         worker=settings.load(
             worker_settings.Settings, prefix=worker_settings.PREFIX, environ=worker
         ),
@@ -119,9 +121,8 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
     """Put every service together over one store and one broker."""
     clock = SystemClock()
     store = MemoryStore(clock=clock)
-    broker = MemoryBroker(
-        topology.declare(shard_count=_SHARDS, lease_s=configs.worker.lease_s), clock
-    )
+    declared = topology.declare(shard_count=_SHARDS, lease_s=configs.worker.lease_s)
+    broker = MemoryBroker(topology.shared_by_all(declared), clock)
     await broker.ensure()
     process = Process(instance=NAME, stop=asyncio.Event(), health=Health(), health_port=0)
     async with AsyncExitStack() as stack:
@@ -144,14 +145,14 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
             dead_letters=MemoryDeadLetters(broker),
             hints=broker,
+            backlogs=MemoryBacklogs(broker),
             clock=clock,
             snowflake=Snowflake(node=0, clock=clock),
         )
         commands = working.Adapters(
-            consumer=MemoryConsumer(
-                broker,
-                stream=topology.COMMANDS,
-                name=topology.worker_consumer(configs.worker.pool, IO_LANE),
+            consumers=tuple(
+                MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
+                for name in topology.worker_consumers(configs.worker.pool)
             ),
             publisher=broker,
             hints=broker,

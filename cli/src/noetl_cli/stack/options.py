@@ -1,5 +1,6 @@
 """What `noetl up` was asked for, handed to the supervisor as one file."""
 
+from collections.abc import Container
 from typing import Annotated
 
 import msgspec
@@ -7,8 +8,11 @@ from msgspec import Meta, Struct
 
 from noetl_cli.failures import ExitCode, StackError
 from noetl_cli.stack.home import Home, write_privately
+from noetl_contracts.commands import DEFAULT_POOL
+from noetl_contracts.lanes import POOL_HINT, is_pool
 
-Count = Annotated[int, Meta(ge=0, le=64)]
+_WORKERS_MAX = 64
+Count = Annotated[int, Meta(ge=0, le=_WORKERS_MAX)]
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -26,6 +30,9 @@ class Options(Struct, frozen=True, kw_only=True):
     nats_url: str | None = None
     payload_url: str | None = None
     nats_sync_interval: str | None = None
+    # Workers by pool, besides those of the default pool; and pools served over HTTP.
+    pools: dict[str, Count] = {}
+    http_pools: list[str] = []
     # Handed to every service as NOETL_<name>.
     settings: dict[str, str] = {}
 
@@ -58,3 +65,37 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
             )
         found[f"NOETL_{name.removeprefix('NOETL_').upper()}"] = value
     return found
+
+
+def parse_pools(pairs: list[str]) -> dict[str, int]:
+    """Read `gpu=2` into a pool and its workers."""
+    found: dict[str, int] = {}
+    for pair in pairs:
+        name, _, count = pair.partition("=")
+        if not count.isdigit() or int(count) > _WORKERS_MAX:
+            raise StackError(
+                f"--pool {pair!r} is not of the form NAME=N.",
+                way_out=f"For example: --pool gpu=2, with at most {_WORKERS_MAX} workers",
+                exit_code=ExitCode.USAGE,
+            )
+        found[_pool(name, taken=found)] = int(count)
+    return found
+
+
+def checked_pools(names: list[str], *, besides: list[str]) -> list[str]:
+    """Read the pools that are served over HTTP; none of them may be served by workers here."""
+    taken = {pair.partition("=")[0] for pair in besides}
+    found: list[str] = []
+    for name in names:
+        found.append(_pool(name, taken={*taken, *found}))
+    return found
+
+
+def _pool(name: str, *, taken: Container[str]) -> str:
+    if not is_pool(name) or name == DEFAULT_POOL or name in taken:
+        raise StackError(
+            f"{name!r} cannot name one more pool.",
+            way_out=f"Use a name of its own: {POOL_HINT}",
+            exit_code=ExitCode.USAGE,
+        )
+    return name

@@ -10,10 +10,11 @@ from noetl_cli.stack import roles
 from noetl_cli.stack.options import Options
 from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import HttpProbe, ProcessSpec, Tier
+from noetl_contracts.commands import DEFAULT_POOL
 
 TENANT = "default"
 ORGANIZATION = "default"
-POOL = "default"
+POOL = DEFAULT_POOL
 # Which service is handed what; whatever is not listed here it cannot reach.
 WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
@@ -42,8 +43,23 @@ class Wires(Struct, frozen=True, kw_only=True):
         )
 
 
-def instances(options: Options) -> list[tuple[str, int, int]]:
-    """List every service process: service, index from 1, count."""
+class Instance(Struct, frozen=True, kw_only=True):
+    """One service process: which of how many, from 1, and for a worker its pool."""
+
+    service: str
+    index: int
+    count: int
+    pool: str = POOL
+
+    @property
+    def name(self) -> str:
+        """Return what logs and state call it."""
+        of_pool = "" if self.pool == POOL else f"{self.pool}-"
+        return f"{self.service}-{of_pool}{self.index}"
+
+
+def instances(options: Options) -> list[Instance]:
+    """List every service process."""
     counts = {
         "planner": options.planners,
         "worker": options.workers,
@@ -53,13 +69,23 @@ def instances(options: Options) -> list[tuple[str, int, int]]:
     }
     if not options.has_services:
         return []
-    return [(name, i, n) for name, n in counts.items() for i in range(1, n + 1)]
+    found = [
+        Instance(service=name, index=i, count=n)
+        for name, n in counts.items()
+        for i in range(1, n + 1)
+    ]
+    return found + [
+        Instance(service="worker", index=i, count=n, pool=pool)
+        for pool, n in options.pools.items()
+        for i in range(1, n + 1)
+    ]
 
 
 def port_names(options: Options) -> list[str]:
     """Name the ports that the services need."""
-    names = [f"{service}-{index}.health" for service, index, _ in instances(options)]
-    return names + [f"planner-{i}.http" for s, i, _ in instances(options) if s == "planner"]
+    found = instances(options)
+    names = [f"{one.name}.health" for one in found]
+    return names + [f"{one.name}.http" for one in found if one.service == "planner"]
 
 
 def topology(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
@@ -67,7 +93,10 @@ def topology(options: Options, environ: Mapping[str, str]) -> dict[str, str]:
 
     A command's lease is its unacknowledged delivery: the broker's and the planner's are one.
     """
-    fields = {"PROJECTOR_COUNT": str(max(1, options.projectors))}
+    fields = {
+        "PROJECTOR_COUNT": str(max(1, options.projectors)),
+        "POOLS": ",".join((POOL, *options.pools)),
+    }
     lease_s = {**environ, **options.settings}.get("NOETL_PLANNER_COMMAND_LEASE_S")
     return {**fields, "LEASE_S": lease_s} if lease_s else fields
 
@@ -82,12 +111,15 @@ def specs(
 ) -> tuple[ProcessSpec, ...]:
     """Describe every service process."""
     found = []
-    for service, index, count in instances(options):
-        instance = f"{service}-{index}"
-        own = _environ(service, index=index, count=count, wires=wires, ports=ports)
+    for one in instances(options):
+        service, instance = one.service, one.name
+        own = _environ(one, wires=wires, ports=ports)
         if service == "reaper":
             declared = topology(options, environ)
             own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
+        if service == "planner":
+            own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
+            own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)
         health = ports[f"{instance}.health"]
         found.append(
             ProcessSpec(
@@ -105,10 +137,8 @@ def specs(
     return tuple(found)
 
 
-def _environ(
-    service: str, *, index: int, count: int, wires: Wires, ports: Mapping[str, int]
-) -> dict[str, str]:
-    instance = f"{service}-{index}"
+def _environ(one: Instance, *, wires: Wires, ports: Mapping[str, int]) -> dict[str, str]:
+    service, instance = one.service, one.name
     fields = {
         "NATS_URL": wires.nats_url_by_user[service],
         "HEALTH_PORT": str(ports[f"{instance}.health"]),
@@ -131,13 +161,13 @@ def _environ(
             fields["HTTP_HOST"] = LOOPBACK
             fields["HTTP_PORT"] = str(ports[f"{instance}.http"])
         case "worker":
-            fields["POOL"] = POOL
+            fields["POOL"] = one.pool
             fields["HTTP_ALLOW"] = LOOPBACK
             if "planner-1.http" in ports:
                 fields["CALLBACK_URL"] = f"http://{LOOPBACK}:{ports['planner-1.http']}"
         case "projector":
-            fields["SHARD_INDEX"] = str(index - 1)
-            fields["SHARD_COUNT"] = str(count)
+            fields["SHARD_INDEX"] = str(one.index - 1)
+            fields["SHARD_COUNT"] = str(one.count)
         case _:
             pass
     return {f"NOETL_{service.upper()}_{field}": value for field, value in fields.items()}

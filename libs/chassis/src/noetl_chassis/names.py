@@ -170,6 +170,13 @@ LETTERS_HANDED_OVER = _counter(
 SCHEDULE_TIMES = _counter(
     "noetl_schedule_times_total", "{time}", "Times of schedules by what became of them.", OUTCOME
 )
+COMMAND_BACKLOG = _gauge(
+    "noetl_command_backlog",
+    "{command}",
+    "Commands that wait for a worker or are with one.",
+    POOL,
+    LANE,
+)
 TOPOLOGY_REPAIRED = _counter(
     "noetl_topology_repaired_total", "{item}", "Streams and consumers that were made again."
 )

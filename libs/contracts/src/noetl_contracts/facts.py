@@ -17,6 +17,7 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
+from noetl_contracts.lanes import Priority
 from noetl_contracts.parking import ParentLink, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
@@ -44,7 +45,8 @@ class Rerun(Struct, frozen=True, kw_only=True):
 class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="execution"):
     """Someone asked to run a playbook; `parent` is the task that waits for it, if one does.
 
-    The inputs are `workload`, or the payload at `workload_ref` when they are large.
+    The inputs are `workload`, or the payload at `workload_ref` when they are large. `pool` and
+    `priority` hold for every step that names none itself.
     """
 
     path: str
@@ -55,6 +57,8 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     workload_ref: PayloadRef | None = None
     rerun: Rerun | None = None
     parent: ParentLink | None = None
+    pool: str | None = None
+    priority: Priority | None = None
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.ids import CatalogId, CommandId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import CatalogId, CommandId, ExecutionId, OrganizationId, StageId, TenantId
 from noetl_contracts.parking import MessageWait
 
 
@@ -166,6 +166,18 @@ class OverdueCommand(Struct, frozen=True, kw_only=True):
     status: str
     pool: str
     lane: str
+
+
+class IssuedCommand(Struct, frozen=True, kw_only=True):
+    """A command of a live execution that nobody has begun, and since when it waits."""
+
+    execution_id: ExecutionId
+    command_id: CommandId
+    stage_id: StageId | None
+    step: str
+    pool: str
+    lane: str
+    since: datetime
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

@@ -66,6 +66,11 @@ def command_filter(pool: str, lane: str) -> str:
     return f"{COMMANDS}.{_token(pool)}.{_token(lane)}.>"
 
 
+def command_filter_of_all(lane: str) -> str:
+    """Match every command of a lane, whatever the pool."""
+    return f"{COMMANDS}.*.{_token(lane)}.>"
+
+
 def dead_letter(stream: str, consumer: str) -> str:
     """Address a message that its consumer gave up: `noetl.dlq.<stream>.<consumer>`."""
     return f"{DEAD_LETTERS}.{_token(stream)}.{_token(consumer)}"

@@ -122,6 +122,29 @@ class Queue(Struct, frozen=True, kw_only=True):
     last_delivered_at: datetime | None = None
 
 
+class Backlog(Struct, frozen=True, kw_only=True):
+    """What one consumer has to do, and how many are asking it for work at this moment."""
+
+    pending: int
+    unsettled: int
+    asking: int
+
+    @property
+    def is_served(self) -> bool:
+        """Tell whether anybody asks for messages, or holds some."""
+        return self.asking > 0 or self.unsettled > 0
+
+
+class Backlogs(Protocol):
+    """How single consumers stand now."""
+
+    async def find(self, *, stream: str, consumer: str) -> Backlog | None:
+        """Return how a consumer stands, None when there is none by this name.
+
+        Raises `MessagingUnavailable`.
+        """
+
+
 class Streams(Protocol):
     """Keeps streams and consumers as they are declared."""
 

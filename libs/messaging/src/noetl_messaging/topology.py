@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from noetl_contracts import commands, subjects
+from noetl_contracts import commands, lanes, subjects
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_messaging.ports import MESSAGE_BYTES_MAX
 
@@ -144,6 +144,20 @@ def worker_consumer(pool: str, lane: str) -> str:
     return f"worker-{pool}-{lane}"
 
 
+def worker_consumers(pool: str) -> tuple[str, ...]:
+    """Name the consumers of a pool's io lanes, the most urgent first."""
+    return tuple(worker_consumer(pool, lane) for lane in lanes.IO_LANES)
+
+
+def find_pool(consumer: str) -> tuple[str, str] | None:
+    """Return the pool and the lane that a consumer of commands serves, or None."""
+    for lane in lanes.LANES:
+        pool = consumer.removeprefix("worker-").removesuffix(f"-{lane}")
+        if consumer == worker_consumer(pool, lane):
+            return pool, lane
+    return None
+
+
 def projector_shards(*, index: int, count: int, shard_count: int) -> tuple[int, ...]:
     """List the shards that one of `count` projectors keeps."""
     return tuple(range(index, shard_count, count))
@@ -187,10 +201,23 @@ def consumers(
             deliveries_max=COMMAND_DELIVERIES_MAX,
         )
         for pool in pools
-        for lane in (commands.IO_LANE, commands.SPARK_LANE)
+        for lane in lanes.LANES
     ]
     reaper = ConsumerSpec(stream=ADVISORIES, name=REAPER_CONSUMER, ack_wait_s=30.0)
     return (*planners, *projectors, *workers, reaper)
+
+
+def shared_by_all(declared: Topology) -> Topology:
+    """Let the default pool's consumers take the commands of every pool: one process serves all."""
+    filters = {
+        worker_consumer(commands.DEFAULT_POOL, lane): (subjects.command_filter_of_all(lane),)
+        for lane in lanes.LANES
+    }
+    shared = [
+        structs.replace(spec, filters=filters.get(spec.name, spec.filters))
+        for spec in declared.consumers
+    ]
+    return structs.replace(declared, consumers=tuple(shared))
 
 
 def declare(

@@ -6,6 +6,8 @@ import msgspec
 
 from noetl_playbook.canonical import Canonical, Number
 
+PriorityName = Literal["high", "normal", "low"]
+
 
 class Requires(Canonical, frozen=True, kw_only=True):
     """Tool kinds that must be enabled on the target, and informational features."""
@@ -50,6 +52,8 @@ class ExecSpec(Canonical, frozen=True, kw_only=True):
     no_next_is_error: bool = False
     timeout: Number | None = None
     loop_mode: str | None = None
+    pool: str | None = None
+    priority: PriorityName | None = None
     policy: ExecPolicy = ExecPolicy()
 
 

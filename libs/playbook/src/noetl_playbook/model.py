@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from noetl_playbook.canonical import Canonical, Expression, Number
-from noetl_playbook.executor import Executor
+from noetl_playbook.executor import Executor, PriorityName
 
 LoopMode = Literal["sequential", "parallel", "chunked", "cursor", "fanout"]
 FailureMode = Literal["drain", "fail_fast", "best_effort"]
@@ -305,6 +305,8 @@ class StepSpec(Canonical, frozen=True, kw_only=True):
     """What governs a step run; `timeout` is copied to `policy.lifecycle.timeout_s`."""
 
     timeout: Number | None = None
+    pool: str | None = None
+    priority: PriorityName | None = None
     policy: StepPolicy = StepPolicy()
 
 

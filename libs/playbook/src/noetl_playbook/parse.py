@@ -21,6 +21,7 @@ from noetl_playbook.model import (
     Selection,
     WorkbookEntry,
 )
+from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
 from noetl_playbook.rewriting import outcome
@@ -204,6 +205,7 @@ def _read_executor(reading: Reading, value: Any, path: Path) -> Executor:
     if value is None:
         return Executor()
     read: Executor | None = reading.struct(Executor, value, path)
+    check_pool(reading, read.spec.pool if read is not None else None, (*path, "spec"))
     for index, kind in enumerate(read.requires.tools if read is not None else ()):
         if kind not in tools.KINDS:
             reading.report(

@@ -10,6 +10,7 @@ from noetl_playbook.loops import read_loop
 from noetl_playbook.model import Arc, Next, NextSpec, Step, StepSpec, Task
 from noetl_playbook.older import rename
 from noetl_playbook.policies import gather_sets, read_output, read_set, rename_older_when
+from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, shown
 from noetl_playbook.rewriting.arcs import canonical_arc, canonical_next
@@ -139,6 +140,7 @@ def _when_into_admit(reading: Reading, raw: dict[str, Any], path: Path) -> dict[
 def _read_spec(reading: Reading, spec: dict[str, Any], path: Path) -> StepSpec:
     found = reading.fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
     read = StepSpec(**found)
+    check_pool(reading, read.pool, path)
     for index, name in enumerate(read.policy.emit.events):
         if not names.is_event_name(name):
             reading.report(

@@ -174,6 +174,7 @@ def _initialize(state: ExecutionState, at: Envelope, event: execution.PlaybookIn
     state.started_at = at.event_time
     state.tokens[event.entry_step] = event.came_from
     state.source = event.source
+    state.pool, state.priority = event.pool, event.priority
 
 
 def _inherit(state: ExecutionState, event: execution.StateInherited) -> None:

@@ -26,6 +26,7 @@ from noetl_contracts.ids import (
     TenantId,
     WorkerId,
 )
+from noetl_contracts.lanes import Priority
 from noetl_contracts.parking import ChildWait, ParentLink, Resume, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Cut, Form
@@ -274,6 +275,8 @@ class ExecutionState(Struct, kw_only=True):
     parent_execution_id: ExecutionId | None = None
     source: Source | None = None
     parent: ParentLink | None = None
+    pool: str | None = None
+    priority: Priority | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -11,6 +11,7 @@ from noetl_contracts.ledger import (
     Append,
     CatalogEntry,
     Head,
+    IssuedCommand,
     Letter,
     Match,
     OpenWait,
@@ -215,6 +216,21 @@ class Projections(Protocol):
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands whose lease ended more than `grace_s` ago."""
+
+    async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
+        """Return the row of one frame, or None."""
+
+    async def list_issued(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        execution_id: ExecutionId | None = None,
+        stage_id: str | None = None,
+        pools: Sequence[str] | None = None,
+        commands_max: int,
+    ) -> list[IssuedCommand]:
+        """Return commands that nobody has begun, the longest waiting first."""
 
     async def list_waits(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OpenWait
+from noetl_contracts.ledger import IssuedCommand, OpenWait
 from noetl_contracts.parking import MessageWait
 from noetl_contracts.status import CommandStatus
 
@@ -40,6 +40,19 @@ def open_waits(rows: Iterable[Mapping[str, Any]]) -> list[OpenWait]:
         if row.get("wait") is not None and row["status"] == CommandStatus.PARKED
     ]
     return sorted(found, key=lambda one: str(one.since))
+
+
+def issued_command(row: Mapping[str, Any]) -> IssuedCommand:
+    """Read a command row that nobody has begun."""
+    return IssuedCommand(
+        execution_id=row["execution_id"],
+        command_id=CommandId(row["command_id"]),
+        stage_id=row["stage_id"],
+        step=row["step_name"],
+        pool=row["pool"],
+        lane=row["lane"],
+        since=row["heard_at"],
+    )
 
 
 def latest_rows(

@@ -7,18 +7,17 @@ from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
 from noetl_messaging import topology
+from noetl_messaging.jetstream.backlogs import JetStreamBacklogs
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
-from noetl_planner import settings
+from noetl_planner import assembly, settings
 from noetl_planner.assembly import Adapters, run
 from noetl_planner.settings import Settings
-from noetl_storage.payloads.open import open_payloads
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
-from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
@@ -35,25 +34,14 @@ async def serve(config: Settings) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
-        opening = open_database(
-            config.postgres_dsn,
-            application_name=process.instance,
-            connections_max=config.pool_connections_max,
-            connect_deadline_s=config.connect_s,
-        )
-        database = await enter(opening)
+        database = await enter(assembly.open_ledger(config, name=process.instance))
         waits = Waits(connect_s=config.connect_s)
         bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
-        storing = open_payloads(
-            config.payload_url,
-            access_key=config.payload_access_key or None,
-            secret_key=config.payload_secret_key or None,
-            connect_s=config.connect_s,
-        )
-        payloads = await enter(storing)
+        payloads = await enter(assembly.open_store(config))
         clock, instances = SystemClock(), PostgresInstances(database)
-        name, lease_s = process.instance, config.shard_lease_s * 2
-        node = await instances.register(instance=name, kind="planner", lease_s=lease_s)
+        node = await instances.register(
+            instance=process.instance, kind="planner", lease_s=config.shard_lease_s * 2
+        )
         process.health.add("nats", bus.check)
         await run(
             Adapters(
@@ -73,6 +61,7 @@ async def serve(config: Settings) -> None:
                 consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
+                backlogs=JetStreamBacklogs(bus),
                 clock=clock,
                 snowflake=Snowflake(node=node, clock=clock),
             ),

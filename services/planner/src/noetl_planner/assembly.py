@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -15,19 +16,20 @@ from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
 from noetl_messaging import topology
-from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher
+from noetl_messaging.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http import server
 from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.service import Bounds, ShardPlanner, Shared
-from noetl_planner.settings import Settings
+from noetl_planner.settings import Settings, pools_of
 from noetl_planner.shell import running
 from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
+from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -41,6 +43,7 @@ from noetl_storage.ports import (
     ShardLeases,
     Snapshots,
 )
+from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.trigger_ports import Schedules, Webhooks
 
 
@@ -67,8 +70,29 @@ class Adapters(Struct, frozen=True, kw_only=True):
     consumer: Callable[..., Consumer]
     dead_letters: DeadLetters
     hints: Hints
+    backlogs: Backlogs
     clock: Clock
     snowflake: Snowflake
+
+
+def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
+    """Hold the connections to the ledger's database."""
+    return open_database(
+        config.postgres_dsn,
+        application_name=name,
+        connections_max=config.pool_connections_max,
+        connect_deadline_s=config.connect_s,
+    )
+
+
+def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
+    """Hold the payload store."""
+    return open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+    )
 
 
 def limits(config: Settings) -> Limits:
@@ -83,6 +107,7 @@ def limits(config: Settings) -> Limits:
         step_attempts_max=config.step_attempts_max,
         ctx_bytes_max=config.ctx_bytes_max,
         tools=config.tools,
+        pools=pools_of(config),
         template_env=config.template_env,
     )
 
@@ -141,13 +166,15 @@ def api_services(
         webhooks=adapters.webhooks,
         payloads=adapters.payloads,
         hints=adapters.hints,
+        backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,
         mint=adapters.snowflake.next_id,
         sealer=Sealer(config.secret_key),
         shard_count=config.shard_count,
         snapshots=adapters.snapshots,
-        tools=config.tools,
+        limits=limits(config),
+        programs=Programs(adapters.catalog),
         tenant_id=TenantId(config.tenant_id),
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,

@@ -7,11 +7,14 @@ import msgspec
 from msgspec import Meta
 
 from noetl_chassis import settings
+from noetl_contracts.commands import DEFAULT_POOL
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.lanes import POOL_PATTERN, Pools
 
 PREFIX = "NOETL_PLANNER_"
 
 Seconds = Annotated[float, Meta(gt=0)]
+PoolNames = tuple[Annotated[str, Meta(pattern=POOL_PATTERN)], ...]
 
 
 class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,6 +48,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     ctx_bytes_max: Annotated[int, Meta(ge=1024)] = 4 * 1024 * 1024
     # Tool kinds that the workers of this deployment run; empty: all that this release has.
     tools: tuple[str, ...] = ()
+    # Pools whose workers get their commands from JetStream, and pools whose workers ask over HTTP.
+    pools: PoolNames = (DEFAULT_POOL,)
+    http_pools: PoolNames = ()
     cancel_grace_s: Seconds = 30.0
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0
@@ -55,4 +61,17 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
 
 def load() -> Settings:
     """Read the process environment, once."""
-    return settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    pools_of(config)
+    return config
+
+
+def pools_of(config: Settings) -> Pools:
+    """Read which pools there are; raises `SettingsError` for one that is served both ways."""
+    both = set(config.pools) & set(config.http_pools)
+    if both:
+        raise settings.SettingsError(
+            f"{PREFIX}HTTP_POOLS: {', '.join(sorted(both))} is in {PREFIX}POOLS as well: "
+            "a pool is served by JetStream or over HTTP"
+        )
+    return Pools(by_stream=config.pools, by_http=config.http_pools)

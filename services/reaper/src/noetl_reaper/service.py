@@ -15,6 +15,7 @@ from noetl_messaging import topology
 from noetl_messaging.ports import DeadLetters, Hints, Streams
 from noetl_reaper import domain
 from noetl_reaper.domain import QueueState, SuspectKey
+from noetl_reaper.shell import backlogs
 from noetl_storage.ports import Instances, LedgerReader, Projections, Requests
 
 ROLE = "reaper"
@@ -185,6 +186,7 @@ class Reaper:
 
     async def _list_suspects(self) -> list[OverdueCommand]:
         queues = await self._streams.list_queues()
+        backlogs.show(queues)
         states = {
             queue.consumer: QueueState(
                 pending=queue.pending,

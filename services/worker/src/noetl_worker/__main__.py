@@ -6,7 +6,6 @@ from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
-from noetl_contracts.commands import IO_LANE
 from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -40,9 +39,11 @@ async def serve(config: Settings) -> None:
             )
         )
         tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))
-        name = topology.worker_consumer(config.pool, IO_LANE)
         adapters = Adapters(
-            consumer=JetStreamConsumer(nats, stream=topology.COMMANDS, name=name),
+            consumers=tuple(
+                JetStreamConsumer(nats, stream=topology.COMMANDS, name=name)
+                for name in topology.worker_consumers(config.pool)
+            ),
             publisher=JetStreamPublisher(nats),
             hints=NatsHints(nats),
             registers=JetStreamRegisters(nats),

@@ -6,9 +6,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import locators
-from noetl_contracts.commands import IO_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
-from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Hints, Publisher, Registers
 from noetl_storage.payloads.buckets import open_buckets
 from noetl_storage.ports import Buckets, Payloads
@@ -16,6 +14,7 @@ from noetl_worker.domain import egress
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
+from noetl_worker.intake import Intake
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.reporting import Desk
@@ -30,7 +29,8 @@ _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3"}
 class Adapters(Struct, frozen=True, kw_only=True):
     """What a worker reaches the world through."""
 
-    consumer: Consumer
+    # One for each of `lanes.IO_LANES`, in their order.
+    consumers: tuple[Consumer, ...]
     publisher: Publisher
     hints: Hints
     registers: Registers
@@ -62,7 +62,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
             mask=adapters.mask,
             hints=adapters.hints,
             dead_letters=adapters.dead_letters,
-            consumer=topology.worker_consumer(config.pool, IO_LANE),
+            pool=config.pool,
             lease_s=config.lease_s,
             commands_max=config.commands_max,
             halts=Halts(adapters.hints),
@@ -72,7 +72,7 @@ def build(adapters: Adapters, config: Settings, *, instance: str) -> Worker:
         )
     )
     return Worker(
-        consumer=adapters.consumer,
+        intake=Intake(adapters.consumers),
         lane=lane,
         commands_max=config.commands_max,
         messages_max=config.fetch_messages_max,

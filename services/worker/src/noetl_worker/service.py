@@ -5,7 +5,8 @@ import asyncio
 import structlog
 
 from noetl_chassis.loop import Pulse, pump
-from noetl_messaging.ports import Consumer, Delivery
+from noetl_messaging.ports import Delivery
+from noetl_worker.intake import Intake
 from noetl_worker.lanes.io import IoLane
 
 log = structlog.get_logger(__name__)
@@ -14,18 +15,18 @@ _RELEASE_S = 10.0
 
 
 class Worker:
-    """Runs the commands of one pool's lane with bounded concurrency."""
+    """Runs the commands of one pool with bounded concurrency."""
 
     def __init__(
         self,
         *,
-        consumer: Consumer,
+        intake: Intake,
         lane: IoLane,
         commands_max: int,
         messages_max: int,
         wait_s: float,
     ) -> None:
-        self._consumer = consumer
+        self._intake = intake
         self._lane = lane
         self._commands_max = commands_max
         self._messages_max = messages_max
@@ -40,6 +41,7 @@ class Worker:
             await pump(
                 lambda: self.turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
             )
+            self._begin(await self._intake.close(), group)
             self._lane.drain()
             if not await self._finished(drain_s):
                 log.info("giving back unfinished commands", commands=self._lane.running)
@@ -55,14 +57,17 @@ class Worker:
         if free <= 0:
             await self._wait_for_room()
             return 0
-        deliveries = await self._consumer.fetch(
-            messages_max=min(free, self._messages_max), wait_s=self._wait_s
+        deliveries = await self._intake.fetch(
+            group, free=free, messages_max=self._messages_max, wait_s=self._wait_s
         )
+        self._begin(deliveries, group)
+        return len(deliveries)
+
+    def _begin(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
             task = group.create_task(self._attend(delivery))
             self._attended.add(task)
             task.add_done_callback(self._forget)
-        return len(deliveries)
 
     async def _attend(self, delivery: Delivery) -> None:
         # One delivery's misfortune must not end the others; unsettled, it comes again.

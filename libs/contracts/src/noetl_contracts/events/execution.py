@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
+from noetl_contracts.lanes import Priority
 from noetl_contracts.parking import ParentLink
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
@@ -42,6 +43,7 @@ class PlaybookInitialized(
     """The one root event: which playbook runs, with which inputs, and until when at most.
 
     With a `source` the execution begins at that execution's step, and `came_from` led there.
+    `pool` and `priority` are what the request said of every step that names none itself.
     """
 
     path: str
@@ -58,6 +60,8 @@ class PlaybookInitialized(
     source: Source | None = None
     came_from: str | None = None
     parent: ParentLink | None = None
+    pool: str | None = None
+    priority: Priority | None = None
 
 
 class StateInherited(

@@ -1,7 +1,7 @@
 """Streams, durable consumers and hints, as a server keeps them."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -98,6 +98,8 @@ class MemoryBroker:
     def __init__(self, declared: Topology, clock: Clock) -> None:
         self._declared = declared
         self._clock = clock
+        # Fetches under way, by stream and consumer.
+        self.asking: Counter[tuple[str, str]] = Counter()
         self._lives = 0
         self._streams: dict[str, _Stream] = {}
         self._durables: dict[tuple[str, str], _Durable] = {}

@@ -65,6 +65,13 @@ class MemoryConsumer:
 
     async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         """Return what is there, waiting up to `wait_s` for the first."""
+        self._broker.asking[self._key] += 1
+        try:
+            return await self._fetch(messages_max=messages_max, wait_s=wait_s)
+        finally:
+            self._broker.asking[self._key] -= 1
+
+    async def _fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait_s
         while True:

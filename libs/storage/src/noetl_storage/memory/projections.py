@@ -8,12 +8,14 @@ from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OpenWait, OverdueCommand
+from noetl_contracts.ledger import IssuedCommand, OpenWait, OverdueCommand
+from noetl_contracts.status import CommandStatus
 from noetl_storage.memory.store import MemoryStore, Row
 from noetl_storage.surfaces import (
     KEY_BY_SURFACE,
     LIVE_COMMAND,
     LIVE_EXECUTION,
+    issued_command,
     latest_rows,
     open_waits,
 )
@@ -151,6 +153,35 @@ class MemoryProjections:
             for row in overdue[:commands_max]
         ]
 
+    async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
+        """Return the row of one frame, or None."""
+        return copy.deepcopy(self._surface("frame").get((execution_id, frame_id)))
+
+    async def list_issued(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        execution_id: ExecutionId | None = None,
+        stage_id: str | None = None,
+        pools: Sequence[str] | None = None,
+        commands_max: int,
+    ) -> list[IssuedCommand]:
+        """Return commands that nobody has begun, the longest waiting first."""
+        executions = self._surface("execution")
+        found = [
+            row
+            for row in self._surface("command").values()
+            if row["status"] == CommandStatus.ISSUED
+            and (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
+            and execution_id in (None, row["execution_id"])
+            and stage_id in (None, row["stage_id"])
+            and (pools is None or row["pool"] in pools)
+            and _is_going_on(executions.get((row["execution_id"], row["execution_id"])))
+        ]
+        found.sort(key=lambda row: row["heard_at"])
+        return [issued_command(row) for row in found[:commands_max]]
+
     async def list_waits(
         self,
         *,
@@ -193,3 +224,7 @@ class MemoryProjections:
 
 def _is_live(execution: Row | None) -> bool:
     return execution is not None and execution["ended_at"] is None
+
+
+def _is_going_on(execution: Row | None) -> bool:
+    return _is_live(execution) and execution is not None and execution["status"] != "PAUSED"

@@ -8,10 +8,16 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OpenWait, OverdueCommand
+from noetl_contracts.ledger import IssuedCommand, OpenWait, OverdueCommand
 from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database, Transaction
-from noetl_storage.surfaces import KEY_BY_SURFACE, OPTIONAL_COLUMNS, latest_rows, open_waits
+from noetl_storage.surfaces import (
+    KEY_BY_SURFACE,
+    OPTIONAL_COLUMNS,
+    issued_command,
+    latest_rows,
+    open_waits,
+)
 
 _QUERIES = queries.load("projections")
 
@@ -121,6 +127,33 @@ class PostgresProjections:
             )
             for record in found
         ]
+
+    async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
+        """Return the row of one frame, or None."""
+        found = await self._database.fetch(_QUERIES["find_frame"], int(execution_id), int(frame_id))
+        return _row(found[0]) if found else None
+
+    async def list_issued(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        execution_id: ExecutionId | None = None,
+        stage_id: str | None = None,
+        pools: Sequence[str] | None = None,
+        commands_max: int,
+    ) -> list[IssuedCommand]:
+        """Return commands that nobody has begun, the longest waiting first."""
+        found = await self._database.fetch(
+            _QUERIES["list_issued"],
+            tenant_id,
+            organization_id,
+            None if execution_id is None else int(execution_id),
+            None if stage_id is None else int(stage_id),
+            None if pools is None else list(pools),
+            commands_max,
+        )
+        return [issued_command(_row(record)) for record in found]
 
     async def list_waits(
         self,

@@ -56,6 +56,8 @@ def _ask(draft: Draft, child: ChildState, *, depth: int, key: str) -> None:
             workload_ref=wait.workload_ref,
             parent_execution_id=draft.state.execution_id,
             requested_by=REQUESTED_BY,
+            pool=draft.state.pool,
+            priority=draft.state.priority,
             parent=ParentLink(
                 execution_id=draft.state.execution_id,
                 command_id=child.command_id,

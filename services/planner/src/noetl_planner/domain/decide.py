@@ -47,7 +47,10 @@ def decide(
     sent = [
         state.commands[command]
         for command in draft.to_send
-        if command in state.commands and command not in state.held
+        if command in state.commands
+        and command not in state.held
+        # Workers of these pools ask for their commands.
+        and state.commands[command].pool not in draft.limits.pools.by_http
     ]
     return Decision(
         commands=[dispatch.message(draft, live) for live in sent],

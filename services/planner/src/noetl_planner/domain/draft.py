@@ -14,6 +14,7 @@ from noetl_contracts.envelope import SCHEMA_VERSION, Envelope, aggregate_of, sch
 from noetl_contracts.events import Event
 from noetl_contracts.facts import Fact, FactBatch
 from noetl_contracts.ids import CommandId, EventId, ExecutionId
+from noetl_contracts.lanes import Pools
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
@@ -49,6 +50,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     ctx_bytes_max: int = CTX_BYTES_MAX
     # Tool kinds that this deployment runs; empty: all that this release has.
     tools: tuple[str, ...] = ()
+    pools: Pools = Pools()
     # What templates read as `env`, which the deployment chose to show.
     template_env: Mapping[str, str] = msgspec.field(default_factory=dict)
 

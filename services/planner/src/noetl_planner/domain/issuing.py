@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Any
 
-from noetl_contracts import commands, ids
+from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import CommandId, StageId, WorkerId
 from noetl_contracts.status import CommandStatus
+from noetl_planner.domain import pools
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, RunState
 
@@ -182,14 +183,15 @@ def _issue(
     stage_id: StageId | None = None,
 ) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
+    pool, lane = pools.of_step(draft, run.step)
     draft.emit(
         command.CommandIssued(
             command_id=command_id,
             run_id=run.run_id,
             step=run.step,
             unit=unit,
-            pool=commands.DEFAULT_POOL,
-            lane=commands.IO_LANE,
+            pool=pool,
+            lane=lane,
             attempts_max=attempts_max,
             item_index=item_index,
             slot=slot,

@@ -2,17 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_planner.domain import pools
 from noetl_planner.domain.draft import Draft
 from noetl_playbook import tools
 
 EXECUTOR = "(executor)"
 
 
-def missing(draft: Draft) -> ErrorObject | None:
-    """Return the error of an execution that needs tools which are not enabled here, or None."""
+def missing(draft: Draft, pool: str | None) -> ErrorObject | None:
+    """Return the error of an execution that needs tools or pools which are not here, or None."""
     required = draft.program.playbook.executor.requires.tools
-    return error_of(required, enabled=draft.limits.tools)
+    program = draft.program
+    executor = codec.builtins(program.playbook.executor)
+    steps = [program.definition(name) for name in program.order]
+    wanted = pools.wishes({"executor": executor, "workflow": steps}, pool)
+    return error_of(required, enabled=draft.limits.tools) or pools.fault(wanted, draft.limits.pools)
 
 
 def error_of(required: Sequence[str], *, enabled: Iterable[str] = ()) -> ErrorObject | None:

@@ -29,7 +29,7 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     if error is None and taken is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
     expires_at, unusable = _expires_at(draft, workload)
-    error = error or requirements.missing(draft) or unusable
+    error = error or requirements.missing(draft, fact.pool) or unusable
     error = error or growth.workload_error(workload, step=WORKLOAD)
     ctx, refused = growth.carried(draft, ctx, step=VARS)
     inline, workload_ref = growth.kept_workload(draft, workload)
@@ -49,6 +49,8 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
             source=fact.rerun.source if fact.rerun is not None else None,
             came_from=fact.rerun.came_from if fact.rerun is not None else None,
             parent=fact.parent,
+            pool=fact.pool,
+            priority=fact.priority,
         )
     )
     if taken is not None:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import finding, submission, views, wishes
+from noetl_planner.http import finding, submission, views, waiting, wishes
 from noetl_planner.http.services import Services
 from noetl_planner.http.submission import ExecuteBody
 from noetl_planner.http.views import EventView, StageView, StatusView, Summary
@@ -161,6 +161,7 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
         row,
         stages=await services.projections.list_rows("stage", known),
         loops=await services.projections.list_rows("loop", known),
+        waiting=[] if views.is_terminal(row) else await waiting.of_execution(services, known),
         now=services.clock.now(),
     )
 

@@ -1,5 +1,6 @@
 """Every refusal as one shape: `application/problem+json` of RFC 9457, never a traceback."""
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +14,8 @@ from noetl_contracts.errors import Retryable
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+NAME = re.compile(NAME_PATTERN)
 _CALLBACKS = "/api/callbacks/"
 
 AnyRequest = Request[Any, Any, Any]
@@ -48,6 +51,32 @@ def not_found(what: str, *, hint: str | None = None) -> ApiError:
 def refused(what: str, *, hint: str | None = None) -> ApiError:
     """Say that a request makes no sense."""
     return ApiError(HTTPStatus.BAD_REQUEST, code="bad_request", detail=what, hint=hint)
+
+
+def too_large(what: str, *, hint: str | None = None) -> ApiError:
+    """Say that something exceeds what there is room for."""
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return ApiError(status, code="payload_too_large", detail=what, hint=hint)
+
+
+def undecided() -> ApiError:
+    """Say that the planner has not decided in time; what was told is kept and repeats nothing."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        code="undecided",
+        detail="the planner has not decided on this report yet",
+        hint="send the same again; it counts once",
+    )
+
+
+def checked_name(name: str, what: str) -> str:
+    """Admit what may name a schedule, a webhook, a trigger; raises a 400 for anything else."""
+    if not NAME.fullmatch(name):
+        raise refused(
+            f"{name[:128]!r} cannot name {what}",
+            hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
+        )
+    return name
 
 
 def show_api_error(request: AnyRequest, error: ApiError) -> Response[bytes]:

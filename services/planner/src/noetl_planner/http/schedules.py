@@ -25,7 +25,7 @@ FIRINGS_SHOWN = 5
 FIRINGS_MAX = 100
 _SWITCHES_TRIED_MAX = 8
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Name = Annotated[str, Meta(pattern=problems.NAME_PATTERN)]
 IdempotencyKey = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
 ]
@@ -108,7 +108,7 @@ async def replace(
     services: Services, name: FromPath[str], data: JSONBody[ScheduleBody]
 ) -> ScheduleView:
     """Keep a schedule under a name, whether or not there was one."""
-    return await _keep(services, _checked(name), data)
+    return await _keep(services, problems.checked_name(name, "a schedule"), data)
 
 
 @get("/schedules/{name:str}", tags=["schedules"])
@@ -246,16 +246,6 @@ async def _get(services: ApiServices, name: str) -> Schedule:
 
 async def _list(services: ApiServices) -> list[Schedule]:
     return await services.schedules.list_schedules(schedules_max=SCHEDULES_MAX, **services.place)
-
-
-def _checked(name: str) -> str:
-    try:
-        return msgspec.convert(name, Name)
-    except msgspec.ValidationError as refusal:
-        raise problems.refused(
-            f"{name[:128]!r} cannot name a schedule",
-            hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
-        ) from refusal
 
 
 def _view(schedule: Schedule) -> ScheduleView:

@@ -11,7 +11,10 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_messaging.ports import Hints, Publisher
+from noetl_contracts.lanes import Pools
+from noetl_messaging.ports import Backlogs, Hints, Publisher
+from noetl_planner.domain.draft import Limits
+from noetl_planner.shell.states import Programs
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -45,6 +48,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     webhooks: Webhooks
     payloads: Payloads
     hints: Hints
+    backlogs: Backlogs
     publisher: Publisher
     clock: Clock
     mint: Callable[[], str]
@@ -56,7 +60,18 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     list_problems: Callable[[], Awaitable[dict[str, str]]]
     stop: asyncio.Event
     streams_max: int = STREAMS_MAX
-    tools: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    programs: Programs
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Return the tool kinds that run here; none named: all that this release has."""
+        return self.limits.tools
+
+    @property
+    def pools(self) -> Pools:
+        """Return the pools of the deployment."""
+        return self.limits.pools
 
     @property
     def place(self) -> Place:

@@ -8,11 +8,12 @@ from msgspec import Meta, Struct, structs
 from noetl_contracts import codec, schedules, subjects
 from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId, shard_of
+from noetl_contracts.lanes import POOL_PATTERN, Priority
 from noetl_contracts.ledger import CatalogEntry, Request
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
-from noetl_planner.domain import requirements
+from noetl_planner.domain import pools, requirements
 from noetl_planner.http import finding, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -41,12 +42,14 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     args: dict[str, Any] | None = None
     idempotency_key: Key | None = None
     parent_execution_id: str | None = None
+    pool: Annotated[str, Meta(pattern=POOL_PATTERN)] | None = None
+    priority: Priority | None = None
 
 
 async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> views.Accepted:
     """Keep a request to run a playbook; the answer is durable."""
     entry = await find_playbook(services, body.path, _version(body.version))
-    check_requirements(services, entry)
+    check_requirements(services, entry, pool=body.pool)
     parent = body.parent_execution_id
     workload, workload_ref = await carried_inputs(services, _inputs(body))
     fact = ExecutionRequested(
@@ -56,6 +59,8 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
         workload_ref=workload_ref,
         parent_execution_id=None if parent is None else finding.checked_id(parent),
         requested_by=PRODUCER,
+        pool=body.pool,
+        priority=body.priority,
     )
     is_pinned = _version(body.version) is not None
     return await begin(services, fact, entry, key=_key(body, key), is_pinned=is_pinned)
@@ -130,10 +135,13 @@ async def find_playbook(services: ApiServices, path: str, version: int | None) -
     )
 
 
-def check_requirements(services: ApiServices, entry: CatalogEntry) -> None:
-    """Refuse what needs tools that are not enabled here; raises a 422 (language, 2.3)."""
+def check_requirements(
+    services: ApiServices, entry: CatalogEntry, *, pool: str | None = None
+) -> None:
+    """Refuse what needs tools or pools that are not here; raises a 422 (language, 2.3)."""
     required = codec.convert(entry.model.get("executor", {}).get("requires", {}), Requires)
     missing = requirements.error_of(required.tools, enabled=services.tools)
+    missing = missing or pools.fault(pools.wishes(entry.model, pool), services.pools)
     if missing is not None:
         raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code=missing.kind, detail=missing.message)
 
@@ -211,7 +219,8 @@ def _asked(fact: ExecutionRequested) -> tuple[Any, ...]:
         workload = {name: workload[name] for name in workload if name != schedules.WORKLOAD_KEY}
     source = fact.rerun.source if fact.rerun is not None else None
     repeated = None if source is None else (source.execution_id, source.step)
-    return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated
+    place = fact.pool, fact.priority
+    return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated, place
 
 
 def _inputs(body: ExecuteBody) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_planner.http.waiting import Waiting
 from noetl_playbook import error_view, kept
 
 Row = dict[str, Any]
@@ -116,6 +117,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
     stages: list[StageView]
     loops: list[LoopView]
+    waiting: list[Waiting] = []
 
 
 def event_view(envelope: Envelope) -> EventView:
@@ -169,7 +171,9 @@ def summary(row: Row, *, now: datetime) -> Summary:
     )
 
 
-def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime) -> StatusView:
+def status_view(
+    row: Row, *, stages: list[Row], loops: list[Row], waiting: list[Waiting], now: datetime
+) -> StatusView:
     """Show how an execution stands."""
     return StatusView(
         execution_id=row["execution_id"],
@@ -188,6 +192,7 @@ def status_view(row: Row, *, stages: list[Row], loops: list[Row], now: datetime)
         ended_at=row.get("ended_at"),
         stages=[stage_view(stage) for stage in stages],
         loops=[_loop_view(loop) for loop in loops],
+        waiting=waiting,
     )
 
 

@@ -17,7 +17,6 @@ from noetl_playbook.expressions import TemplateError, compile_value
 
 WEBHOOKS_MAX = 1000
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 IdempotencyKey = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=100)
 ]
@@ -89,7 +88,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
         ) from error
     webhook = Webhook(
         **services.place,
-        name=_checked(name),
+        name=problems.checked_name(name, "a webhook"),
         path=entry.path,
         version=data.version,
         credential=data.credential,
@@ -134,16 +133,6 @@ async def call(
         query={key: str(value) for key, value in request.query_params.items()},
         key=idempotency_key,
     )
-
-
-def _checked(name: str) -> str:
-    try:
-        return msgspec.convert(name, Name)
-    except msgspec.ValidationError as refusal:
-        raise problems.refused(
-            f"{name[:128]!r} cannot name a webhook",
-            hint="use 1 to 128 letters, digits, '.', '_' or '-', a letter or digit first",
-        ) from refusal
 
 
 def _view(webhook: Webhook) -> WebhookView:

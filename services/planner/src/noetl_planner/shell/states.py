@@ -88,8 +88,7 @@ class Programs:
     async def of(self, state: ExecutionState, batch: FactBatch) -> Program:
         """Return the program of an execution, begun or about to begin."""
         if state.version > 0:
-            known = self._kept.get(state.catalog_id)
-            return known or self._keep(await self._catalog.get(state.catalog_id))
+            return await self.begun(state)
         asked = next((fact for fact in batch.facts if isinstance(fact, ExecutionRequested)), None)
         if asked is None:
             raise PlaybookMissing(
@@ -111,6 +110,11 @@ class Programs:
             while len(self._id_by_place) > _PROGRAMS_MAX:
                 self._id_by_place.popitem(last=False)
         return self._kept.get(entry.catalog_id) or self._keep(entry)
+
+    async def begun(self, state: ExecutionState) -> Program:
+        """Return the program of an execution that has a history."""
+        known = self._kept.get(state.catalog_id)
+        return known or self._keep(await self._catalog.get(state.catalog_id))
 
     def _keep(self, entry: CatalogEntry) -> Program:
         program = Program(

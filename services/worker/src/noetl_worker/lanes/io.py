@@ -12,6 +12,7 @@ from noetl_contracts import commands, subjects
 from noetl_contracts.commands import Command, SlotWork, StepWork
 from noetl_contracts.errors import MalformedMessage, Retryable
 from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped, Fact
+from noetl_messaging import topology
 from noetl_messaging.ports import DeadLetters, Delivery, Hints
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import heartbeat
@@ -28,8 +29,6 @@ from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 from noetl_worker.tools import Tools
 
-STREAM = "NOETL_COMMANDS"
-
 log = structlog.get_logger(__name__)
 
 
@@ -43,7 +42,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     mask: Mask
     hints: Hints
     dead_letters: DeadLetters
-    consumer: str
+    pool: str
     lease_s: float
     commands_max: int
     halts: Halts
@@ -82,8 +81,11 @@ class IoLane:
         try:
             command = commands.decode(delivery.data)
         except MalformedMessage as problem:
+            name = topology.worker_consumer(
+                self._lane.pool, subjects.parse_command(delivery.subject).lane
+            )
             await self._lane.dead_letters.bury(
-                delivery, stream=STREAM, consumer=self._lane.consumer, reason=str(problem)
+                delivery, stream=topology.COMMANDS, consumer=name, reason=str(problem)
             )
             return
         fence = (command.command_id, command.attempt)

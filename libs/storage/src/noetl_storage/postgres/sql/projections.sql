@@ -389,6 +389,33 @@ where c.status in ('ISSUED', 'RUNNING')
 order by c.heard_at
 limit $2;
 
+-- name: find_frame :many
+-- The row of frame $2 of execution $1.
+select
+    execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
+    claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
+    output_ref, attempts, created_at, completed_at
+from noetl.frame
+where execution_id = $1 and frame_id = $2;
+
+-- name: list_issued :many
+-- At most $6 commands that nobody has begun of tenant $1 and organization $2: of execution $3, of
+-- stage $4, of the pools $5, if given.
+select
+    c.execution_id, c.command_id, c.stage_id, c.step_name, c.pool, c.lane, c.heard_at
+from noetl.command as c
+inner join noetl.execution as e on e.execution_id = c.execution_id
+where c.tenant_id = $1
+    and c.organization_id = $2
+    and c.status = 'ISSUED'
+    and ($3::bigint is null or c.execution_id = $3)
+    and ($4::bigint is null or c.stage_id = $4)
+    and ($5::text [] is null or c.pool = any($5))
+    and e.ended_at is null
+    and e.status <> 'PAUSED'
+order by c.heard_at
+limit $6;
+
 -- name: list_waits :many
 -- At most $5 waits of tenant $1 and organization $2, at address $3 or of mode $4 if given.
 select

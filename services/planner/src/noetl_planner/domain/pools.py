@@ -1,0 +1,74 @@
+"""Which pool a step's commands go to, how urgent they are, and which pools there are."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts.commands import DEFAULT_POOL, IO_LANE
+from noetl_contracts.errors import ErrorObject, code_of
+from noetl_contracts.lanes import Pools, Priority, lane_of
+from noetl_planner.domain.draft import Draft
+from noetl_playbook import spelling
+
+KIND = "requirement_missing"
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """One step that names a pool, and whether it claims rows from a queue table."""
+
+    step: str
+    pool: str
+    is_cursor: bool
+
+
+def of_step(draft: Draft, name: str) -> tuple[str, str]:
+    """Return the pool and the lane of a step's commands.
+
+    A step's own word counts most, then the request's, then the playbook's.
+    """
+    own = draft.program.steps[name].spec
+    whole = draft.program.playbook.executor.spec
+    pool = own.pool or draft.state.pool or whole.pool or DEFAULT_POOL
+    priority = own.priority or draft.state.priority or whole.priority or Priority.NORMAL
+    return pool, lane_of(IO_LANE, Priority(priority))
+
+
+def wishes(model: Mapping[str, Any], requested: str | None) -> list[Wish]:
+    """List what the steps of a canonical playbook ask for."""
+    whole = model.get("executor", {}).get("spec", {}).get("pool")
+    return [
+        Wish(
+            step=step["step"],
+            pool=step.get("spec", {}).get("pool") or requested or whole or DEFAULT_POOL,
+            is_cursor=(step.get("loop") or {}).get("cursor") is not None,
+        )
+        for step in model.get("workflow", ())
+    ]
+
+
+def fault(found: Iterable[Wish], pools: Pools) -> ErrorObject | None:
+    """Name the first step whose commands nobody could ever take, or None."""
+    for wish in found:
+        if not pools.has(wish.pool):
+            known = ", ".join(sorted(pools.names))
+            guess = spelling.hint(wish.pool, pools.names)
+            return _error(
+                wish,
+                f"there is no pool {wish.pool!r} here"
+                + (f" ({guess})" if guess else "")
+                + f"; the pools are {known}",
+            )
+        if wish.is_cursor and wish.pool in pools.by_http:
+            return _error(
+                wish,
+                f"pool {wish.pool!r} is served over HTTP, and slots of a cursor loop claim rows "
+                "themselves: give the step a pool that is served by JetStream",
+            )
+    return None
+
+
+def _error(wish: Wish, message: str) -> ErrorObject:
+    return ErrorObject(
+        kind=KIND, code=code_of(KIND), step=wish.step, message=f"step {wish.step!r}: {message}"
+    )

@@ -1,0 +1,237 @@
+"""The claim API for workers in other languages: commands of pools that are served over HTTP."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import post
+from litestar.params import FromPath, JSONBody
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Meta, Struct
+
+from noetl_contracts.errors import ErrorObject, code_of
+from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandHeartbeat, CommandLost
+from noetl_contracts.ids import CommandId, WorkerId
+from noetl_contracts.lanes import POOL_PATTERN
+from noetl_contracts.ledger import IssuedCommand
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_planner.http import claiming, leases, problems, settling, unfolding
+from noetl_planner.http.claiming import Asker, Claim
+from noetl_planner.http.leases import Attempt, Identity, Lease, Terms, WorkerName
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices, Services
+from noetl_planner.http.settling import Verdict
+from noetl_planner.http.unfolding import Unfolding
+from noetl_playbook import spelling
+
+# Signs of life that come faster are not written down.
+HEARD_S = 1.0
+RELEASED = "released"
+
+Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+Kind = Annotated[str, Meta(pattern=r"^[a-z][a-z_]{0,39}$")]
+
+
+class PoolAsker(Asker, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who asks for any command of a pool."""
+
+    pool: Annotated[str, Meta(pattern=POOL_PATTERN)]
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A command, or nothing: ask again."""
+
+    claim: Claim | None
+
+
+class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The lease that a claim gave, without the identity that the address has."""
+
+    execution_id: Identity
+    attempt: Attempt
+    worker_id: WorkerName
+
+    def lease(self, command_id: str) -> Lease:
+        """Complete the lease with the command of the address."""
+        return Lease(
+            execution_id=self.execution_id,
+            command_id=command_id,
+            attempt=self.attempt,
+            worker_id=self.worker_id,
+        )
+
+
+class Completed(Held, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the pipeline gave, as any JSON, and what it writes to `ctx`."""
+
+    result: Any = None
+    set: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Mistake(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a pipeline failed, in the words of the language's section 14."""
+
+    kind: Kind
+    message: Text
+    code: Annotated[str, Meta(max_length=80)] | None = None
+    retryable: bool = False
+
+    def error(self, step: str | None = None) -> ErrorObject:
+        """Write it as events carry it."""
+        return ErrorObject(
+            kind=self.kind,
+            code=self.code or code_of(self.kind),
+            message=self.message,
+            retryable=self.retryable,
+            step=step,
+        )
+
+
+class Failed(Held, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """That the pipeline failed after whatever the worker tried."""
+
+    error: Mistake
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """A lease goes on; `should_stop`: the execution is being cancelled, release the command."""
+
+    terms: Terms
+    should_stop: bool
+
+
+@post("/commands/claim", status_code=HTTP_200_OK, tags=["claims"])
+async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
+    """Take the most urgent command of a pool; answers `null` when there is none."""
+    check_pool(services, data.pool)
+
+    async def waiting() -> list[IssuedCommand]:
+        return await services.projections.list_issued(
+            **services.place, pools=(data.pool,), commands_max=claiming.CANDIDATES_MAX
+        )
+
+    return Claimed(claim=await claiming.claim(services, data, waiting))
+
+
+@post("/commands/{command_id:str}/heartbeat", status_code=HTTP_200_OK, tags=["claims"])
+async def beat(services: Services, command_id: FromPath[str], data: JSONBody[Held]) -> Heard:
+    """Say that work goes on; the lease begins anew."""
+    known = await unfolding.begin(services, data.execution_id)
+    lease = data.lease(checked(command_id))
+    conflict = leases.conflict_of_command(known.state, lease, services.pools.by_http)
+    if conflict is not None:
+        raise conflict
+    return await heard(services, known, lease)
+
+
+@post("/commands/{command_id:str}/complete", status_code=HTTP_200_OK, tags=["claims"])
+async def complete(
+    services: Services, command_id: FromPath[str], data: JSONBody[Completed]
+) -> Verdict:
+    """End a command well; the answer says what the planner made of it."""
+    known, lease = await _of_step(services, command_id, data)
+    pools = services.pools.by_http
+    is_ours = leases.conflict_of_command(known.state, lease, pools) is None
+    fact = CommandCompleted(
+        command_id=CommandId(lease.command_id),
+        attempt=lease.attempt,
+        worker_id=WorkerId(lease.worker_id),
+        result=await _result(services, known, lease, data) if is_ours else _nothing(),
+        patch=data.set,
+    )
+    return await settling.of_command(known, lease, fact, pools=pools)
+
+
+@post("/commands/{command_id:str}/fail", status_code=HTTP_200_OK, tags=["claims"])
+async def fail(services: Services, command_id: FromPath[str], data: JSONBody[Failed]) -> Verdict:
+    """End a command badly: what follows is the playbook's to say."""
+    known, lease = await _of_step(services, command_id, data)
+    live = known.state.commands.get(CommandId(lease.command_id))
+    fact = CommandFailed(
+        command_id=CommandId(lease.command_id),
+        attempt=lease.attempt,
+        worker_id=WorkerId(lease.worker_id),
+        error=data.error.error(None if live is None else live.step),
+    )
+    return await settling.of_command(known, lease, fact, pools=services.pools.by_http)
+
+
+@post("/commands/{command_id:str}/release", status_code=HTTP_200_OK, tags=["claims"])
+async def release(services: Services, command_id: FromPath[str], data: JSONBody[Held]) -> Held:
+    """Give a command back, not begun or not finished; it is nobody's fault and may be claimed."""
+    known = await unfolding.begin(services, data.execution_id)
+    lease = data.lease(checked(command_id))
+    conflict = leases.conflict_of_command(known.state, lease, services.pools.by_http)
+    if conflict is not None:
+        raise conflict
+    fact = CommandLost(
+        command_id=CommandId(lease.command_id),
+        attempt=lease.attempt,
+        reason=RELEASED,
+        is_release=True,
+    )
+    await known.tell(fact, key=f"{lease.command_id}/{lease.attempt}/released")
+    return data
+
+
+async def heard(services: ApiServices, known: Unfolding, lease: Lease) -> Heard:
+    """Write a sign of life down, unless the last one is fresh."""
+    live = known.state.commands[CommandId(lease.command_id)]
+    if (services.clock.now() - live.heard_at).total_seconds() >= HEARD_S:
+        fact = CommandHeartbeat(
+            command_id=live.command_id, attempt=lease.attempt, worker_id=WorkerId(lease.worker_id)
+        )
+        await known.tell(fact, key=f"{lease.command_id}/{lease.attempt}/heard/{services.mint()}")
+    return Heard(terms=leases.terms(services), should_stop=known.state.cancelling_at is not None)
+
+
+def check_pool(services: ApiServices, pool: str) -> None:
+    """Refuse pools that are not there, or that are served by JetStream."""
+    if pool in services.pools.by_http:
+        return
+    if pool in services.pools.by_stream:
+        raise leases.not_http(pool)
+    names = services.pools.names
+    raise problems.not_found(
+        f"there is no pool {pool!r}",
+        hint=spelling.hint(pool, names) or f"the pools are {', '.join(sorted(names))}",
+    )
+
+
+def checked(command_id: str) -> str:
+    """Admit what can name a command; raises a 404."""
+    if not (command_id.isascii() and command_id.isdigit() and len(command_id) < 20):  # noqa: PLR2004 - digits of 63 bits
+        raise problems.not_found(f"{command_id[:80]!r} is no command's id: it is a number")
+    return command_id
+
+
+async def _of_step(services: ApiServices, command_id: str, held: Held) -> tuple[Unfolding, Lease]:
+    """Read the execution of a command that is no frame's; raises a 409 for one that is."""
+    known = await unfolding.begin(services, held.execution_id)
+    lease = held.lease(checked(command_id))
+    live = known.state.commands.get(CommandId(lease.command_id))
+    if live is not None and live.frame_id is not None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="command_is_a_frame",
+            detail=f"command {lease.command_id} runs frame {live.frame_id}",
+            hint=f"POST /api/frames/{live.frame_id}/commit ends it",
+        )
+    return known, lease
+
+
+async def _result(
+    services: ApiServices, known: Unfolding, lease: Lease, data: Completed
+) -> ResultEnvelope:
+    live = known.state.commands[CommandId(lease.command_id)]
+    program = await services.programs.begun(known.state)
+    task = program.steps[live.step].tool[-1].name
+    return await settling.keep_result(services, data.result, task=task)
+
+
+def _nothing() -> ResultEnvelope:
+    """Stand in for a result that the planner refuses anyway."""
+    return ResultEnvelope(status="ok")
+
+
+ROUTES = [claim, beat, complete, fail, release]

@@ -1,0 +1,265 @@
+"""Pools served over HTTP: a stranger claims, works, is late, and all stays whole."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec import Struct, structs
+from tests.support.inprocess import Told, begin, ended, value
+from tests.support.stranger import Stranger
+
+from noetl_cli.local import system
+from noetl_cli.local.system import System
+from noetl_contracts import codec, ids, subjects
+from noetl_contracts.facts import CommandLost, FactBatch
+from noetl_messaging.ports import Message
+from noetl_planner.http import server
+from noetl_planner.http.app import create_app
+
+
+class World(Struct):
+    """All services in this process, and the planner's address."""
+
+    opened: System
+    http: httpx.AsyncClient
+
+    def stranger(self, name: str = "rust-1") -> Stranger:
+        return Stranger(self.http, name)
+
+    async def lose(self, claim: dict[str, Any]) -> None:
+        """Say what the reaper says when a lease has passed."""
+        lease = claim["lease"]
+        services = self.opened.services
+        fact = CommandLost(
+            command_id=lease["command_id"], attempt=lease["attempt"], reason="lease_expired"
+        )
+        batch = FactBatch(
+            key=f"lost/{lease['command_id']}/{lease['attempt']}",
+            execution_id=lease["execution_id"],
+            **services.place,
+            producer="reaper",
+            facts=[fact],
+        )
+        shard = ids.shard_of(lease["execution_id"], services.shard_count)
+        subject = subjects.ingest(shard, **services.place)
+        await services.publisher.publish(
+            Message(subject=subject, message_id=batch.key, data=codec.encode(batch))
+        )
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    configs = system.load({}, tmp_path)
+    planner = structs.replace(configs.planner, pools=("default",), http_pools=("edge",))
+    configs = structs.replace(configs, planner=planner)
+    async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
+        tasks.create_task(system.run(opened))
+        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        stop = opened.process.stop
+        app = create_app(opened.services)
+        serving = server.serve(app, host="127.0.0.1", port=0, stop=stop, started=port.set_result)
+        tasks.create_task(serving)
+        url = f"http://127.0.0.1:{await port}"
+        async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+            yield World(opened=opened, http=http)
+        stop.set()
+
+
+STEP = """
+workload: {who: world}
+workflow:
+  - step: greet
+    spec: {pool: edge}
+    tool: {kind: python, input: {name: "{{ workload.who }}"}, code: "result = name"}
+    next: {arcs: [{step: use}]}
+  - step: use
+    tool:
+      kind: python
+      input: {said: "{{ greet.text }}", n: "{{ ctx.n }}"}
+      code: "result = [said, n]"
+"""
+
+
+async def finished(world: World, execution_id: Any) -> Told:
+    return await ended(world.opened, execution_id)
+
+
+async def test_a_strangers_result_is_a_step_s_result_like_any_other(world: World) -> None:
+    execution_id = await begin(world.opened, STEP, who="you")
+    worker = world.stranger()
+    claim = await worker.claim("edge", wait_s=10)
+    assert claim is not None
+    assert (claim["step"], claim["pool"]) == ("greet", "edge")
+    assert claim["tasks"][0]["input"] == {"name": "you"}
+    code, heard = await worker.end(claim, "heartbeat")
+    assert (code, heard["should_stop"]) == (200, False)
+    code, verdict = await worker.end(claim, "complete", result={"text": "hi you"}, set={"n": 3})
+    assert (code, verdict["status"]) == (200, "COMPLETED")
+    told = await finished(world, execution_id)
+    assert told.types[-1] == "playbook.completed"
+    last = (await value(world.opened, told, "use"))["tasks"]["use_task"]["raw"]
+    assert last == ["hi you", 3]
+    code, again = await worker.end(claim, "complete", result={"text": "again"})
+    assert (code, again["code"]) == (409, "command_already_terminal")
+
+
+async def test_of_many_who_ask_for_one_command_one_gets_it(world: World) -> None:
+    execution_id = await begin(world.opened, STEP)
+    asked = [world.stranger(f"w{i}").claim("edge", wait_s=3) for i in range(6)]
+    claims = [one for one in await asyncio.gather(*asked) if one is not None]
+    assert len(claims) == 1
+    name = claims[0]["lease"]["worker_id"]
+    other = world.stranger("thief")
+    stolen = {**claims[0], "lease": {**claims[0]["lease"], "worker_id": "thief"}}
+    code, refused = await other.end(stolen, "complete", result="mine")
+    assert (code, refused["code"]) == (409, "owner_mismatch")
+    assert (
+        await world.stranger(name).end(claims[0], "complete", result={"text": "a"}, set={"n": 1})
+    )[0] == 200
+    told = await finished(world, execution_id)
+    assert told.types.count("command.completed") == 2
+
+
+async def test_a_worker_that_wakes_after_its_lease_changes_nothing(world: World) -> None:
+    execution_id = await begin(world.opened, STEP)
+    sleeper, heir = world.stranger("sleeper"), world.stranger("heir")
+    claim = await sleeper.claim("edge", wait_s=10)
+    assert claim is not None
+    await world.lose(claim)
+    second = await heir.claim("edge", wait_s=10)
+    assert second is not None
+    assert second["lease"]["attempt"] == 2
+    for verb, body in (("heartbeat", {}), ("complete", {"result": "late"})):
+        code, refused = await sleeper.end(claim, verb, **body)
+        assert (code, refused["code"], refused["current_attempt"]) == (409, "stale_lease", 2)
+    assert (await heir.end(second, "complete", result={"text": "b"}, set={"n": 1}))[0] == 200
+    told = await finished(world, execution_id)
+    (rejected,) = told.of("command.rejected")
+    assert (rejected.attempt, rejected.worker_id) == (1, "sleeper")
+    assert told.types.count("call.done") == 2
+
+
+async def test_a_command_is_given_back_and_failed(world: World) -> None:
+    execution_id = await begin(world.opened, STEP)
+    worker = world.stranger()
+    claim = await worker.claim("edge", wait_s=10)
+    assert claim is not None
+    assert (await worker.end(claim, "release"))[0] == 200
+    second = await worker.claim("edge", wait_s=10)
+    assert second is not None
+    assert second["lease"]["attempt"] == 2
+    error = {"kind": "validation", "message": "cannot greet"}
+    code, verdict = await worker.end(second, "fail", error=error)
+    assert (code, verdict["status"]) == (200, "FAILED")
+    told = await finished(world, execution_id)
+    (failed,) = told.of("playbook.failed")
+    assert (failed.error.kind, failed.error.message) == ("validation", "cannot greet")
+
+
+FRAMES = """
+workflow:
+  - step: double
+    spec: {pool: edge}
+    loop:
+      in: "{{ range(10) | list }}"
+      iterator: n
+      spec: {mode: chunked, chunk_size: 4, max_in_flight: 2, frame: {max_rows: 4}}
+    tool: {kind: python, code: "result = n * 2"}
+    next: {arcs: [{step: total}]}
+  - step: total
+    tool: {kind: python, input: {all: "{{ double.results }}"}, code: "result = all"}
+"""
+
+
+async def stage_of(world: World, execution_id: str) -> str:
+    for _ in range(200):
+        answer = await world.http.get(f"/api/executions/{execution_id}/stages")
+        stages = answer.json()["stages"]
+        if stages:
+            return str(stages[0]["stage_id"])
+        await asyncio.sleep(0.05)
+    raise AssertionError("no stage was opened")
+
+
+async def test_frames_are_claimed_committed_and_gathered_in_order(world: World) -> None:
+    execution_id = await begin(world.opened, FRAMES)
+    stage = await stage_of(world, execution_id)
+    sleeper, worker = world.stranger("sleeper"), world.stranger("worker")
+    first = (await sleeper.claim_frame(stage, wait_s=10))["claim"]
+    assert first is not None
+    assert (first["frame"]["process"], first["frame"]["row_count"]) == ("row", 4)
+    code, refused = await sleeper.end(first, "complete", result=1)
+    assert (code, refused["code"]) == (409, "command_is_a_frame")
+    await world.lose(first)
+    committed = 0
+    while committed < 3:
+        claim = (await worker.claim_frame(stage, wait_s=10, execution_id=execution_id))["claim"]
+        assert claim is not None
+        rows = claim["frame"]["rows"]
+        short = await worker.end_frame(claim, "commit", status="COMMITTED", output=[1])
+        assert (short[0], short[1]["code"]) == (422, "output_does_not_fit")
+        assert (await worker.end_frame(claim, "heartbeat"))[0] == 200
+        code, verdict = await worker.end_frame(
+            claim, "commit", status="COMMITTED", output=[row * 2 for row in rows]
+        )
+        assert (code, verdict["status"]) == (200, "COMPLETED")
+        committed += 1
+    told = await finished(world, execution_id)
+    assert (await value(world.opened, told, "total"))["tasks"]["total_task"]["raw"] == [
+        n * 2 for n in range(10)
+    ]
+    code, late = await sleeper.end_frame(first, "commit", status="COMMITTED", output=[0] * 4)
+    assert (code, late["code"]) == (409, "frame_already_terminal")
+    assert late["status"] == 409
+    assert late["terminal_event_id"]
+    assert told.types.count("frame.committed") == 3
+    over = await worker.claim_frame(stage, execution_id=execution_id)
+    assert (over["claim"], over["stage_status"]) == (None, "COMPLETED")
+
+
+async def test_a_late_commit_of_a_frame_is_refused_and_recorded(world: World) -> None:
+    execution_id = await begin(world.opened, FRAMES.replace("4", "10"))
+    stage = await stage_of(world, execution_id)
+    sleeper, worker = world.stranger("sleeper"), world.stranger("worker")
+    first = (await sleeper.claim_frame(stage, wait_s=10))["claim"]
+    await world.lose(first)
+    again = (await worker.claim_frame(stage, wait_s=10))["claim"]
+    assert again["frame"]["frame_id"] == first["frame"]["frame_id"]
+    assert again["frame"]["rows"] == first["frame"]["rows"]
+    code, late = await sleeper.end_frame(first, "commit", status="COMMITTED", output=[0] * 10)
+    assert (code, late["code"]) == (409, "stale_lease")
+    error = {"kind": "timeout", "message": "gave up"}
+    code, verdict = await worker.end_frame(again, "commit", status="FAILED", error=error)
+    assert (code, verdict["status"]) == (200, "FAILED")
+    told = await finished(world, execution_id)
+    (refused,) = told.of("frame.commit_rejected")
+    assert refused.worker_id == "sleeper"
+    assert told.types[-1] == "playbook.failed"
+
+
+async def test_a_pool_is_served_in_one_way_only(world: World) -> None:
+    worker = world.stranger()
+    code, refused = await worker.post("/api/commands/claim", worker_id="w", pool="default")
+    assert (code, refused["code"]) == (409, "pool_served_by_jetstream")
+    code, unknown = await worker.post("/api/commands/claim", worker_id="w", pool="edgy")
+    assert (code, "did you mean 'edge'" in unknown["hint"]) == (404, True)
+    assert await worker.claim("edge") is None
+
+
+async def test_what_makes_no_sense_is_refused_with_a_reason(world: World) -> None:
+    worker = world.stranger()
+    lease = {"execution_id": "1", "attempt": 1, "worker_id": "w"}
+    for path, body, code in (
+        ("/api/commands/claim", {"worker_id": "a b", "pool": "edge"}, 400),
+        ("/api/commands/claim", {"worker_id": "w", "pool": "edge", "wait_s": 1e9}, 400),
+        ("/api/commands/x/heartbeat", lease, 404),
+        ("/api/commands/5/heartbeat", lease, 404),
+        ("/api/frames/5/commit", {**lease, "command_id": "2", "status": "DONE"}, 400),
+        ("/api/stages/x/frames/claim", {"worker_id": "w"}, 400),
+    ):
+        found, answer = await worker.post(path, **body)
+        assert found == code, (path, answer)
+        assert answer["detail"], path

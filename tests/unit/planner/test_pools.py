@@ -1,0 +1,111 @@
+"""Which pool and lane a command goes to, and what is refused at the start."""
+
+import pytest
+from tests.support.planning import Desk
+
+from noetl_contracts import facts
+from noetl_contracts.lanes import Pools, Priority, lane_of
+from noetl_planner.domain.draft import Limits
+from noetl_playbook.parse import parse
+
+HEAD = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: p}}
+executor: {{spec: {executor}}}
+workflow:
+"""
+TWO = """
+  - step: here
+    spec: {spec}
+    tool: {{kind: noop}}
+"""
+
+
+def desk(*, executor: str = "{}", spec: str = "{}", pools: Pools | None = None) -> Desk:
+    text = HEAD.format(executor=executor) + TWO.format(spec=spec)
+    return Desk(text, limits=Limits(pools=pools or Pools()))
+
+
+def place(asked: Desk, pool: str | None = None, priority: Priority | None = None) -> str:
+    """Start, and return the subject's middle: pool and lane."""
+    asked.tell(facts.ExecutionRequested(path="p", pool=pool, priority=priority))
+    (command,) = asked.sent()
+    return f"{command.pool}.{command.lane}"
+
+
+def test_a_command_goes_to_the_default_pool_unless_somebody_says_otherwise() -> None:
+    assert place(desk()) == "default.io"
+
+
+def test_the_playbook_names_a_pool_and_a_priority_for_all_steps() -> None:
+    assert place(desk(executor="{pool: gpu, priority: low}")) == "gpu.io-low"
+
+
+def test_the_request_counts_more_than_the_playbook() -> None:
+    asked = desk(executor="{pool: gpu, priority: low}")
+    assert place(asked, "edge", Priority.HIGH) == "edge.io-high"
+
+
+def test_the_step_counts_more_than_the_request() -> None:
+    asked = desk(executor="{pool: gpu}", spec="{pool: big, priority: normal}")
+    assert place(asked, "edge", Priority.HIGH) == "big.io"
+
+
+def test_what_the_request_said_survives_a_replay() -> None:
+    asked = desk()
+    place(asked, "edge", Priority.HIGH)
+    again = desk()
+    again.replay(asked.history)
+    assert (again.state.pool, again.state.priority) == ("edge", Priority.HIGH)
+
+
+def test_a_lost_command_is_sent_again_to_the_same_place() -> None:
+    asked = desk(spec="{pool: gpu, priority: high}")
+    place(asked)
+    (command,) = asked.sent()
+    asked.tell(facts.CommandLost(command_id=command.command_id, attempt=1, reason="test"))
+    (again,) = asked.sent()
+    assert (again.pool, again.lane, again.attempt) == ("gpu", "io-high", 2)
+
+
+def test_a_pool_that_is_not_here_fails_the_execution_at_its_start() -> None:
+    asked = desk(spec="{pool: gqu}", pools=Pools(by_stream=("default", "gpu")))
+    asked.start()
+    assert asked.sent() == []
+    (failed,) = asked.events("playbook.failed")
+    assert failed.error.kind == "requirement_missing"
+    assert "step 'here'" in failed.error.message
+    assert "did you mean 'gpu'" in failed.error.message
+
+
+CURSOR = """
+  - step: here
+    spec: {pool: edge}
+    loop: {cursor: {kind: postgres, auth: pg, claim: "select 1"}, iterator: row,
+           spec: {mode: cursor, max_in_flight: 1}}
+    tool: {kind: noop}
+"""
+
+
+def test_slots_of_a_cursor_are_not_handed_out_over_http() -> None:
+    pools = Pools(by_stream=("default",), by_http=("edge",))
+    asked = Desk(HEAD.format(executor="{}") + CURSOR, limits=Limits(pools=pools))
+    asked.start()
+    (failed,) = asked.events("playbook.failed")
+    assert "served over HTTP" in failed.error.message
+
+
+@pytest.mark.parametrize("name", ["a.b", "*", "", "-x", "x" * 33, "a b"])
+def test_what_cannot_stand_in_a_subject_is_no_pool(name: str) -> None:
+    parsed = parse(HEAD.format(executor="{}") + TWO.format(spec=f"{{pool: '{name}'}}"))
+    assert [problem.code for problem in parsed.problems] == ["E104"]
+
+
+def test_a_priority_is_one_of_three() -> None:
+    parsed = parse(HEAD.format(executor="{priority: urgent}") + TWO.format(spec="{}"))
+    assert [problem.code for problem in parsed.problems] == ["E104"]
+
+
+def test_the_normal_lane_has_the_plain_name() -> None:
+    assert [lane_of("io", one) for one in Priority] == ["io-high", "io", "io-low"]

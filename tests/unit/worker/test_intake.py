@@ -1,0 +1,102 @@
+"""What a worker takes first, and that nothing that was asked for is lost."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import lanes, subjects
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging import topology
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.ports import Delivery, Message
+from noetl_worker.intake import Intake
+
+HIGH, NORMAL, LOW = lanes.IO_LANES
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    made = MemoryBroker(topology.declare(shard_count=1), SystemClock())
+    await made.ensure()
+    return made
+
+
+@pytest.fixture
+def intake(broker: MemoryBroker) -> Intake:
+    names = topology.worker_consumers("default")
+    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
+
+
+async def send(broker: MemoryBroker, lane: str, *names: str) -> None:
+    for name in names:
+        subject = subjects.command("default", lane, TenantId("t"), OrganizationId("o"))
+        await broker.publish(Message(subject=subject, message_id=name, data=name.encode()))
+
+
+def texts(deliveries: Sequence[Delivery]) -> list[str]:
+    return [one.data.decode() for one in deliveries]
+
+
+async def test_the_most_urgent_lane_is_emptied_first(broker: MemoryBroker, intake: Intake) -> None:
+    await send(broker, LOW, "l1")
+    await send(broker, NORMAL, "n1", "n2")
+    await send(broker, HIGH, "h1", "h2")
+    async with asyncio.TaskGroup() as group:
+        taken = [
+            texts(await intake.fetch(group, free=2, messages_max=8, wait_s=0.1)) for _ in range(3)
+        ]
+    assert taken == [["h1", "h2"], ["n1", "n2"], ["l1"]]
+
+
+async def test_a_free_worker_hears_of_every_lane_at_once(
+    broker: MemoryBroker, intake: Intake
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        for lane in (LOW, HIGH, NORMAL):
+            fetching = group.create_task(intake.fetch(group, free=64, messages_max=8, wait_s=30.0))
+            await asyncio.sleep(0)
+            await send(broker, lane, lane)
+            assert texts(await fetching) == [lane]
+        # The waits of the other lanes go on; what they bring is not lost.
+        await send(broker, LOW, "late")
+        await send(broker, HIGH, "later")
+        left = await intake.close()
+    assert set(texts(left)) <= {"late", "later"}
+
+
+@pytest.mark.parametrize("free", [1, 2, 3, 5])
+async def test_no_more_is_taken_than_there_is_room_for(
+    broker: MemoryBroker, intake: Intake, free: int
+) -> None:
+    """Waits that go on count: what they bring finds room."""
+    taken = 0
+    async with asyncio.TaskGroup() as group:
+        assert await intake.fetch(group, free=free, messages_max=8, wait_s=0.2) == []
+        for lane in (LOW, NORMAL, HIGH):
+            await send(broker, lane, *(f"{lane}{i}" for i in range(5)))
+        while taken < free:
+            taken += len(await intake.fetch(group, free=free - taken, messages_max=8, wait_s=0.2))
+        assert await intake.close() == []
+    assert taken == free
+
+
+class Broken:
+    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
+        raise MessagingUnavailable("no such consumer")
+
+    async def pending(self) -> tuple[int, int]:
+        return 0, 0
+
+
+async def test_a_failure_loses_nothing_that_came_before_it(broker: MemoryBroker) -> None:
+    consumer = MemoryConsumer(broker, stream=topology.COMMANDS, name="worker-default-io")
+    intake = Intake([consumer, Broken()])
+    await send(broker, NORMAL, "one")
+    async with asyncio.TaskGroup() as group:
+        assert texts(await intake.fetch(group, free=8, messages_max=8, wait_s=0.1)) == ["one"]
+        with pytest.raises(MessagingUnavailable):
+            await intake.fetch(group, free=8, messages_max=8, wait_s=0.1)
