@@ -61,6 +61,7 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "trigger",
         "webhook",
     },
     "noetl_projector": {
@@ -93,9 +94,9 @@ READS = {
 }
 WRITES = {
     "noetl_planner": {
-        "insert": {"credential", "projection_snapshot", "schedule", "webhook"},
-        "update": {"projection_snapshot", "schedule", "webhook"},
-        "delete": {"schedule", "webhook"},
+        "insert": {"credential", "projection_snapshot", "schedule", "trigger", "webhook"},
+        "update": {"projection_snapshot", "schedule", "trigger", "webhook"},
+        "delete": {"schedule", "trigger", "webhook"},
     },
     "noetl_projector": {
         "insert": PROJECTED,

@@ -22,6 +22,7 @@ from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import MemoryCatalog, MemoryCredentials, MemorySnapshots
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.triggers import MemoryTriggers
 from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.catalog import PostgresCatalog
@@ -35,6 +36,7 @@ from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresSnapshots
+from noetl_storage.postgres.triggers import PostgresTriggers
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 TENANT = TenantId("acme")
@@ -82,6 +84,7 @@ class Stores:
     credentials: ports.Credentials
     schedules: trigger_ports.Schedules
     webhooks: trigger_ports.Webhooks
+    triggers: trigger_ports.Triggers
 
 
 def memory_stores() -> Stores:
@@ -100,6 +103,7 @@ def memory_stores() -> Stores:
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
+        triggers=MemoryTriggers(store),
     )
 
 
@@ -118,6 +122,7 @@ def postgres_stores(database: Database) -> Stores:
         credentials=PostgresCredentials(database),
         schedules=PostgresSchedules(database),
         webhooks=PostgresWebhooks(database),
+        triggers=PostgresTriggers(database),
     )
 
 

@@ -29,6 +29,7 @@ from noetl_cli.commands import (
     schema,
     signal,
     status,
+    trigger,
     up,
     webhook,
 )
@@ -68,6 +69,7 @@ app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(webhook.app, name="webhook")
+app.add_typer(trigger.app, name="trigger")
 app.add_typer(dlq.app, name="dlq")
 app.command("schema")(schema.schema)
 

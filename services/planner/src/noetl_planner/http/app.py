@@ -26,6 +26,7 @@ from noetl_planner.http import (
     results,
     schedules,
     stream,
+    triggers,
     variables,
     webhooks,
 )
@@ -55,6 +56,7 @@ def create_app(services: ApiServices) -> Litestar:
             *reruns.ROUTES,
             *results.ROUTES,
             *schedules.ROUTES,
+            *triggers.ROUTES,
             *variables.ROUTES,
             *webhooks.ROUTES,
         ],
