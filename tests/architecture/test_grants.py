@@ -62,6 +62,7 @@ READS = {
         "request",
         "runtime",
         "schedule",
+        "trigger",
         "webhook",
     },
     "noetl_projector": {
@@ -95,9 +96,9 @@ READS = {
 }
 WRITES = {
     "noetl_planner": {
-        "insert": {"credential", "projection_snapshot", "schedule", "webhook"},
-        "update": {"projection_snapshot", "schedule", "webhook"},
-        "delete": {"schedule", "webhook"},
+        "insert": {"credential", "projection_snapshot", "schedule", "trigger", "webhook"},
+        "update": {"projection_snapshot", "schedule", "trigger", "webhook"},
+        "delete": {"schedule", "trigger", "webhook"},
     },
     "noetl_projector": {
         "insert": {*PROJECTED, "projection_past"},

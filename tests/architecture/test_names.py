@@ -69,7 +69,13 @@ def test_every_metric_is_measured_somewhere() -> None:
 
 def test_every_stream_takes_the_subjects_of_its_grammar() -> None:
     taken = {subject for stream in topology.STREAMS for subject in stream.subjects}
-    for prefix in (subjects.INGEST, subjects.EVENTS, subjects.COMMANDS, subjects.DEAD_LETTERS):
+    for prefix in (
+        subjects.INGEST,
+        subjects.EVENTS,
+        subjects.COMMANDS,
+        subjects.DEAD_LETTERS,
+        subjects.TRIGGERS,
+    ):
         assert f"{prefix}.>" in taken
 
 
@@ -81,6 +87,7 @@ def test_permissions_know_the_subjects_of_the_grammar() -> None:
         subjects.COMMANDS,
         subjects.DEAD_LETTERS,
         subjects.POKES,
+        subjects.TRIGGERS,
     ):
         assert f"{prefix}.>" in text, f"deploy/nats/permissions.conf does not mention {prefix}.>"
 

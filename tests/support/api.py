@@ -38,6 +38,7 @@ from noetl_storage.memory.registry import (
 )
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.triggers import MemoryTriggers
 from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.payloads.memory import MemoryPayloads
 
@@ -117,6 +118,7 @@ class ApiWorld:
             "credentials": MemoryCredentials(self.store),
             "schedules": MemorySchedules(self.store),
             "webhooks": MemoryWebhooks(self.store),
+            "triggers": MemoryTriggers(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
             "backlogs": MemoryBacklogs(MemoryBroker(topology.declare(shard_count=1), clock)),

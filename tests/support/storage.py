@@ -29,6 +29,7 @@ from noetl_storage.memory.registry import (
 )
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.triggers import MemoryTriggers
 from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.audit import PostgresLedgerAudit
@@ -44,6 +45,7 @@ from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
+from noetl_storage.postgres.triggers import PostgresTriggers
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 TENANT = TenantId("acme")
@@ -95,6 +97,7 @@ class Stores:
     audit: audit_ports.LedgerAudit
     past: audit_ports.Past
     rebuilds: audit_ports.Rebuilds
+    triggers: trigger_ports.Triggers
 
 
 def memory_stores() -> Stores:
@@ -117,6 +120,7 @@ def memory_stores() -> Stores:
         audit=MemoryLedgerAudit(store),
         past=MemoryPast(store),
         rebuilds=MemoryProjections(store),
+        triggers=MemoryTriggers(store),
     )
 
 
@@ -139,6 +143,7 @@ def postgres_stores(database: Database) -> Stores:
         audit=PostgresLedgerAudit(database),
         past=PostgresPast(database),
         rebuilds=PostgresProjections(database),
+        triggers=PostgresTriggers(database),
     )
 
 

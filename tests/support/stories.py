@@ -9,6 +9,7 @@ from tests.support.streams import begun, chunk, failed, gather, playbook
 
 from noetl_contracts import facts
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.lanes import Priority
 from noetl_contracts.slicing import UnitsEnd
 
 SHARDS = """
@@ -134,6 +135,34 @@ def resized() -> Desk:
     return desk
 
 
+POOLS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+executor: {spec: {pool: reports, priority: low}}
+workflow:
+  - step: train
+    spec: {pool: gpu}
+    tool: {kind: noop}
+    next: {arcs: [{step: tell}]}
+  - step: tell
+    tool: {kind: noop}
+"""
+
+
+def pools() -> Desk:
+    """Steps of two pools, with what the request says; a lost command goes to its pool again."""
+    desk = Desk(POOLS)
+    desk.tell(facts.ExecutionRequested(path="p", pool="edge", priority=Priority.HIGH))
+    (train,) = desk.sent()
+    desk.tell(lost(train))
+    (train,) = desk.sent()
+    desk.tell(done(train))
+    (told,) = desk.sent()
+    desk.tell(done(told))
+    return desk
+
+
 def decided() -> Iterator[tuple[str, History]]:
     """Every story with its name."""
     for name, tell in (
@@ -142,6 +171,7 @@ def decided() -> Iterator[tuple[str, History]]:
         ("stream", stream),
         ("stopped-stream", stopped_stream),
         ("resized-and-local", resized),
+        ("pools", pools),
     ):
         desk = tell()
         assert desk.state.is_terminal(), desk.types()

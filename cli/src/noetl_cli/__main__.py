@@ -35,6 +35,7 @@ from noetl_cli.commands import (
     signal,
     status,
     trace,
+    trigger,
     up,
     webhook,
 )
@@ -76,6 +77,7 @@ app.add_typer(catalog.app, name="catalog")
 app.add_typer(credential.app, name="credential")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(webhook.app, name="webhook")
+app.add_typer(trigger.app, name="trigger")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(payloads.app, name="payloads")
 

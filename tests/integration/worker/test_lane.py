@@ -48,6 +48,7 @@ class DeafDelivery:
         self._delivery = delivery
         self.subject = delivery.subject
         self.data = delivery.data
+        self.message_id = delivery.message_id
         self.delivered = delivery.delivered
         self.stream_sequence = delivery.stream_sequence
         self.was_acked = False

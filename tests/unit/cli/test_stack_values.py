@@ -1,6 +1,7 @@
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from noetl_cli import render, settings
@@ -158,3 +159,40 @@ def test_the_deployed_permissions_are_those_of_the_embedded_stack() -> None:
     deployed = (ROOT / "deploy/nats/permissions.conf").read_bytes()
     embedded = ROOT / "cli/src/noetl_cli/stack/nats_permissions.conf"
     assert deployed == embedded.read_bytes()
+
+
+def test_workers_of_another_pool_are_told_so_and_everyone_knows_the_pools() -> None:
+    wanted = Options(pools=options.parse_pools(["gpu=2"]), http_pools=["edge"])
+    assert environ_of(wanted, "worker-1")["NOETL_WORKER_POOL"] == "default"
+    assert environ_of(wanted, "worker-gpu-2")["NOETL_WORKER_POOL"] == "gpu"
+    assert environ_of(wanted, "reaper-1")["NOETL_REAPER_POOLS"] == "default,gpu"
+    told = environ_of(wanted, "planner-1")
+    assert told["NOETL_PLANNER_POOLS"] == "default,gpu"
+    assert told["NOETL_PLANNER_HTTP_POOLS"] == "edge"
+
+
+@pytest.mark.parametrize("pair", ["gpu", "gpu=x", "default=1", "a.b=1", "gpu=65", "=1"])
+def test_a_pool_that_cannot_be_is_refused(pair: str) -> None:
+    with pytest.raises(StackError) as refusal:
+        options.parse_pools([pair])
+    assert refusal.value.exit_code == ExitCode.USAGE
+
+
+def test_a_pool_is_served_by_workers_here_or_over_http() -> None:
+    with pytest.raises(StackError):
+        options.checked_pools(["gpu"], besides=["gpu=1"])
+    with pytest.raises(StackError):
+        options.checked_pools(["edge", "edge"], besides=[])
+    assert options.checked_pools(["edge"], besides=["gpu=1"]) == ["edge"]
+
+
+def test_a_keyring_of_an_earlier_release_gets_the_users_that_are_new(tmp_path: Path) -> None:
+    place = home.make(tmp_path / "home")
+    made = keyring.load_or_make(place)
+    older = {user: word for user, word in made.nats_by_user.items() if user != "source"}
+    place.secrets.write_bytes(
+        msgspec.json.encode(msgspec.structs.replace(made, nats_by_user=older))
+    )
+    again = keyring.load_or_make(place)
+    assert again.nats_by_user.keys() == made.nats_by_user.keys()
+    assert keyring.load_or_make(place) == again

@@ -79,21 +79,35 @@ def test_a_pool_that_is_not_here_fails_the_execution_at_its_start() -> None:
     assert "did you mean 'gpu'" in failed.error.message
 
 
-CURSOR = """
-  - step: here
-    spec: {pool: edge}
-    loop: {cursor: {kind: postgres, auth: pg, claim: "select 1"}, iterator: row,
+CURSOR = """loop: {cursor: {kind: postgres, auth: pg, claim: "select 1"}, iterator: row,
            spec: {mode: cursor, max_in_flight: 1}}
-    tool: {kind: noop}
-"""
+    tool: {kind: noop}"""
 
 
-def test_slots_of_a_cursor_are_not_handed_out_over_http() -> None:
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (CURSOR, "slots of a cursor loop"),
+        ("tool: {kind: playbook, path: other}", "kind 'playbook'"),
+        ("tool: {kind: external, mode: callback, submit: {kind: noop}}", "kind 'external'"),
+        ("tool: {kind: python, code: 'result = []', stream: {}}", "streams"),
+    ],
+)
+def test_what_the_claim_api_has_no_words_for_needs_jetstream(body: str, reason: str) -> None:
     pools = Pools(by_stream=("default",), by_http=("edge",))
-    asked = Desk(HEAD.format(executor="{}") + CURSOR, limits=Limits(pools=pools))
+    text = f"{HEAD.format(executor='{}')}  - step: here\n    spec: {{pool: edge}}\n    {body}\n"
+    asked = Desk(text, limits=Limits(pools=pools))
     asked.start()
     (failed,) = asked.events("playbook.failed")
     assert "served over HTTP" in failed.error.message
+    assert reason in failed.error.message
+
+
+def test_commands_of_pools_over_http_are_not_sent() -> None:
+    pools = Pools(by_stream=("default",), by_http=("edge",))
+    asked = desk(spec="{pool: edge}", pools=pools)
+    assert "command.issued" in asked.start()
+    assert asked.sent() == []
 
 
 @pytest.mark.parametrize("name", ["a.b", "*", "", "-x", "x" * 33, "a b"])

@@ -13,7 +13,7 @@ from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.ports import Delivery, Message
-from noetl_worker.intake import Intake
+from noetl_worker.intake import FAIR_TURNS, Intake
 
 HIGH, NORMAL, LOW = lanes.IO_LANES
 
@@ -50,6 +50,18 @@ async def test_the_most_urgent_lane_is_emptied_first(broker: MemoryBroker, intak
             texts(await intake.fetch(group, free=2, messages_max=8, wait_s=0.1)) for _ in range(3)
         ]
     assert taken == [["h1", "h2"], ["n1", "n2"], ["l1"]]
+
+
+async def test_the_least_urgent_lane_moves_on_under_load(
+    broker: MemoryBroker, intake: Intake
+) -> None:
+    await send(broker, LOW, "low")
+    await send(broker, HIGH, *(f"h{i}" for i in range(20)))
+    async with asyncio.TaskGroup() as group:
+        taken = [
+            *[await intake.fetch(group, free=1, messages_max=8, wait_s=0.1) for _ in range(10)]
+        ]
+    assert [texts(one) for one in taken].index(["low"]) == FAIR_TURNS - 1
 
 
 async def test_a_free_worker_hears_of_every_lane_at_once(

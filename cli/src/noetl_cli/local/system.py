@@ -47,6 +47,7 @@ from noetl_storage.memory.registry import (
 )
 from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.memory.triggers import MemoryTriggers
 from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker import assembly as working
@@ -159,6 +160,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),
             webhooks=MemoryWebhooks(store),
+            triggers=MemoryTriggers(store),
             payloads=payloads,
             publisher=broker,
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),

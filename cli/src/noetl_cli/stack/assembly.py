@@ -201,6 +201,8 @@ def _urls(
         "postgres_reader": wires.dsn("noetl_reader") + READER_OPTIONS,
         "target": wires.dsn(roles.TARGET_ROLE, database=roles.TARGET_DATABASE),
         "nats": wires.nats_url_by_user["admin"],
+        # For whoever starts playbooks by messages.
+        "nats_source": wires.nats_url_by_user["source"],
         "payloads": wires.payload_url,
     }
     if servers.nats is not None:

@@ -4,7 +4,7 @@ import base64
 import secrets
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_cli.failures import StackError
 from noetl_cli.stack import nats, roles
@@ -39,13 +39,23 @@ def load_or_make(home: Home) -> Keyring:
             way_out="Run noetl as the user who started the stack, or choose another --dir.",
         ) from error
     try:
-        return msgspec.json.decode(content, type=Keyring)
+        return _completed(home, msgspec.json.decode(content, type=Keyring))
     except msgspec.MsgspecError as error:
         raise StackError(
             f"{home.secrets} is damaged: {error}.",
             way_out="Restore it from a backup; without it the data cannot be opened. "
             "To start afresh: noetl down --purge",
         ) from error
+
+
+def _completed(home: Home, found: Keyring) -> Keyring:
+    """Add the users that an earlier release did not know."""
+    missing = {user: _password() for user in nats.USERS if user not in found.nats_by_user}
+    if not missing:
+        return found
+    made = structs.replace(found, nats_by_user={**found.nats_by_user, **missing})
+    write_privately(home.secrets, msgspec.json.format(msgspec.json.encode(made)))
+    return made
 
 
 def _make() -> Keyring:

@@ -10,7 +10,7 @@ from noetl_cli.stack import binaries
 from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import HttpProbe, ProcessSpec, Tier
 
-USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper")
+USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
 # The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
 # may cost a second of repeated work, never a result. `always` was measured at a sixth of the
 # throughput; a killed process loses nothing under any interval.

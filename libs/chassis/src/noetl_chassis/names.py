@@ -87,6 +87,13 @@ EXECUTIONS_ENDED = _counter(
     "noetl_executions_ended_total", "{execution}", "Executions that reached an end.", OUTCOME
 )
 
+TRIGGER_MESSAGES = _counter(
+    "noetl_trigger_messages_total",
+    "{message}",
+    "Messages that start playbooks, by what became of them.",
+    OUTCOME,
+)
+
 # Worker.
 COMMANDS_TAKEN = _counter(
     "noetl_commands_taken_total", "{command}", "Commands that a worker began.", LANE

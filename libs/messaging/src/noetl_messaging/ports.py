@@ -31,6 +31,10 @@ class Delivery(Protocol):
         """Return the message's bytes."""
 
     @property
+    def message_id(self) -> str:
+        """Return the publisher's own identity of the message; empty when it gave none."""
+
+    @property
     def delivered(self) -> int:
         """Return how often this message has been handed over, this time included."""
 

@@ -13,11 +13,17 @@ INGEST = "NOETL_INGEST"
 EVENTS = "NOETL_EVENTS"
 COMMANDS = "NOETL_COMMANDS"
 DEAD_LETTERS = "NOETL_DLQ"
+TRIGGERS = "NOETL_TRIGGERS"
 ADVISORIES = "NOETL_ADVISORIES"
 LIMITS = "NOETL_LIMITS"
 
 ADVISORY_SUBJECT = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 REAPER_CONSUMER = "reaper"
+# All planners share it: each message is handed to one of them.
+TRIGGER_CONSUMER = "triggers"
+
+# Streams whose messages are rescued when their deliveries are used up.
+OF_WORK = (INGEST, EVENTS, COMMANDS, TRIGGERS)
 
 DUPLICATE_WINDOW_S = 120.0
 # Headers travel within a message's size; a dead letter carries more of them.
@@ -100,6 +106,13 @@ STREAMS = (
         retention=Retention.WORK_QUEUE,
         bytes_max=512 * _MIB,
     ),
+    # Messages of others that start playbooks; when nobody takes them, publishers are refused.
+    StreamSpec(
+        name=TRIGGERS,
+        subjects=(f"{subjects.TRIGGERS}.>",),
+        retention=Retention.WORK_QUEUE,
+        bytes_max=128 * _MIB,
+    ),
     # A letter goes away when it is sent again, so this stream permits deletion.
     StreamSpec(
         name=DEAD_LETTERS,
@@ -121,7 +134,7 @@ STREAMS = (
     ),
     StreamSpec(
         name=ADVISORIES,
-        subjects=tuple(f"{ADVISORY_SUBJECT}.{name}.>" for name in (INGEST, EVENTS, COMMANDS)),
+        subjects=tuple(f"{ADVISORY_SUBJECT}.{name}.>" for name in OF_WORK),
         retention=Retention.WORK_QUEUE,
         bytes_max=16 * _MIB,
         is_protected=False,
@@ -205,7 +218,8 @@ def consumers(
         for lane in lanes.LANES
     ]
     reaper = ConsumerSpec(stream=ADVISORIES, name=REAPER_CONSUMER, ack_wait_s=30.0)
-    return (*planners, *projectors, *workers, reaper)
+    triggers = ConsumerSpec(stream=TRIGGERS, name=TRIGGER_CONSUMER, ack_wait_s=30.0)
+    return (*planners, *projectors, *workers, reaper, triggers)
 
 
 def shared_by_all(declared: Topology) -> Topology:

@@ -6,6 +6,7 @@ from typing import Protocol
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Request
 from noetl_contracts.schedules import Schedule
+from noetl_contracts.triggers import Trigger
 from noetl_contracts.webhooks import Webhook
 
 
@@ -70,3 +71,25 @@ class Webhooks(Protocol):
         self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
     ) -> bool:
         """Remove a webhook; False when there was none."""
+
+
+class Triggers(Protocol):
+    """What messages start."""
+
+    async def put(self, trigger: Trigger) -> None:
+        """Keep a trigger under its name, replacing the one before."""
+
+    async def find(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> Trigger | None:
+        """Return a trigger by name, or None."""
+
+    async def list_triggers(
+        self, *, tenant_id: TenantId, organization_id: OrganizationId, triggers_max: int
+    ) -> list[Trigger]:
+        """Return the triggers in the order of their names."""
+
+    async def remove(
+        self, name: str, *, tenant_id: TenantId, organization_id: OrganizationId
+    ) -> bool:
+        """Remove a trigger; False when there was none."""

@@ -27,6 +27,7 @@ from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
+from noetl_storage.postgres.triggers import PostgresTriggers
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 
@@ -59,6 +60,7 @@ async def serve(config: Settings) -> None:
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
                 webhooks=PostgresWebhooks(database),
+                triggers=PostgresTriggers(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
                 consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),

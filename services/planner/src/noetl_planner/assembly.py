@@ -22,6 +22,7 @@ from noetl_planner.domain.draft import Limits
 from noetl_planner.http import server
 from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
+from noetl_planner.http.triggering import Listener
 from noetl_planner.service import Bounds, ShardPlanner, Shared
 from noetl_planner.settings import Settings, pools_of
 from noetl_planner.shell import running
@@ -47,7 +48,7 @@ from noetl_storage.ports import (
     Snapshots,
 )
 from noetl_storage.postgres.database import Database, open_database
-from noetl_storage.trigger_ports import Schedules, Webhooks
+from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 
 
 class Ledger(LedgerReader, LedgerWriter, Protocol):
@@ -70,6 +71,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     credentials: Credentials
     schedules: Schedules
     webhooks: Webhooks
+    triggers: Triggers
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -160,6 +162,7 @@ def api_services(
         credentials=adapters.credentials,
         schedules=adapters.schedules,
         webhooks=adapters.webhooks,
+        triggers=adapters.triggers,
         payloads=adapters.payloads,
         hints=adapters.hints,
         backlogs=adapters.backlogs,
@@ -178,6 +181,12 @@ def api_services(
         list_problems=process.health.list_problems,
         stop=stop,
     )
+
+
+def listener(adapters: Adapters, services: ApiServices) -> Listener:
+    """Build what turns messages into executions."""
+    consumer = adapters.consumer(stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER)
+    return Listener(services, consumer=consumer, dead_letters=adapters.dead_letters)
 
 
 def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
@@ -206,12 +215,13 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
     )
 
     async def open_doors(stop: asyncio.Event) -> None:
-        await server.serve(
-            create_app(api_services(adapters, config, process, stop)),
-            host=config.http_host,
-            port=config.http_port,
-            stop=stop,
+        services = api_services(adapters, config, process, stop)
+        serving = server.serve(
+            create_app(services), host=config.http_host, port=config.http_port, stop=stop
         )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(serving)
+            tasks.create_task(listener(adapters, services).run(stop))
 
     with deadline.watching() as guard, rendering.guarded_by(guard):
         await running.run(

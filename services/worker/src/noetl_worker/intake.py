@@ -9,18 +9,22 @@ from noetl_messaging.ports import Consumer, Delivery
 # A worker with less room than this for each lane looks again soon at what it does not wait for.
 PLENTY = 8
 LOOK_S = 0.25
+# One turn of so many begins with the least urgent lane, so that it moves on as well.
+FAIR_TURNS = 8
 
 
 class Intake:
     """Owns one consumer a lane.
 
-    What waits is taken in the order of the lanes. When nothing waits, one message of each lane is
-    waited for; such a wait is never broken off, since what came meanwhile would be lost to us
-    until its lease had passed: it counts against the room of the turns that follow.
+    What waits is taken in the order of the lanes, now and then in the opposite order. When nothing
+    waits, one message of each lane is waited for; such a wait is never broken off, since what came
+    meanwhile would be lost to us until its lease had passed: it counts against the room of the
+    turns that follow.
     """
 
     def __init__(self, lanes: Sequence[Consumer]) -> None:
         self._lanes = tuple(lanes)
+        self._turns = 0
         self._waits: dict[int, asyncio.Task[list[Delivery] | Exception]] = {}
 
     async def fetch(
@@ -39,7 +43,7 @@ class Intake:
         """Take what is there already; a failure after something came is met again next time."""
         found: list[Delivery] = []
         try:
-            for lane in self._idle():
+            for lane in self._in_turn():
                 if room > len(found):
                     free = room - len(found)
                     found += await self._lanes[lane].fetch(messages_max=free, wait_s=0.0)
@@ -71,6 +75,11 @@ class Intake:
             return_when=asyncio.FIRST_COMPLETED,
         )
         return self._harvest()
+
+    def _in_turn(self) -> list[int]:
+        self._turns += 1
+        is_fair = self._turns % FAIR_TURNS == 0
+        return self._idle()[::-1] if is_fair else self._idle()
 
     def _idle(self) -> list[int]:
         return [lane for lane in range(len(self._lanes)) if lane not in self._waits]

@@ -10,6 +10,7 @@ from nats.errors import Error as NatsError
 from noetl_contracts import codec
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.jetstream.publisher import MESSAGE_ID_HEADER
 from noetl_messaging.ports import Delivery
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class JetStreamDelivery:
     def data(self) -> bytes:
         """Return the message's bytes."""
         return self._message.data
+
+    @property
+    def message_id(self) -> str:
+        """Return the publisher's own identity of the message; empty when it gave none."""
+        return (self._message.headers or {}).get(MESSAGE_ID_HEADER, "")
 
     @property
     def delivered(self) -> int:

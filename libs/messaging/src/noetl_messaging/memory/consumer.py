@@ -30,6 +30,11 @@ class MemoryDelivery:
         return self._stored.data
 
     @property
+    def message_id(self) -> str:
+        """Return the publisher's own identity of the message; empty when it gave none."""
+        return self._stored.message_id
+
+    @property
     def delivered(self) -> int:
         """Return how often this message has been handed over, this time included."""
         return self._delivered

@@ -19,6 +19,7 @@ from noetl_contracts.ledger import (
     Snapshot,
 )
 from noetl_contracts.schedules import Schedule
+from noetl_contracts.triggers import Trigger
 from noetl_contracts.webhooks import Webhook
 from noetl_storage.ports import Clock
 
@@ -97,6 +98,7 @@ class MemoryStore:
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
+    trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(
         default_factory=dict

@@ -12,14 +12,15 @@ from noetl_planner.domain.draft import Draft
 from noetl_playbook import spelling
 
 KIND = "requirement_missing"
+PARKING = frozenset({"playbook", "external"})
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """One step that names a pool, and whether it claims rows from a queue table."""
+    """One step and its pool; `needs_stream` says why no worker over HTTP can run it."""
 
     step: str
     pool: str
-    is_cursor: bool
+    needs_stream: str | None = None
 
 
 def of_step(draft: Draft, name: str, *, host: str = IO_LANE) -> tuple[str, str]:
@@ -43,7 +44,7 @@ def wishes(model: Mapping[str, Any], requested: str | None) -> list[Wish]:
         Wish(
             step=step["step"],
             pool=step.get("spec", {}).get("pool") or requested or whole or DEFAULT_POOL,
-            is_cursor=(step.get("loop") or {}).get("cursor") is not None,
+            needs_stream=_needs_stream(step),
         )
         for step in model.get("workflow", ())
     ]
@@ -61,12 +62,24 @@ def fault(found: Iterable[Wish], pools: Pools) -> ErrorObject | None:
                 + (f" ({guess})" if guess else "")
                 + f"; the pools are {known}",
             )
-        if wish.is_cursor and wish.pool in pools.by_http:
+        if wish.needs_stream is not None and wish.pool in pools.by_http:
             return _error(
                 wish,
-                f"pool {wish.pool!r} is served over HTTP, and slots of a cursor loop claim rows "
-                "themselves: give the step a pool that is served by JetStream",
+                f"pool {wish.pool!r} is served over HTTP, and {wish.needs_stream}: "
+                "give the step a pool that is served by JetStream",
             )
+    return None
+
+
+def _needs_stream(step: Mapping[str, Any]) -> str | None:
+    """Say what of a step the claim API has no words for, or None."""
+    if (step.get("loop") or {}).get("cursor") is not None:
+        return "slots of a cursor loop claim rows themselves"
+    for task in step.get("tool", ()):
+        if task.get("kind") in PARKING:
+            return f"a task of kind {task['kind']!r} lets its command go and resumes it"
+        if task.get("stream") is not None:
+            return "a task that streams sends its rows in chunks"
     return None
 
 

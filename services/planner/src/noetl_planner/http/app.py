@@ -30,6 +30,7 @@ from noetl_planner.http import (
     schedules,
     stream,
     traces,
+    triggers,
     variables,
     webhooks,
 )
@@ -63,6 +64,7 @@ def create_app(services: ApiServices) -> Litestar:
             *results.ROUTES,
             *schedules.ROUTES,
             *traces.ROUTES,
+            *triggers.ROUTES,
             *variables.ROUTES,
             *webhooks.ROUTES,
         ],

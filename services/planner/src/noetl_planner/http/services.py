@@ -25,7 +25,7 @@ from noetl_storage.ports import (
     Requests,
     Snapshots,
 )
-from noetl_storage.trigger_ports import Schedules, Webhooks
+from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 
 STREAMS_MAX = 256
 
@@ -47,6 +47,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     credentials: Credentials
     schedules: Schedules
     webhooks: Webhooks
+    triggers: Triggers
     payloads: Payloads
     hints: Hints
     backlogs: Backlogs

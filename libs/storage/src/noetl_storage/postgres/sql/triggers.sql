@@ -1,0 +1,34 @@
+-- name: put :exec
+-- Keep a trigger; one of the same name is replaced.
+insert into noetl.trigger (
+    tenant_id, organization_id, name, subject, path, version, inputs, body_bytes_max, is_enabled
+)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+on conflict (tenant_id, organization_id, name) do update
+set subject = excluded.subject,
+    path = excluded.path,
+    version = excluded.version,
+    inputs = excluded.inputs,
+    body_bytes_max = excluded.body_bytes_max,
+    is_enabled = excluded.is_enabled,
+    updated_at = now();
+
+-- name: find :one
+-- The trigger of tenant $1 and organization $2 that is named $3.
+select *
+from noetl.trigger
+where tenant_id = $1 and organization_id = $2 and name = $3;
+
+-- name: list_triggers :many
+-- At most $3 triggers of tenant $1 and organization $2, by name.
+select *
+from noetl.trigger
+where tenant_id = $1 and organization_id = $2
+order by name collate "C"
+limit $3;
+
+-- name: remove :one
+-- Remove the trigger of tenant $1 and organization $2 that is named $3.
+delete from noetl.trigger
+where tenant_id = $1 and organization_id = $2 and name = $3
+returning name;

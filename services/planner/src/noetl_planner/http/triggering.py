@@ -1,0 +1,162 @@
+"""How a message becomes an execution: matched, read, asked for once, and only then settled.
+
+Every planner takes part; each message is handed to one of them, and comes again to any when that
+one dies. The request's idempotency key is the message's own identity, else its place in the stream.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import structs
+
+from noetl_chassis import instruments, loop, names
+from noetl_contracts import codec, triggers
+from noetl_contracts.errors import NoetlError, Retryable
+from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.triggers import Trigger
+from noetl_messaging import topology
+from noetl_messaging.ports import Consumer, DeadLetters, Delivery
+from noetl_planner.http import problems, submission, views
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
+from noetl_playbook.expressions import TemplateError, compile_value
+from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.scope import Parts, Scope
+
+TRIGGERS_MAX = 1000
+MESSAGES_MAX = 16
+WAIT_S = 1.0
+NAK_DELAY_S = 2.0
+STARTED, REPEATED, REFUSED = "started", "repeated", "refused"
+_KEY_CHARACTERS_MAX = 200
+
+log = structlog.get_logger(__name__)
+
+
+class Listener:
+    """Takes messages for as long as its planner runs."""
+
+    def __init__(
+        self, services: ApiServices, *, consumer: Consumer, dead_letters: DeadLetters
+    ) -> None:
+        self._services = services
+        self._consumer = consumer
+        self._dead_letters = dead_letters
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take messages until told to stop."""
+        await loop.drain(
+            self._consumer,
+            self.take,
+            stop=stop,
+            messages_max=MESSAGES_MAX,
+            wait_s=WAIT_S,
+            name="triggers",
+        )
+
+    async def take(self, deliveries: list[Delivery]) -> None:
+        """Start what each message starts; what cannot start anything becomes a dead letter."""
+        for delivery in deliveries:
+            await self._take(delivery)
+
+    async def _take(self, delivery: Delivery) -> None:
+        try:
+            accepted = await start(self._services, delivery)
+        except Retryable as failure:
+            log.warning("message not taken", subject=delivery.subject, reason=str(failure))
+            await delivery.nak(NAK_DELAY_S)
+            return
+        except (ApiError, NoetlError) as failure:
+            self._count(REFUSED)
+            log.warning("message refused", subject=delivery.subject, reason=str(failure))
+            await self._dead_letters.bury(
+                delivery,
+                stream=topology.TRIGGERS,
+                consumer=topology.TRIGGER_CONSUMER,
+                reason=str(failure),
+            )
+            return
+        self._count(REPEATED if accepted.deduplicated else STARTED)
+        await delivery.ack()
+
+    def _count(self, outcome: str) -> None:
+        instruments.count(names.TRIGGER_MESSAGES, labels={names.OUTCOME: outcome})
+
+
+async def start(services: ApiServices, delivery: Delivery) -> views.Accepted:
+    """Keep the request of a message's execution; raises an `ApiError` for what starts nothing."""
+    source = triggers.parse(delivery.subject)
+    if source is None:
+        raise problems.refused(f"{delivery.subject[:200]!r} names no tenant, organization and rest")
+    # The message says whose it is; the planner serves every tenant whose messages it gets.
+    services = structs.replace(
+        services, tenant_id=source.tenant_id, organization_id=source.organization_id
+    )
+    trigger = await _find(services, source.subject)
+    if len(delivery.data) > trigger.body_bytes_max:
+        raise problems.too_large(
+            f"the message takes {len(delivery.data)} bytes; "
+            f"trigger {trigger.name!r} takes {trigger.body_bytes_max}"
+        )
+    inputs = workload_of(
+        trigger,
+        body=_decoded(delivery.data),
+        subject=source.subject,
+        message_id=delivery.message_id,
+    )
+    entry = await submission.find_playbook(services, trigger.path, trigger.version)
+    submission.check_requirements(services, entry)
+    workload, workload_ref = await submission.carried_inputs(services, inputs)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        requested_by=f"{triggers.ASKER}{trigger.name}",
+    )
+    return await submission.begin(
+        services, fact, entry, key=key_of(delivery), is_pinned=trigger.version is not None
+    )
+
+
+def key_of(delivery: Delivery) -> str:
+    """Name a message for good: handling it twice is handling it once."""
+    given = delivery.message_id
+    if not given:
+        return f"message/{delivery.stream_sequence}"
+    key = f"message/{delivery.subject}/{given}"
+    return key if len(key) <= _KEY_CHARACTERS_MAX else f"message/{codec.digest(key.encode())}"
+
+
+def workload_of(trigger: Trigger, *, body: Any, subject: str, message_id: str) -> dict[str, Any]:
+    """Make the workload of a message; raises an `ApiError` when a template does not fit it."""
+    if not trigger.inputs:
+        return body if isinstance(body, dict) else {"body": body}
+    scope = Scope({"body": body, "subject": subject, "message_id": message_id}, Parts())
+    try:
+        rendered = compile_value(trigger.inputs).render(scope)
+    except (TemplateError, PayloadNeeded) as error:
+        raise problems.refused(f"the trigger's inputs do not fit this message: {error}") from error
+    return rendered if isinstance(rendered, dict) else {"body": rendered}
+
+
+async def _find(services: ApiServices, subject: str) -> Trigger:
+    known = await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.place)
+    matching = [one for one in known if triggers.matches(one.subject, subject)]
+    found = next((one for one in matching if one.is_enabled), None)
+    if found is not None:
+        return found
+    if matching:
+        raise problems.refused(f"trigger {matching[0].name!r} is disabled")
+    raise problems.not_found(f"no trigger takes messages of {subject[:200]!r}")
+
+
+def _decoded(data: bytes) -> Any:
+    if not data:
+        return {}
+    try:
+        return codec.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise problems.refused(f"the message is not JSON: {error}") from error

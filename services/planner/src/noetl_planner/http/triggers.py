@@ -1,0 +1,154 @@
+"""Triggers: which messages start which playbook."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import delete, get, put
+from litestar.params import FromPath, JSONBody
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Meta, Struct
+
+from noetl_contracts import subjects, triggers
+from noetl_contracts.triggers import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Trigger
+from noetl_planner.http import problems, submission
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices, Services
+from noetl_planner.http.triggering import TRIGGERS_MAX
+from noetl_playbook import spelling
+from noetl_playbook.expressions import TemplateError, compile_value
+
+
+class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages start what."""
+
+    subject: Annotated[str, Meta(min_length=1, max_length=512)]
+    path: Annotated[str, Meta(min_length=1, max_length=512)]
+    version: Annotated[int, Meta(ge=1)] | None = None
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    body_bytes_max: Annotated[int, Meta(ge=1, le=BODY_BYTES_MAX)] = BODY_BYTES_DEFAULT
+    enabled: bool = True
+
+
+class TriggerView(Struct, frozen=True, kw_only=True):
+    """A trigger as people see it; `publish_to` is the subject, or pattern, on the server."""
+
+    name: str
+    subject: str
+    publish_to: str
+    path: str
+    version: int | None
+    inputs: dict[str, Any]
+    body_bytes_max: int
+    enabled: bool
+
+
+class TriggerList(Struct, frozen=True, kw_only=True):
+    """The triggers, by name."""
+
+    triggers: list[TriggerView]
+
+
+class Removed(Struct, frozen=True, kw_only=True):
+    """A trigger that is no more."""
+
+    name: str
+    removed: bool = True
+
+
+@get("/triggers", tags=["triggers"])
+async def list_triggers(services: Services) -> TriggerList:
+    """List the triggers."""
+    return TriggerList(triggers=[_view(one) for one in await _list(services)])
+
+
+@put("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
+async def keep(services: Services, name: FromPath[str], data: JSONBody[TriggerBody]) -> TriggerView:
+    """Keep a trigger under a name, whether or not there was one."""
+    trigger = await _checked(services, problems.checked_name(name, "a trigger"), data)
+    await services.triggers.put(trigger)
+    return _view(trigger)
+
+
+@get("/triggers/{name:str}", tags=["triggers"])
+async def show(services: Services, name: FromPath[str]) -> TriggerView:
+    """Show a trigger."""
+    found = await services.triggers.find(name, **services.place)
+    if found is None:
+        raise await _missing(services, name)
+    return _view(found)
+
+
+@delete("/triggers/{name:str}", status_code=HTTP_200_OK, tags=["triggers"])
+async def remove(services: Services, name: FromPath[str]) -> Removed:
+    """Remove a trigger: messages of its subject become dead letters from now on."""
+    if not await services.triggers.remove(name, **services.place):
+        raise await _missing(services, name)
+    return Removed(name=name)
+
+
+async def _checked(services: ApiServices, name: str, body: TriggerBody) -> Trigger:
+    fault = triggers.fault(body.subject)
+    if fault is not None:
+        raise problems.refused(
+            fault, hint="name what follows noetl.triggers.<tenant>.<org>., such as orders.*"
+        )
+    others = [one for one in await _list(services) if one.name != name]
+    if len(others) >= TRIGGERS_MAX:
+        raise problems.refused(f"an organization has at most {TRIGGERS_MAX} triggers")
+    taken = next((one for one in others if triggers.overlap(one.subject, body.subject)), None)
+    if taken is not None:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="subject_taken",
+            detail=f"trigger {taken.name!r} takes {taken.subject!r}, "
+            f"and {body.subject!r} would be both's: a message starts one playbook",
+            hint="let that playbook call the other one, or choose subjects apart",
+        )
+    entry = await submission.find_playbook(services, body.path, body.version)
+    submission.check_requirements(services, entry)
+    try:
+        compile_value(body.inputs)
+    except TemplateError as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
+        ) from error
+    return Trigger(
+        **services.place,
+        name=name,
+        subject=body.subject,
+        path=entry.path,
+        version=body.version,
+        inputs=body.inputs,
+        body_bytes_max=body.body_bytes_max,
+        is_enabled=body.enabled,
+    )
+
+
+async def _list(services: ApiServices) -> list[Trigger]:
+    return await services.triggers.list_triggers(triggers_max=TRIGGERS_MAX, **services.place)
+
+
+async def _missing(services: ApiServices, name: str) -> ApiError:
+    known = [one.name for one in await _list(services)]
+    return problems.not_found(
+        f"there is no trigger {name[:128]!r}",
+        hint=spelling.hint(name[:128], known) or "noetl trigger ls",
+    )
+
+
+def _view(trigger: Trigger) -> TriggerView:
+    place = f"{subjects.TRIGGERS}.{trigger.tenant_id}.{trigger.organization_id}"
+    return TriggerView(
+        name=trigger.name,
+        subject=trigger.subject,
+        publish_to=f"{place}.{trigger.subject}",
+        path=trigger.path,
+        version=trigger.version,
+        inputs=trigger.inputs,
+        body_bytes_max=trigger.body_bytes_max,
+        enabled=trigger.is_enabled,
+    )
+
+
+ROUTES = [list_triggers, keep, show, remove]

@@ -1,0 +1,85 @@
+"""Messages that start playbooks, over a real server and its permissions."""
+
+import asyncio
+
+from nats.aio.client import Client
+from tests.support.api import PLAYBOOK, ApiWorld
+from tests.support.bus import declared, remove_streams
+from tests.support.polling import eventually
+from tests.support.servers import NatsServer
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import facts
+from noetl_contracts.triggers import Trigger
+from noetl_messaging import topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_planner.http import playbooks, triggering
+from noetl_planner.http.services import ApiServices
+from noetl_planner.http.triggering import Listener
+from noetl_playbook.problems import Level
+
+MESSAGES = 20
+
+
+async def serving(world: ApiWorld) -> ApiServices:
+    services = world.services()
+    await playbooks.keep(services, PLAYBOOK, level=Level.TOLERANT)
+    await services.triggers.put(
+        Trigger(**services.place, name="orders", subject="orders.*", path="demo/hello")
+    )
+    return services
+
+
+def begun(world: ApiWorld) -> list[int]:
+    return sorted(
+        fact.workload["n"]
+        for message in world.store.message_by_id.values()
+        for fact in facts.decode_batch(message.row.data).facts
+        if isinstance(fact, facts.ExecutionRequested)
+    )
+
+
+async def publish(nats: NatsServer, services: ApiServices) -> None:
+    source = Client()
+    await source.connect(nats.url_for("source"))
+    place = services.place
+    subject = f"noetl.triggers.{place['tenant_id']}.{place['organization_id']}.orders.created"
+    for n in range(MESSAGES):
+        await source.jetstream().publish(subject, b'{"n": %d}' % n)
+    await source.close()
+
+
+async def test_each_message_starts_one_execution_whichever_planner_dies(nats: NatsServer) -> None:
+    world = ApiWorld()
+    services = await serving(world)
+    async with open_connection(nats.url, name="admin") as admin:
+        await remove_streams(admin)
+        await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure()
+        await publish(nats, services)
+        async with open_connection(nats.url_for("planner"), name="planner") as bus:
+
+            def consumer() -> JetStreamConsumer:
+                return JetStreamConsumer(
+                    bus, stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER
+                )
+
+            dead = JetStreamDeadLetters(bus)
+            # One planner asks for the executions of its messages and dies before it settles them.
+            for delivery in await consumer().fetch(messages_max=7, wait_s=1):
+                await triggering.start(services, delivery)
+            stop = asyncio.Event()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(2):
+                    listener = Listener(services, consumer=consumer(), dead_letters=dead)
+                    tasks.create_task(listener.run(stop))
+
+                async def is_settled() -> bool:
+                    return await consumer().pending() == (0, 0)
+
+                await eventually(is_settled)
+                stop.set()
+            assert await dead.count() == 0
+    assert begun(world) == list(range(MESSAGES))

@@ -1,0 +1,107 @@
+"""What the API tells of pools, and of commands that wait for somebody to serve them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from tests.support.api import PLAYBOOK, ApiWorld, beginning
+from tests.support.storage import an_execution
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import facts
+from noetl_contracts.events.command import CommandIssued
+from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.ids import CommandId, ExecutionId, RunId
+from noetl_contracts.lanes import Pools, Priority
+from noetl_messaging import topology
+from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_planner.domain.draft import Limits
+from noetl_planner.http.app import create_app
+
+Api = AsyncTestClient[Litestar]
+POOLS = Pools(by_stream=("default", "gpu"), by_http=("edge",))
+
+
+@asynccontextmanager
+async def opened(world: ApiWorld) -> AsyncIterator[tuple[Api, MemoryBroker]]:
+    broker = MemoryBroker(topology.declare(shard_count=1, pools=POOLS.by_stream), SystemClock())
+    await broker.ensure()
+    services = world.services(limits=Limits(pools=POOLS), backlogs=MemoryBacklogs(broker))
+    async with AsyncTestClient(create_app(services)) as api:
+        yield api, broker
+
+
+async def waiting(world: ApiWorld, pool: str) -> ExecutionId:
+    execution_id = an_execution()
+    issued = CommandIssued(
+        command_id=CommandId("5"),
+        run_id=RunId("11"),
+        step="start",
+        unit="step",
+        pool=pool,
+        lane="io",
+        attempts_max=3,
+    )
+    await world.append(execution_id, [*beginning(), issued])
+    await world.project(execution_id)
+    return execution_id
+
+
+@pytest.mark.parametrize(
+    ("pool", "is_served", "reason"),
+    [
+        ("gpu", False, "no worker serves pool 'gpu'"),
+        ("gone", False, "no worker serves pool 'gone'"),
+        ("edge", True, "claims it over HTTP"),
+    ],
+)
+async def test_a_status_says_why_a_command_waits(
+    world: ApiWorld, pool: str, *, is_served: bool, reason: str
+) -> None:
+    execution_id = await waiting(world, pool)
+    async with opened(world) as (api, _):
+        status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+    (found,) = status["waiting"]
+    assert (found["pool"], found["commands"], found["is_served"]) == (pool, 1, is_served)
+    assert reason in found["reason"]
+
+
+async def test_a_pool_with_workers_lets_commands_wait_behind_others(world: ApiWorld) -> None:
+    execution_id = await waiting(world, "gpu")
+    async with opened(world) as (api, broker):
+        broker.asking[topology.COMMANDS, "worker-gpu-io"] += 1
+        status = (await api.get(f"/api/executions/{execution_id}/status")).json()
+        pools = (await api.get("/api/pools")).json()["pools"]
+    assert "behind other work" in status["waiting"][0]["reason"]
+    assert [(one["name"], one["transport"], one["served"]) for one in pools] == [
+        ("default", "jetstream", False),
+        ("gpu", "jetstream", True),
+        ("edge", "http", True),
+    ]
+
+
+async def test_a_request_may_name_a_pool_and_a_priority(world: ApiWorld) -> None:
+    async with opened(world) as (api, _):
+        text = {"Content-Type": "text/yaml"}
+        await api.post("/api/catalog/register", content=PLAYBOOK, headers=text)
+
+        async def ask(**body: Any) -> Any:
+            return await api.post("/api/execute", json={"path": "demo/hello", **body})
+
+        assert (await ask(pool="gpu", priority="high")).status_code == 202
+        refused = await ask(pool="gqu")
+        assert (refused.status_code, refused.json()["code"]) == (422, "requirement_missing")
+        assert "did you mean 'gpu'" in refused.json()["detail"]
+        assert (await ask(pool="a.b")).status_code == 400
+        assert (await ask(priority="urgent")).status_code == 400
+    (fact,) = [
+        fact
+        for message in world.store.message_by_id.values()
+        for fact in facts.decode_batch(message.row.data).facts
+        if isinstance(fact, ExecutionRequested)
+    ]
+    assert (fact.pool, fact.priority) == ("gpu", Priority.HIGH)

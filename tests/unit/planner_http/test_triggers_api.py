@@ -1,0 +1,214 @@
+"""Triggers: which messages they take, what those start, and what becomes of the others."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from tests.support.api import PLAYBOOK, ApiWorld
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import facts, triggers
+from noetl_contracts.facts import ExecutionRequested
+from noetl_contracts.ids import TenantId
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker, matches
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.ports import DeadLetter, Message
+from noetl_planner.http.services import ApiServices
+from noetl_planner.http.triggering import Listener
+from noetl_storage.errors import StorageUnavailable
+from noetl_storage.memory.triggers import MemoryTriggers
+
+Api = AsyncTestClient[Litestar]
+ADDRESS = "/api/triggers/orders"
+
+
+class Bus:
+    """The stream of triggers, and listeners as planners have them."""
+
+    def __init__(self, world: ApiWorld, **changes: object) -> None:
+        self.services: ApiServices = world.services(**changes)
+        self.broker = MemoryBroker(topology.declare(shard_count=1), SystemClock())
+        self.letters = MemoryDeadLetters(self.broker)
+        place = self.services.place
+        self.prefix = f"noetl.triggers.{place['tenant_id']}.{place['organization_id']}"
+
+    async def publish(self, subject: str, data: bytes, *, message_id: str = "") -> None:
+        name = message_id or f"m{len(data)}{subject}"
+        subject = subject if subject.startswith("noetl.") else f"{self.prefix}.{subject}"
+        await self.broker.publish(Message(subject=subject, message_id=name, data=data))
+
+    def consumer(self) -> MemoryConsumer:
+        return MemoryConsumer(self.broker, stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER)
+
+    async def take(self) -> None:
+        listener = Listener(self.services, consumer=self.consumer(), dead_letters=self.letters)
+        await listener.take(await self.consumer().fetch(messages_max=9, wait_s=0))
+
+    async def dead(self) -> list[DeadLetter]:
+        return await self.letters.list_letters(letters_max=9)
+
+
+@pytest.fixture
+async def bus(world: ApiWorld, api: Api) -> Bus:
+    text = {"Content-Type": "text/yaml"}
+    assert (await api.post("/api/catalog/register", content=PLAYBOOK, headers=text)).is_success
+    made = Bus(world)
+    await made.broker.ensure()
+    return made
+
+
+async def keep(api: Api, address: str = ADDRESS, **body: Any) -> Any:
+    return await api.put(address, json={"path": "demo/hello", "subject": "orders.*", **body})
+
+
+def asked(world: ApiWorld) -> list[ExecutionRequested]:
+    return [
+        fact
+        for message in world.store.message_by_id.values()
+        for fact in facts.decode_batch(message.row.data).facts
+        if isinstance(fact, ExecutionRequested)
+    ]
+
+
+async def test_a_message_starts_its_playbook_with_the_inputs_that_the_trigger_makes(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    inputs = {"who": "{{ body.customer }}", "of": "{{ subject }}", "id": "{{ message_id }}"}
+    kept = await keep(api, inputs=inputs)
+    assert kept.json()["publish_to"] == f"{bus.prefix}.orders.*"
+    await bus.publish("orders.created", b'{"customer": "Ada"}', message_id="o-1")
+    await bus.take()
+    (fact,) = asked(world)
+    assert fact.workload == {"who": "Ada", "of": "orders.created", "id": "o-1"}
+    assert (fact.path, fact.requested_by) == ("demo/hello", "trigger orders")
+    assert await bus.consumer().pending() == (0, 0)
+    assert await bus.dead() == []
+
+
+async def test_a_message_that_is_handled_twice_starts_one_execution(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await keep(api)
+    await bus.publish("orders.created", b'{"who": "Ada"}', message_id="o-1")
+    (delivery,) = await bus.consumer().fetch(messages_max=1, wait_s=0)
+    for _ in range(2):
+        listener = Listener(bus.services, consumer=bus.consumer(), dead_letters=bus.letters)
+        await listener.take([delivery])
+    assert len(asked(world)) == 1
+    assert await bus.dead() == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "data", "reason"),
+    [
+        ("orders.created", b"not json", "not JSON"),
+        ("orders.created", b'{"who": "' + b"x" * 100 + b'"}', "takes 111 bytes"),
+        ("orders.created", b"{}", "do not fit this message"),
+        ("elsewhere", b"{}", "no trigger takes messages"),
+        ("orders.a.b", b"{}", "no trigger takes messages"),
+        ("noetl.triggers.x", b"{}", "names no tenant"),
+    ],
+)
+async def test_a_message_that_can_start_nothing_becomes_a_dead_letter_with_its_reason(
+    world: ApiWorld, api: Api, bus: Bus, subject: str, data: bytes, reason: str
+) -> None:
+    await keep(api, inputs={"who": "{{ body.who }}"}, body_bytes_max=100)
+    await bus.publish(subject, data)
+    await bus.take()
+    (letter,) = await bus.dead()
+    assert reason in letter.reason
+    assert letter.data == data
+    assert asked(world) == []
+    assert await bus.consumer().pending() == (0, 0)
+
+
+async def test_a_dead_letter_starts_its_playbook_once_the_trigger_is_there(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await bus.publish("orders.created", b'{"who": "Ada"}')
+    await bus.take()
+    (letter,) = await bus.dead()
+    await keep(api)
+    await bus.letters.requeue(letter.sequence)
+    await bus.take()
+    assert [fact.workload for fact in asked(world)] == [{"who": "Ada"}]
+
+
+async def test_messages_wait_while_the_store_is_away(world: ApiWorld, api: Api) -> None:
+    class Away(MemoryTriggers):
+        async def list_triggers(self, **_: Any) -> Any:
+            raise StorageUnavailable("no database")
+
+    bus = Bus(world, triggers=Away(world.store))
+    await bus.broker.ensure()
+    await bus.publish("orders.created", b"{}")
+    await bus.take()
+    assert await bus.dead() == []
+    assert (await bus.consumer().pending())[1] == 1
+
+
+async def test_another_tenants_message_finds_none_of_ours(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await keep(api)
+    await bus.publish("noetl.triggers.other.ops.orders.created", b"{}")
+    await bus.take()
+    assert asked(world) == []
+    assert TenantId("other") != bus.services.tenant_id
+    assert "no trigger" in (await bus.dead())[0].reason
+
+
+async def test_a_subject_starts_one_playbook(api: Api, bus: Bus) -> None:
+    assert (await keep(api)).status_code == 200
+    taken = await keep(api, "/api/triggers/more", subject="orders.created")
+    assert (taken.status_code, taken.json()["code"]) == (409, "subject_taken")
+    assert "'orders'" in taken.json()["detail"]
+    assert (await keep(api, "/api/triggers/more", subject="orders.a.>")).status_code == 200
+    assert (await keep(api, subject="orders.x")).status_code == 200
+    assert [one["name"] for one in (await api.get("/api/triggers")).json()["triggers"]] == [
+        "more",
+        "orders",
+    ]
+    assert (await api.get(ADDRESS)).json()["subject"] == "orders.x"
+    assert (await api.delete(ADDRESS)).status_code == 200
+    gone = await api.delete("/api/triggers/mor")
+    assert (gone.status_code, gone.json()["hint"]) == (404, "did you mean 'more'?")
+
+
+@pytest.mark.parametrize("subject", ["", "a..b", "a.>.b", "a b", "é", ">>", "a." * 20 + "a"])
+async def test_what_is_no_subject_is_refused(api: Api, bus: Bus, subject: str) -> None:
+    answer = await keep(api, subject=subject)
+    assert answer.status_code == 400, answer.text
+
+
+async def test_a_disabled_trigger_starts_nothing(world: ApiWorld, api: Api, bus: Bus) -> None:
+    await keep(api, enabled=False)
+    await bus.publish("orders.created", b"{}")
+    await bus.take()
+    assert asked(world) == []
+    assert "disabled" in (await bus.dead())[0].reason
+
+
+TOKENS = st.sampled_from(["a", "b", "*"])
+PATTERNS = st.builds(
+    lambda tokens, rest: ".".join([*tokens, *([">"] if rest or not tokens else [])]),
+    st.lists(TOKENS, max_size=3),
+    st.booleans(),
+)
+SUBJECTS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map(".".join)
+
+
+@given(first=PATTERNS, second=PATTERNS, subject=SUBJECTS)
+def test_patterns_overlap_where_one_subject_is_both_s(
+    first: str, second: str, subject: str
+) -> None:
+    assert triggers.fault(first) is None
+    assert triggers.matches(first, subject) == matches(first, subject)
+    if matches(first, subject) and matches(second, subject):
+        assert triggers.overlap(first, second)
+    assert triggers.overlap(first, second) == triggers.overlap(second, first)
