@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker import statements
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.postgres_pool import Session
 
 # No row is longer than a block.
