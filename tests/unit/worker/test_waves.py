@@ -241,7 +241,12 @@ def opened(rows: int) -> Frame:
         frame_index=0,
         base_index=0,
         attempt=1,
-        rows_ref=PayloadRef(uri="u", sha256="0" * 64, media_type="m", payload_bytes=1),
+        rows_ref=PayloadRef(
+            uri="noetl://tenant/acme/org/west/payloads/sha256/" + "0" * 64,
+            sha256="0" * 64,
+            media_type="m",
+            payload_bytes=1,
+        ),
         rows=[{"n": n} for n in range(rows)],
         policy=FramePolicy(),
     )

@@ -16,7 +16,7 @@ from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.keys.tokens import Tokens
 from noetl_worker.settings import Settings
-from noetl_worker.spark.session import open_sparks
+from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import open_duckdb
@@ -71,13 +71,8 @@ async def open_tools(
             )
         )
         sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
-        spark = SparkTool(
-            sparks=sparks,
-            references_=references,
-            inputs=SparkInputs(references_=references, vault=vault, folder=folder),
-            scripts=scripts,
-            limits=assembly.spark_limits(config),
-        )
+        reads = SparkInputs(references_=references, vault=vault, folder=folder)
+        spark = _spark(config, sparks, reads, references=references, scripts=scripts)
         tools = Tools(
             http=http,
             postgres=postgres,
@@ -110,6 +105,23 @@ async def open_tools(
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
         )
         yield tools, mask
+
+
+def _spark(
+    config: Settings,
+    sparks: Sparks,
+    inputs: SparkInputs,
+    *,
+    references: References,
+    scripts: Scripts,
+) -> SparkTool:
+    return SparkTool(
+        sparks=sparks,
+        references_=references,
+        inputs=inputs,
+        scripts=scripts,
+        limits=assembly.spark_limits(config),
+    )
 
 
 def _keyring(

@@ -1,11 +1,11 @@
 """Stored tables that a query reads where they lie: no row of them becomes a Python value."""
 
 import asyncio
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
 
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
@@ -50,9 +50,11 @@ def _opened(file: Path) -> Any:
     try:
         mapped = pa.memory_map(str(file))
         if mapped.read(len(_PARQUET)) == _PARQUET:
-            format_ = pyarrow.dataset.ParquetFileFormat()
+            # Loads pandas with it: only workers that come here pay for that.
+            datasets = importlib.import_module("pyarrow.dataset")
+            format_ = datasets.ParquetFileFormat()
             fragment = format_.make_fragment(mapped)
-            return pyarrow.dataset.FileSystemDataset(
+            return datasets.FileSystemDataset(
                 [fragment], fragment.physical_schema, format_, fragment.filesystem
             )
         mapped.seek(0)
