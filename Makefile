@@ -23,9 +23,18 @@ help: ## Print the targets
 demo: setup ## Run the PFT workload end to end on real embedded servers, verify it, clean up
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
+# Tests that only compute run side by side; those with servers run one after another.
+COMPUTING := unit property replay architecture simulation
+SERVING := conformance integration e2e chaos acceptance
+
 .PHONY: test
 test: setup ## Run every test
+ifeq ($(K),)
+	@$(PYTEST) -n 2 --dist loadfile $(addprefix tests/,$(COMPUTING))
+	@$(PYTEST) $(addprefix tests/,$(SERVING))
+else
 	@$(PYTEST) tests
+endif
 
 .PHONY: check
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
