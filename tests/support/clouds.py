@@ -53,11 +53,14 @@ def answers(port: int) -> bool:
         return False
 
 
-def azure_store() -> str | None:
-    """Make the container; return the address of a payload store, None without an emulator."""
-    endpoint = os.environ.get(AZURE_ENDPOINT)
-    if endpoint is None:
-        return None
+def has_azure() -> bool:
+    """Whether somebody has started Azurite and says where."""
+    return AZURE_ENDPOINT in os.environ
+
+
+def azure_store() -> str:
+    """Make the container; return the address of a payload store."""
+    endpoint = os.environ[AZURE_ENDPOINT]
     key = {"account_name": AZURE_ACCOUNT, "account_key": AZURE_KEY}
     container = ContainerClient(endpoint, "noetl", credential=key)
     if not container.exists():

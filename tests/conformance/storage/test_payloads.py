@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.clouds import AZURE_ABSENT, AZURE_KEY, azure_store, gcs_emulator
+from tests.support.clouds import AZURE_ABSENT, AZURE_KEY, azure_store, gcs_emulator, has_azure
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 
@@ -32,6 +32,7 @@ from noetl_storage.payloads.stored import StoredPayloads
 OTHER = TenantId("other")
 MEBIBYTE = 1024 * 1024
 BIG_BYTES = 64 * MEBIBYTE
+STORES = ["memory", "filesystem", "sealed", "s3", "gcs", *(["azure"] if has_azure() else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["memory", "filesystem", "sealed", "s3", "gcs", "azure"])
+@pytest.fixture(params=STORES)
 def address(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> tuple[str, str | None, str | None, Path | None]:
@@ -77,10 +78,7 @@ def address(
         case "gcs":
             return request.getfixturevalue("gcs"), None, None, None
         case "azure":
-            url = azure_store()
-            if url is None:
-                pytest.skip(AZURE_ABSENT)
-            return url, None, AZURE_KEY, None
+            return azure_store(), None, AZURE_KEY, None
     server: S3Server = request.getfixturevalue("s3")
     return server.payload_url, server.access_key, server.secret_key, None
 
@@ -421,3 +419,30 @@ async def test_a_bucket_that_refuses_is_named(s3: S3Server) -> None:
     async with open_payloads(url, access_key=s3.access_key, secret_key="wrong") as store:  # noqa: S106 - no secret
         with pytest.raises(StorageMisconfigured, match="no-such-bucket"):
             await store.find_named("x", tenant_id=TENANT, organization_id=ORGANIZATION)
+
+
+def test_azure_passes_the_suite_where_its_emulator_runs() -> None:
+    if not has_azure():
+        pytest.skip(AZURE_ABSENT)
+    assert "azure" in STORES
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"), [("gs://bucket", "gcs"), ("azure://box?account=a", "azure")]
+)
+async def test_a_cloud_whose_client_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, extra: str
+) -> None:
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr("importlib.import_module", absent)
+    with pytest.raises(StorageMisconfigured, match=rf"noetl-storage\[{extra}\]"):
+        async with open_payloads(url):
+            pytest.fail("opened")
+
+
+async def test_azure_without_a_key_is_refused() -> None:
+    with pytest.raises(StorageMisconfigured, match="PAYLOAD_SECRET_KEY"):
+        async with open_payloads("azure://box?account=a"):
+            pytest.fail("opened")

@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator
 
 from noetl_contracts.errors import PayloadKeyUnknown
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.errors import PayloadCorrupt
 from noetl_storage.payload_ports import SEAL_MAGIC, Opening, Owner, Seals
+from noetl_storage.payloads import checking
 
 
 def opened(data: bytes, *, owner: Owner, name: str, seals: Seals | None) -> bytes:
@@ -33,6 +36,27 @@ async def opened_stream(
             yield ready
     if rest := head + (b"" if opening is None else opening.finish()):
         yield rest
+
+
+async def plain_stream(
+    pieces: AsyncIterator[bytes], *, owner: Owner, ref: PayloadRef
+) -> AsyncIterator[bytes]:
+    """Check an object where nobody has keys; raises `PayloadCorrupt`, `PayloadKeyUnknown`."""
+    head = bytearray()
+
+    async def watched() -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            if len(head) < len(SEAL_MAGIC):
+                head.extend(piece[: len(SEAL_MAGIC)])
+            yield piece
+
+    try:
+        async for piece in checking.checked_stream(watched(), ref):
+            yield piece
+    except PayloadCorrupt as failure:
+        if head.startswith(SEAL_MAGIC):
+            raise keyless(owner) from failure
+        raise
 
 
 def _turned(opening: Opening | None, piece: bytes) -> bytes:

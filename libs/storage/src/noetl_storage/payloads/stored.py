@@ -106,9 +106,12 @@ class StoredPayloads:
             raise checking.missing(ref)
         try:
             pieces = self._pieces(key, file)
-            if self._seals is not None:
+            if self._seals is None:
+                checked = opening.plain_stream(pieces, owner=owner, ref=ref)
+            else:
                 pieces = opening.opened_stream(pieces, owner=owner, name=name, seals=self._seals)
-            async for piece in checking.checked_stream(pieces, ref):
+                checked = checking.checked_stream(pieces, ref)
+            async for piece in checked:
                 yield piece
         except PayloadSealBroken as failure:
             raise checking.corrupt(ref) from failure

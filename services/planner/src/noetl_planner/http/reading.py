@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from noetl_contracts.errors import PayloadKeyUnknown
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.http import problems
 from noetl_planner.http.problems import ApiError
@@ -70,6 +71,13 @@ async def read(services: ApiServices, reference: PayloadRef) -> Any:
         raise problems.refused(str(failure)) from failure
     except PayloadMissing as failure:
         raise problems.not_found(f"no payload is stored under {reference.uri}") from failure
+    except PayloadKeyUnknown as failure:
+        raise ApiError(
+            HTTPStatus.BAD_GATEWAY,
+            code="payload_sealed",
+            detail=str(failure),
+            hint="give the planner the same keys for payloads as the workers",
+        ) from failure
     except PayloadCorrupt as failure:
         raise ApiError(
             HTTPStatus.BAD_GATEWAY,
