@@ -1,11 +1,11 @@
 """A standalone Spark cluster out of the wheel: a master and two workers, each its own process."""
 
+import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,20 +57,18 @@ class Cluster:
             for child in _children(process.pid)
             if any(EXECUTOR in word for word in _words(child))
         ]
-        return sorted(found, key=lambda one: one.create_time())
+        return sorted(found, key=lambda one: one.pid)
 
     def kill_executor(self) -> None:
         """Kill the youngest executor, Java and all that it started."""
         executor = self.executors()[-1]
-        for child in [*executor.children(recursive=True), executor]:
-            child.send_signal(signal.SIGKILL)
+        kill([*_children(executor.pid), executor])
 
     def stop(self) -> None:
         """End every process that was started here."""
         for process in self._processes:
-            for child in [*_children(process.pid), psutil.Process(process.pid)]:
-                if child.is_running():
-                    child.kill()
+            kill(_children(process.pid))
+            process.kill()
             process.wait()
 
     def _environ(self) -> dict[str, str]:
@@ -105,6 +103,19 @@ class Cluster:
         with socket.socket() as probe:
             probe.settimeout(1)
             return probe.connect_ex((HOST, self.port)) == 0
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes, some of which may have ended meanwhile."""
+    for one in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+def kill_drivers() -> None:
+    """Kill every Java process of this one: the drivers of its sessions."""
+    own = _children(psutil.Process().pid)
+    kill(one for one in own if any("SparkSubmit" in word for word in _words(one)))
 
 
 def _children(pid: int) -> list[psutil.Process]:

@@ -5,12 +5,11 @@ import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import psutil
 import pytest
 import pytest_asyncio
 from msgspec import Struct, structs
 from tests.support.polling import eventually
-from tests.support.spark import BRIEF
+from tests.support.spark import BRIEF, kill_drivers
 from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
 
 from noetl_contracts.commands import Command
@@ -153,9 +152,7 @@ async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(sea: Sea
     commands = await frames(sea, WAIT, count=30)
     running = [asyncio.ensure_future(sea.fleet.waves.run(one)) for one in commands]
     await until(lambda: sum(one.done() for one in running) >= 2)
-    for child in psutil.Process().children(recursive=True):
-        if child.name() == "java":
-            child.kill()
+    kill_drivers()
     facts = await asyncio.gather(*running)
     lost = [fact for fact in facts if isinstance(fact, CommandLost)]
     assert facts[0] in lost

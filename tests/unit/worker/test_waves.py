@@ -22,7 +22,7 @@ from noetl_worker.domain.frames import Frame, FramePolicy, FrameResult, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.lanes.waves import FrameLost, Limits, Waves
 from noetl_worker.spark.session import SparkLost
-from noetl_worker.spark.starting import SparkUnavailable
+from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
 
 pytestmark = pytest.mark.unit
 
@@ -86,6 +86,7 @@ class Jobs:
         self.waves: list[list[Share]] = []
         self.cancelled = 0
         self.rows_left = 0
+        self.is_open = True
         self.strange: list[bytes] = []
         self.problem: Exception | None = None
         self.ended_before: Callable[[Placed], bool] = lambda _: True
@@ -159,6 +160,13 @@ async def test_waves_grow_while_they_are_short() -> None:
     assert max(jobs.sizes()) == 64
 
 
+async def test_waiting_for_a_session_makes_no_wave_smaller() -> None:
+    async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
+        jobs.is_open = False
+        await asyncio.gather(*[waves.run(frame(unit)) for unit in range(100)])
+    assert set(jobs.sizes()[:6]) == {16}
+
+
 async def test_runs_do_not_share_a_wave() -> None:
     async with sailing() as (waves, jobs):
         both = [waves.run(frame(unit, run=str(unit % 2))) for unit in range(6)]
@@ -220,15 +228,27 @@ async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
         assert isinstance(await waves.run(frame(9)), FrameClosed)
 
 
-async def test_without_a_session_every_frame_says_why() -> None:
+@pytest.mark.parametrize(
+    ("problem", "kind", "is_retryable"),
+    [
+        (SparkUnavailable("no Java: install one"), "config", False),
+        (SparkUnreachable("no master there"), "connection", True),
+    ],
+)
+async def test_without_a_session_every_frame_says_why(
+    problem: Exception,
+    kind: str,
+    is_retryable: bool,  # noqa: FBT001 - a case of the table
+) -> None:
     async with sailing() as (waves, jobs):
-        jobs.problem = SparkUnavailable("no Java: install one")
+        jobs.problem = problem
         jobs.ended_before = lambda _: False
         found = await asyncio.gather(
             *[waves.run(frame(unit)) for unit in range(3)], return_exceptions=True
         )
     errors = [one.error for one in found if isinstance(one, ToolFailure)]
-    assert [(one.kind, one.message) for one in errors] == [("config", "no Java: install one")] * 3
+    said = [(one.kind, one.message, one.retryable) for one in errors]
+    assert said == [(kind, str(problem), is_retryable)] * 3
 
 
 def opened(rows: int) -> Frame:
@@ -281,7 +301,7 @@ def test_frames_are_dealt_evenly_and_none_is_left_out(parts: int) -> None:
 
 @pytest.mark.parametrize(
     ("size", "frames", "took_s", "expected"),
-    [(16, 16, 0.5, 32), (16, 3, 0.5, 16), (64, 64, 0.5, 64), (16, 16, 5, 16), (16, 16, 60, 8)],
+    [(16, 16, 0.5, 32), (16, 3, 0.5, 16), (64, 64, 0.5, 64), (16, 16, 10, 16), (16, 16, 60, 8)],
 )
 def test_the_next_wave_fits_what_the_last_one_took(
     size: int, frames: int, took_s: float, expected: int

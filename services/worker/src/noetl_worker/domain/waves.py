@@ -13,8 +13,8 @@ from noetl_worker.domain.frames import Frame, Ran
 
 SIZE_FIRST = 16
 # A wave of about so many seconds is worth its job, and not too much to lose.
-_SHORT_S = 2.0
-_LONG_S = 20.0
+_SHORT_S = 4.0
+_LONG_S = 30.0
 
 
 class Placed(Struct, frozen=True, kw_only=True):

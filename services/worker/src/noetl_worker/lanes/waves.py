@@ -19,7 +19,7 @@ from noetl_chassis import identity, instruments, names
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.commands import Command, FrameWork, ReduceWork
-from noetl_contracts.errors import Permanent
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandLost, Fact
 from noetl_contracts.ids import WorkerId
 from noetl_storage.ports import Payloads
@@ -28,6 +28,7 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.spark.session import Sparks
+from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 
 _GATHERINGS_MAX = 10
@@ -187,7 +188,7 @@ class Waves:
 
     async def _sail(self, wave: _Wave) -> None:
         """Run one wave's job, and end every frame of it, one way or another."""
-        began = self._clock.monotonic()
+        began, is_warm = self._clock.monotonic(), self._sparks.is_open
         payloads = self._payloads_of(wave)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(wave, payloads))
@@ -197,8 +198,10 @@ class Waves:
         if isinstance(outcome, list):
             for data in outcome:
                 _end(wave, data)
-        elif isinstance(outcome, Permanent):
-            _refuse(wave, outcome)
+        elif isinstance(outcome, SparkUnavailable):
+            _refuse(wave, failure("config", str(outcome), source="spark"))
+        elif isinstance(outcome, SparkUnreachable):
+            _refuse(wave, failure("connection", str(outcome), source="spark"))
         elif isinstance(outcome, BaseException):
             log.warning("a wave ended early", wave=wave.name, reason=_first_line(outcome))
         if not wave.is_over:
@@ -208,9 +211,11 @@ class Waves:
         count = len(wave.members)
         instruments.count(names.WAVES_ENDED, labels={names.OUTCOME: _outcome(outcome)})
         instruments.count(names.WAVE_FRAMES, count)
-        self._size = waves.size_next(
-            self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
-        )
+        if is_warm:
+            # The start of a session says nothing about the frames that waited for it.
+            self._size = waves.size_next(
+                self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
+            )
 
     async def _flown(self, wave: _Wave) -> list[bytes]:
         """Run the job; return the manifests that it gives back."""
@@ -292,9 +297,8 @@ def lost_in_wave(command: Command) -> CommandLost:
     return CommandLost(command_id=command.command_id, attempt=command.attempt, reason="wave_lost")
 
 
-def _refuse(wave: _Wave, problem: Permanent) -> None:
-    """Fail every frame: another attempt would find no Spark either."""
-    error = failure("config", str(problem), source="spark")
+def _refuse(wave: _Wave, error: ErrorObject) -> None:
+    """Fail every frame: no session could be started, so none of them began."""
     for member in wave.members:
         if not member.ended.done():
             member.ended.set_exception(ToolFailure(error))

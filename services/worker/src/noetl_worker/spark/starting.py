@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from noetl_contracts.errors import Permanent
+from noetl_contracts.errors import Permanent, Retryable
 
 LOOPBACK = "127.0.0.1"
 _REMOTE = "sc://"
@@ -17,6 +17,10 @@ _SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|crede
 
 class SparkUnavailable(Permanent):
     """No Spark session can be started here until the deployment is changed."""
+
+
+class SparkUnreachable(Retryable):
+    """The cluster did not answer when a session was to be started there; it may later."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
