@@ -21,7 +21,6 @@ from noetl_planner.http.cuts import Cut
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.submission import PRODUCER
-from noetl_playbook import spelling
 from noetl_playbook.model import Playbook
 from noetl_playbook.plan import Graph
 from noetl_replay.state import ExecutionState
@@ -96,14 +95,7 @@ def _step(before: ExecutionState, graph: Graph, wanted: str | None) -> tuple[str
     """Choose the step to begin with, and where its token comes from; raises a 422."""
     live = {run.step: run.came_from for run in before.runs.values()} | before.tokens
     if wanted is not None:
-        if wanted in graph.steps:
-            return wanted, live.get(wanted)
-        raise ApiError(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            code="unknown_step",
-            detail=f"this version of the playbook has no step {wanted!r}",
-            hint=spelling.hint(wanted, list(graph.steps)),
-        )
+        return reruns.known_step(graph, wanted), live.get(wanted)
     if len(live) == 1:
         return next(iter(live.items()))
     if not live:

@@ -10,7 +10,6 @@ from noetl_chassis.sealing import SealBroken
 from noetl_contracts import codec
 from noetl_contracts import webhooks as hooks
 from noetl_contracts.credentials import DELETED
-from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.webhooks import Webhook
 from noetl_planner.http import problems, submission, views
 from noetl_planner.http.problems import ApiError
@@ -47,22 +46,13 @@ async def take(
         # Not the sender's key, which the signature does not cover: it could be changed.
         key = headers[hooks.SIGNATURE_HEADER]
     inputs = workload_of(webhook, body=_decoded(body), headers=headers, query=query)
-    entry = await submission.find_playbook(services, webhook.path, webhook.version)
-    submission.check_requirements(services, entry)
-    workload, workload_ref = await submission.carried_inputs(services, inputs)
-    fact = ExecutionRequested(
-        path=entry.path,
-        version=entry.version,
-        workload=workload,
-        workload_ref=workload_ref,
-        requested_by=f"webhook {webhook.name}",
-    )
-    return await submission.begin(
+    return await submission.start(
         services,
-        fact,
-        entry,
+        webhook.path,
+        webhook.version,
+        inputs,
+        asked_by=f"webhook {webhook.name}",
         key=None if key is None else f"webhook/{webhook.name}/{key}",
-        is_pinned=webhook.version is not None,
     )
 
 

@@ -88,17 +88,22 @@ async def begin(
     return await submission.begin(services, fact, entry, key=key, is_pinned=body.pinned)
 
 
+def known_step(graph: Graph, wanted: str) -> str:
+    """Admit a step that somebody named; raises a 422 that says what was probably meant."""
+    if wanted in graph.steps:
+        return wanted
+    raise ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        code="unknown_step",
+        detail=f"this version of the playbook has no step {wanted!r}",
+        hint=spelling.hint(wanted, list(graph.steps)),
+    )
+
+
 def _step(ended: ExecutionState, graph: Graph, wanted: str | None) -> str:
     """Choose the step to begin with; raises a 422."""
     if wanted is not None:
-        if wanted in graph.steps:
-            return wanted
-        raise ApiError(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            code="unknown_step",
-            detail=f"this version of the playbook has no step {wanted!r}",
-            hint=spelling.hint(wanted, list(graph.steps)),
-        )
+        return known_step(graph, wanted)
     if ended.failure is None:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,

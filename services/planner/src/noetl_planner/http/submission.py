@@ -66,6 +66,29 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     return await begin(services, fact, entry, key=_key(body, key), is_pinned=is_pinned)
 
 
+async def start(
+    services: ApiServices,
+    path: str,
+    version: int | None,
+    inputs: dict[str, Any],
+    *,
+    asked_by: str,
+    key: str | None,
+) -> views.Accepted:
+    """Keep a request that something else than a caller makes: a call, a message."""
+    entry = await find_playbook(services, path, version)
+    check_requirements(services, entry)
+    workload, workload_ref = await carried_inputs(services, inputs)
+    fact = ExecutionRequested(
+        path=entry.path,
+        version=entry.version,
+        workload=workload,
+        workload_ref=workload_ref,
+        requested_by=asked_by,
+    )
+    return await begin(services, fact, entry, key=key, is_pinned=version is not None)
+
+
 async def begin(
     services: ApiServices,
     fact: ExecutionRequested,

@@ -14,7 +14,6 @@ from msgspec import structs
 from noetl_chassis import instruments, loop, names
 from noetl_contracts import codec, triggers
 from noetl_contracts.errors import NoetlError, Retryable
-from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.triggers import Trigger
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Delivery
@@ -106,18 +105,13 @@ async def start(services: ApiServices, delivery: Delivery) -> views.Accepted:
         subject=source.subject,
         message_id=delivery.message_id,
     )
-    entry = await submission.find_playbook(services, trigger.path, trigger.version)
-    submission.check_requirements(services, entry)
-    workload, workload_ref = await submission.carried_inputs(services, inputs)
-    fact = ExecutionRequested(
-        path=entry.path,
-        version=entry.version,
-        workload=workload,
-        workload_ref=workload_ref,
-        requested_by=f"{triggers.ASKER}{trigger.name}",
-    )
-    return await submission.begin(
-        services, fact, entry, key=key_of(delivery), is_pinned=trigger.version is not None
+    return await submission.start(
+        services,
+        trigger.path,
+        trigger.version,
+        inputs,
+        asked_by=f"{triggers.ASKER}{trigger.name}",
+        key=key_of(delivery),
     )
 
 
