@@ -190,6 +190,19 @@ async def test_a_settled_key_still_answers(stores: Stores) -> None:
     assert await stores.requests.submit(a_request(idempotency_key="done")) == first.execution_id
 
 
+async def test_a_settled_request_is_not_sent_again(stores: Stores) -> None:
+    fence = await a_fence(stores)
+    request, other = a_request(), a_request()
+    await stores.requests.submit(request)
+    await stores.requests.submit(other)
+    stream = a_stream(request.execution_id, [a_run()])
+    batch = an_append(fence, stream, messages=1, settled_requests=[request.request_id])
+    (written,) = await stores.ledger.append(batch)
+    rows = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    assert [row.message_id for row in rows if row.outbox_id != written] == [other.request_id]
+    assert written in {row.outbox_id for row in rows}
+
+
 async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:
     requests = [a_request(), a_request(), a_request()]
     for request in requests:

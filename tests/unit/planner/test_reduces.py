@@ -62,6 +62,12 @@ def test_a_single_reduce_takes_all_parts_at_once() -> None:
     assert desk.sent()[0].step == "after"
 
 
+def test_the_frames_of_a_reduce_run_where_its_policy_says() -> None:
+    (one,) = begun().sent()
+    (two,) = begun("{mode: single, frame: {engine: spark}}").sent()
+    assert (one.lane, two.lane) == ("io", "spark")
+
+
 def test_a_tree_reduces_level_by_level_until_one_is_left() -> None:
     desk = begun("{mode: tree, fan_in: 3, max_in_flight: 2}")
     one, two = desk.sent()

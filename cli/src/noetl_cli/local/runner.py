@@ -132,11 +132,10 @@ class LocalRun:
 
     async def _follow(self, execution_id: ExecutionId, opened: System) -> None:
         follower = Follower(opened.services, execution_id, after=0, is_over=False)
-        async for message in follower.messages():
-            if message.event == END:
-                break
-            if isinstance(message.data, str):
-                await self._hand_over(codec.decode_as(message.data, EventView))
+        async for page in follower.pages():
+            for message in page:
+                if isinstance(message.data, str) and message.event != END:
+                    await self._hand_over(codec.decode_as(message.data, EventView))
         await self._hand_over(None)
 
     async def _hand_over(self, view: EventView | None) -> None:

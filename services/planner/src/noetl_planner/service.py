@@ -144,7 +144,7 @@ class ShardPlanner:
         execution_id = work.batches[0].execution_id
         try:
             for _ in range(_LOADS_MAX):
-                state = await self._states.take(work.batches[0])
+                state = await self._states.take(work.batches[0], is_beginning=_is_beginning(work))
                 try:
                     return await self._judge(work, state, refused)
                 except PayloadNeeded as needed:
@@ -320,6 +320,16 @@ class ShardPlanner:
             consumer=topology.planner_consumer(self._fence.shard),
             reason=str(failure),
         )
+
+
+def _is_beginning(work: Work) -> bool:
+    """Tell whether an execution is asked for, as far as can be told, for the first time."""
+    asked = work.batches[0].facts[:1]
+    return (
+        bool(asked)
+        and isinstance(asked[0], facts.ExecutionRequested)
+        and all(delivery.delivered == 1 for delivery in work.deliveries)
+    )
 
 
 def _stream(one: Decided) -> StreamAppend:

@@ -65,17 +65,20 @@ class Projector:
         )
         self._states = StateCache(states_max=policy.states_max, bytes_max=policy.states_bytes_max)
         self._poisoned: dict[ExecutionId, None] = {}
+        self._paced_until = 0.0
         # Both turns fold into the same states.
         self._turn = asyncio.Lock()
 
     async def project(self) -> int:
         """Project what one fetch brings in one transaction, settle it; return how many messages."""
         policy = self._policy
+        await asyncio.sleep(self._paced_until - self._clock.monotonic())
         deliveries = await self._stores.consumer.fetch(
             messages_max=policy.batch_messages_max, wait_s=policy.fetch_wait_s
         )
         if not deliveries:
             return 0
+        self._paced_until = self._clock.monotonic() + policy.pace_s
         async with self._turn:
             open_deliveries = dict.fromkeys(deliveries)
             try:

@@ -32,6 +32,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Every message of one fetch is projected in one transaction.
     batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 200
     fetch_wait_s: Seconds = 0.25
+    # Between two transactions at least: what comes meanwhile shares the next. 0 never waits.
+    pace_s: Annotated[float, Meta(ge=0, le=1)] = 0.025
     # How long each server may take to answer at the start.
     connect_s: Seconds = 30.0
     # After an error the messages come again no sooner than this.
@@ -75,6 +77,7 @@ def policy(config: Settings) -> Policy:
         execution_shard_count=config.execution_shard_count,
         batch_messages_max=config.batch_messages_max,
         fetch_wait_s=config.fetch_wait_s,
+        pace_s=config.pace_s,
         retry_delay_s=config.retry_delay_s,
         gap_page_events=config.gap_page_events,
         catch_up_after_s=config.catch_up_after_s,

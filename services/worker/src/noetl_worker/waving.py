@@ -19,21 +19,26 @@ from msgspec import Struct, structs
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock, SystemClock
 from noetl_contracts import codec, facts
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import Fact
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_messaging.ports import Message, Registers
+from noetl_playbook.expressions import TemplateError
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import Payloads
 from noetl_worker import assembly, settings
 from noetl_worker.domain import waves
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.frames import Frame, FrameRecord, Ran
 from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.waves import Placed, Share
+from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pacing import Pacer
-from noetl_worker.lanes.work import execute, failed
+from noetl_worker.lanes.recorded import run_recorded
+from noetl_worker.lanes.unit import template_failure
+from noetl_worker.lanes.work import execute, failed, prepare
 from noetl_worker.opening import open_tools
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.settings import Settings
@@ -148,26 +153,58 @@ class Executor(Struct, frozen=True, kw_only=True):
     ) -> bytes:
         """Run one frame, and write its manifest where the driver finds it at once."""
         async with room:
-            fact = await self._fact(placed, share, payloads, holder)
-            data = codec.encode(waves.manifest_of(placed, fact))
+            hands = self._hands(share, payloads)
+            if placed.frame is not None:
+                manifest = await self._slotted(placed, placed.frame, hands)
+            else:
+                fact = await self._fact(placed, hands, holder)
+                manifest = waves.manifest_of(placed, fact)
+            data = self.mask.data(codec.encode(manifest))
             await payloads.put_named(waves.manifest_name(share.name, placed.place), data)
             return data
 
-    async def _fact(
-        self, placed: Placed, share: Share, payloads: TenantPayloads, holder: str
-    ) -> Fact:
+    async def _slotted(self, placed: Placed, frame: Frame, hands: Hands) -> Manifest:
+        """Run a frame that a slot has recorded; the slot reports it."""
+        (outcome,) = await asyncio.gather(_recorded(placed, frame, hands), return_exceptions=True)
+        match outcome:
+            case Ran():
+                return waves.slot_manifest_of(placed, frame, outcome)
+            case ToolFailure():
+                error = self.mask.error(outcome.error)
+            case TemplateError():
+                error = self.mask.error(template_failure(outcome, step=placed.command.step))
+            case Exception():
+                error = _defect(placed, outcome)
+            case _:
+                raise outcome
+        return waves.slot_manifest_of(placed, frame, error)
+
+    async def _fact(self, placed: Placed, hands: Hands, holder: str) -> Fact:
         """Run a frame as any lane does, and return the fact that ends it."""
         command = placed.command
         collected = _Collected()
         desk = Desk(
             publisher=collected,
-            worker_id=share.worker_id,
+            worker_id=hands.worker_id,
             shard_count=1,
             mask=self.mask,
             clock=self.clock,
         )
         reporter = Reporter(desk=desk, command=command, holder=holder)
-        hands = Hands(
+        work = execute(command, hands=hands, reporter=reporter, draining=asyncio.Event())
+        # A defect in one frame's work is that frame's failure, not its neighbours'.
+        (outcome,) = await asyncio.gather(work, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            reporter.report(failed(command, hands, _defect(placed, outcome)))
+        try:
+            await reporter.flush()
+        except ReportTooLarge as problem:
+            reporter.report(failed(command, hands, failure("payload_too_large", str(problem))))
+            await reporter.flush()
+        return collected.facts[-1]
+
+    def _hands(self, share: Share, payloads: TenantPayloads) -> Hands:
+        return Hands(
             tools=self.tools,
             payloads=payloads,
             keeper=Keeper(payloads=payloads, mask=self.mask, backend=self.backend),
@@ -176,19 +213,26 @@ class Executor(Struct, frozen=True, kw_only=True):
             worker_id=share.worker_id,
             pacer=self.pacer,
         )
-        work = execute(command, hands=hands, reporter=reporter, draining=asyncio.Event())
-        # A defect in one frame's work is that frame's failure, not its neighbours'.
-        (outcome,) = await asyncio.gather(work, return_exceptions=True)
-        if isinstance(outcome, Exception):
-            log.error("work ended in a defect", step=command.step, exc_info=outcome)
-            text = f"the executor could not run step '{command.step}': {type(outcome).__name__}"
-            reporter.report(failed(command, hands, failure("internal", text)))
-        try:
-            await reporter.flush()
-        except ReportTooLarge as problem:
-            reporter.report(failed(command, hands, failure("payload_too_large", str(problem))))
-            await reporter.flush()
-        return collected.facts[-1]
+
+
+async def _recorded(placed: Placed, frame: Frame, hands: Hands) -> Ran:
+    """Read a frame's rows where they are recorded, and run it."""
+    block, surrounding = await prepare(placed.command, hands)
+    record = codec.convert(await hands.payloads.load(frame.rows_ref), FrameRecord)
+    return await run_recorded(
+        structs.replace(frame, rows=record.rows),
+        block=block,
+        surrounding=surrounding,
+        hands=hands,
+        may_leave_rows=placed.may_leave_rows,
+    )
+
+
+def _defect(placed: Placed, problem: Exception) -> ErrorObject:
+    step = placed.command.step
+    log.error("work ended in a defect", step=step, exc_info=problem)
+    text = f"the executor could not run step '{step}': {type(problem).__name__}"
+    return failure("internal", text, step=step)
 
 
 async def _left(share: Share, payloads: TenantPayloads) -> list[bytes]:

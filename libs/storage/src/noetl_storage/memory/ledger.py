@@ -96,9 +96,7 @@ class MemoryLedger:
             self._write(stream)
         self._store.keys |= keys
         for request_id in batch.settled_requests:
-            stored = self._store.request_by_id.get(request_id)
-            if stored is not None and stored.settled_at is None:
-                stored.settled_at = self._store.now()
+            self._store.settle_request(request_id)
         return [
             self._store.enqueue(message, owner=batch.fence.owner, lease_s=batch.publish_lease_s)
             for message in batch.messages

@@ -109,6 +109,19 @@ class MemoryStore:
         """Return the moment that many seconds from now."""
         return self.now() + timedelta(seconds=seconds)
 
+    def settle_request(self, request_id: str) -> None:
+        """Note that a planner has taken a request in; its message need not go out any more."""
+        stored = self.request_by_id.get(request_id)
+        if stored is None or stored.settled_at is not None:
+            return
+        stored.settled_at = self.now()
+        sent = {request_id, f"{request_id}:{stored.sends}"}
+        self.message_by_id = {
+            outbox_id: one
+            for outbox_id, one in self.message_by_id.items()
+            if one.row.execution_id != stored.request.execution_id or one.row.message_id not in sent
+        }
+
     def enqueue(self, message: NewMessage, *, owner: str | None, lease_s: float) -> int:
         """Add a message to the outbox, leased to its writer when asked for."""
         outbox_id = next(self.outbox_ids)

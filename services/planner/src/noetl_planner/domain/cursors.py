@@ -12,7 +12,15 @@ from noetl_contracts import ids
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
 from noetl_contracts.status import StageKind
-from noetl_planner.domain import ending, evaluation, failure_policy, frame_policies, issuing, items
+from noetl_planner.domain import (
+    ending,
+    engines,
+    evaluation,
+    failure_policy,
+    frame_policies,
+    issuing,
+    items,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_playbook.model import Cursor, Loop
@@ -110,6 +118,7 @@ def _ask(draft: Draft, run: RunState, stage: StageState, slot: SlotState) -> Non
         round_=slot.rounds,
         stage_id=stage.stage_id,
         attempts_max=frame_policies.attempts_max(stage),
+        lane=engines.lane(draft, run),
     )
 
 

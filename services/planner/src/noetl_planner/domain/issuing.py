@@ -23,11 +23,18 @@ def issue_item(draft: Draft, run: RunState, index: int, *, attempts_max: int) ->
 
 
 def issue_slot(
-    draft: Draft, run: RunState, slot: int, *, round_: int, stage_id: StageId, attempts_max: int
+    draft: Draft,
+    run: RunState,
+    slot: int,
+    *,
+    round_: int,
+    stage_id: StageId,
+    attempts_max: int,
+    lane: str = commands.IO_LANE,
 ) -> None:
     """Ask for a slot to claim frames until it finds nothing."""
     unit = f"slot-{slot}-{round_}"
-    _issue(draft, run, unit, attempts_max=attempts_max, slot=slot, stage_id=stage_id)
+    _issue(draft, run, unit, attempts_max=attempts_max, slot=slot, stage_id=stage_id, lane=lane)
 
 
 def issue_frame(

@@ -8,7 +8,7 @@ from typing import Annotated
 from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
-from litestar.response import ServerSentEvent, ServerSentEventMessage
+from litestar.response import ServerSentEventMessage, Stream
 
 from noetl_chassis import redaction
 from noetl_chassis.loop import rest
@@ -31,6 +31,8 @@ POLL_MAX_S = 1.0
 # A client that hears nothing for several of these knows that the connection is gone.
 HEARTBEAT_S = 1.0
 END = "end"
+# Neither a client nor a proxy on the way may keep or gather what is to arrive at once.
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 
@@ -47,36 +49,37 @@ class Follower:
         # A client may ask for what follows the end: then there is nothing to wait for.
         self._is_over = is_over
 
-    async def messages(self) -> AsyncIterator[ServerSentEventMessage]:
+    async def pages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
         subject = subjects.followed(self._execution_id)
         try:
             async with self._services.hints.watch(subject) as grown:
-                async for message in self._messages(grown):
-                    yield message
+                async for page in self._pages(grown):
+                    yield page
         except Retryable:
             # The client resumes after the last event that it has seen.
             return
 
-    async def _messages(self, grown: asyncio.Event) -> AsyncIterator[ServerSentEventMessage]:
+    async def _pages(self, grown: asyncio.Event) -> AsyncIterator[list[ServerSentEventMessage]]:
         poll_s, silent_s = POLL_FIRST_S, 0.0
         while not self._services.stop.is_set():
             grown.clear()
             page = await self._next_page()
-            for envelope in page:
-                yield _message(envelope)
-            if not page and self._is_over:
-                yield ServerSentEventMessage(event=END, data="{}", id=self._after)
+            if page:
+                yield [_message(envelope) for envelope in page]
+            if len(page) == PAGE_EVENTS:
+                continue
+            if self._is_over:
+                yield [ServerSentEventMessage(event=END, data="{}", id=self._after)]
                 return
             if page:
                 poll_s, silent_s = POLL_FIRST_S, 0.0
-                continue
             await rest(poll_s, self._services.stop, grown)
             silent_s += poll_s
             poll_s = min(poll_s * 2, POLL_MAX_S)
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
-                yield _heartbeat()
+                yield [_heartbeat()]
 
     async def _next_page(self) -> list[Envelope]:
         page = await self._services.ledger.read(
@@ -95,13 +98,13 @@ class Seats:
         self._taken = 0
 
     async def hold(
-        self, messages: AsyncIterator[ServerSentEventMessage]
-    ) -> AsyncIterator[ServerSentEventMessage]:
-        """Keep a seat for as long as a client listens."""
+        self, pages: AsyncIterator[list[ServerSentEventMessage]]
+    ) -> AsyncIterator[bytes]:
+        """Keep a seat for as long as a client listens; a page is sent as one chunk."""
         self._taken += 1
         try:
-            async for message in messages:
-                yield message
+            async for page in pages:
+                yield b"".join(message.encode() for message in page)
         finally:
             self._taken -= 1
 
@@ -123,7 +126,7 @@ async def follow(
     execution_id: FromPath[str],
     after: Annotated[int | None, QueryParameter(ge=0)] = None,
     last_event_id: Annotated[int | None, HeaderParameter(name="Last-Event-ID", ge=0)] = None,
-) -> ServerSentEvent:
+) -> Stream:
     """Follow an execution from a version on, until it ends."""
     row = await finding.get_row(services, execution_id)
     seats.check(services.streams_max)
@@ -133,7 +136,9 @@ async def follow(
         after=last_event_id if last_event_id is not None else after or 0,
         is_over=views.is_terminal(row),
     )
-    return ServerSentEvent(seats.hold(follower.messages()))
+    return Stream(
+        seats.hold(follower.pages()), media_type="text/event-stream", headers=STREAM_HEADERS
+    )
 
 
 def _message(envelope: Envelope) -> ServerSentEventMessage:

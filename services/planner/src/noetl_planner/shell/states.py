@@ -6,7 +6,7 @@ from typing import Any
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.facts import ExecutionRequested, FactBatch
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import CatalogEntry
 from noetl_contracts.payloads import PayloadRef
 from noetl_planner.domain.program import Program
@@ -19,6 +19,8 @@ from noetl_storage.ports import Catalog, LedgerReader, Payloads, Snapshots
 
 _PAGE_EVENTS = 1000
 _PROGRAMS_MAX = 256
+
+_Place = tuple[TenantId, OrganizationId, str, int | None]
 
 
 class PlaybookMissing(Permanent):
@@ -34,10 +36,17 @@ class States:
         self._states_max = states_max
         self._kept: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
 
-    async def take(self, batch: FactBatch) -> ExecutionState:
-        """Take a state out: who takes it puts it back once what it led to is committed."""
+    async def take(self, batch: FactBatch, *, is_beginning: bool = False) -> ExecutionState:
+        """Take a state out: who takes it puts it back once what it led to is committed.
+
+        With `is_beginning` a history is believed not to exist; the append finds out if it does.
+        """
         state = self._kept.pop(batch.execution_id, None)
-        return state if state is not None else await self._load(batch)
+        if state is not None:
+            return state
+        if is_beginning:
+            return empty(batch.execution_id, batch.tenant_id, batch.organization_id)
+        return await self._load(batch)
 
     def put_back(self, state: ExecutionState) -> None:
         """Keep a state; what it has touched is for projectors and not kept."""
@@ -73,6 +82,8 @@ class Programs:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._kept: OrderedDict[str, Program] = OrderedDict()
+        # A registered version never changes, so its identity is asked for once.
+        self._id_by_place: OrderedDict[_Place, str] = OrderedDict()
 
     async def of(self, state: ExecutionState, batch: FactBatch) -> Program:
         """Return the program of an execution, begun or about to begin."""
@@ -84,14 +95,21 @@ class Programs:
             raise PlaybookMissing(
                 f"execution {batch.execution_id} has no history and was not requested"
             )
+        place = (batch.tenant_id, batch.organization_id, asked.path, asked.version)
+        known = self._kept.get(self._id_by_place.get(place, ""))
+        return known or await self._find(place)
+
+    async def _find(self, place: _Place) -> Program:
+        tenant_id, organization_id, path, version = place
         entry = await self._catalog.find(
-            asked.path,
-            tenant_id=batch.tenant_id,
-            organization_id=batch.organization_id,
-            version=asked.version,
+            path, tenant_id=tenant_id, organization_id=organization_id, version=version
         )
         if entry is None:
-            raise PlaybookMissing(f"playbook {asked.path!r} version {asked.version} is not there")
+            raise PlaybookMissing(f"playbook {path!r} version {version} is not there")
+        if version is not None:
+            self._id_by_place[place] = entry.catalog_id
+            while len(self._id_by_place) > _PROGRAMS_MAX:
+                self._id_by_place.popitem(last=False)
         return self._kept.get(entry.catalog_id) or self._keep(entry)
 
     def _keep(self, entry: CatalogEntry) -> Program:

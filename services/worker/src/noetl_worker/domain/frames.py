@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import ExecutionId, FrameId, StageId
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_playbook import coercion
 
 Row = dict[str, Any]
@@ -108,6 +108,14 @@ class FrameResult(Struct, frozen=True, kw_only=True):
     remaining: list[Any]
     duration_s: float
     rows_cancelled: int = 0
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """What became of a recorded frame, its results stored: the last `rows_left` did not start."""
+
+    result: FrameResult
+    rows_left: int = 0
+    envelope: ResultEnvelope | None = None
 
 
 class ForeignRows(Exception):  # noqa: N818 - it says what was found

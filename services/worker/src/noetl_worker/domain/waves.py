@@ -9,18 +9,25 @@ from noetl_contracts.commands import Command
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, OrganizationId, TenantId, WorkerId
+from noetl_worker.domain.frames import Frame, Ran
 
 SIZE_FIRST = 16
 # A wave of about so many seconds is worth its job, and not too much to lose.
-_SHORT_S = 2.0
-_LONG_S = 20.0
+_SHORT_S = 4.0
+_LONG_S = 30.0
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """One frame's command, and its place in the wave."""
+    """One frame's command, and its place in the wave.
+
+    A slot's command runs many frames: `frame` is the one that is meant, without its rows, which
+    its record holds.
+    """
 
     place: int
     command: Command
+    frame: Frame | None = None
+    may_leave_rows: bool = False
 
 
 class Share(Struct, frozen=True, kw_only=True):
@@ -37,13 +44,16 @@ class Share(Struct, frozen=True, kw_only=True):
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an executor says of a frame that ended: where its result is, and the fact for it.
 
+    A slot reports its frames itself: for one of these there is what became of it, or an error.
+
     `sha256` and `row_count` are the stored result's, `schema_digest` that of its columns' names.
     """
 
     place: int
     command_id: CommandId
     attempt: int
-    fact: Fact
+    fact: Fact | None = None
+    ran: Ran | None = None
     frame_id: FrameId | None = None
     sha256: str | None = None
     row_count: int | None = None
@@ -67,6 +77,22 @@ def manifest_of(placed: Placed, fact: Fact) -> Manifest:
         row_count=fact.row_count if isinstance(fact, FrameClosed) else None,
         schema_digest=_digest(columns),
         error=fact.error if isinstance(fact, FrameClosed | CommandFailed) else None,
+    )
+
+
+def slot_manifest_of(placed: Placed, frame: Frame, outcome: Ran | ErrorObject) -> Manifest:
+    """Describe a slot's frame by what became of it."""
+    ran = outcome if isinstance(outcome, Ran) else None
+    reference = ran.envelope.reference if ran is not None and ran.envelope is not None else None
+    return Manifest(
+        place=placed.place,
+        command_id=placed.command.command_id,
+        attempt=placed.command.attempt,
+        ran=ran,
+        frame_id=frame.frame_id,
+        sha256=reference.sha256 if reference is not None else None,
+        row_count=ran.result.rows_done + ran.result.rows_failed if ran is not None else None,
+        error=outcome if isinstance(outcome, ErrorObject) else None,
     )
 
 

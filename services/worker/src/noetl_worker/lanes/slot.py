@@ -27,13 +27,14 @@ from noetl_worker.domain.frames import (
     Frame,
     FrameRecord,
     FrameResult,
+    Ran,
     Row,
 )
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.closing import closed
 from noetl_worker.lanes.framebook import FrameBook, Recorded
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.once import run_once
+from noetl_worker.lanes.recorded import run_recorded
 from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
 from noetl_worker.reporting import Reporter
 from noetl_worker.tools.call import Call, Timeout
@@ -104,22 +105,28 @@ class Slot:
         """Run one frame and report it; return its continuation, if rows are left."""
         frame = opened.frame
         self._report_opened(opened)
-        result = await run_once(
+        ran = await self._ran(frame)
+        self._frames += 1
+        # At most one frame's facts are in flight, so a successor is never far behind.
+        await self._reporter.flush()
+        left = frame.rows[len(frame.rows) - ran.rows_left :]
+        self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
+        return await self._continued(frame, left) if left else None
+
+    async def _ran(self, frame: Frame) -> Ran:
+        """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""
+        may_leave_rows = not self._is_doubtful(frame.frame_index + 1)
+        if self._hands.waves is not None:
+            return await self._hands.waves.run_frame(
+                self._command, frame, may_leave_rows=may_leave_rows
+            )
+        return await run_recorded(
             frame,
             block=self._block,
             surrounding=self._surrounding,
             hands=self._hands,
-            may_leave_rows=not self._is_doubtful(frame.frame_index + 1),
+            may_leave_rows=may_leave_rows,
         )
-        self._frames += 1
-        envelope = await self._kept(result)
-        result = structs.replace(result, patch=await self._hands.keeper.keep_patch(result.patch))
-        # At most one frame's facts are in flight, so a successor is never far behind.
-        await self._reporter.flush()
-        self._report_closed(frame, result, envelope)
-        if not result.remaining:
-            return None
-        return await self._continued(frame, result.remaining)
 
     async def _resumed(self) -> Opened | None:
         """Return the frame that the lost attempt left open, with exactly its rows."""
@@ -284,11 +291,6 @@ class Slot:
         loop = self._block.step.loop
         assert loop is not None, "only loops have slots"
         return loop
-
-    async def _kept(self, result: FrameResult) -> ResultEnvelope | None:
-        if self._loop.spec.collect == "none":
-            return None
-        return await self._hands.keeper.keep_list(result.results)
 
     def _report_opened(self, opened: Opened) -> None:
         frame = opened.frame

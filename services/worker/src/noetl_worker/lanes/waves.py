@@ -11,21 +11,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import identity, instruments, names
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.commands import Command, FrameWork, ReduceWork
-from noetl_contracts.errors import Permanent
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandLost, Fact
 from noetl_contracts.ids import WorkerId
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import waves
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.frames import Frame, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.spark.session import Sparks
+from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 
 _GATHERINGS_MAX = 10
@@ -47,12 +50,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     poll_s: float = 0.5
 
 
-class _Member:
-    """One frame on its way: its command, and what ends it."""
+class FrameLost(Exception):  # noqa: N818 - it says what became of a frame
+    """A wave lost a slot's frame: the slot is given back, and its next attempt runs the frame."""
 
-    def __init__(self, command: Command, ended: asyncio.Future[Fact]) -> None:
+
+class _Member:
+    """One frame on its way, and the manifest that ends it; None when there is none."""
+
+    def __init__(
+        self, command: Command, frame: Frame | None = None, *, may_leave_rows: bool = False
+    ) -> None:
         self.command = command
-        self.ended = ended
+        self.frame = frame
+        self.may_leave_rows = may_leave_rows
+        self.ended: asyncio.Future[Manifest | None] = asyncio.get_running_loop().create_future()
         self.wave: _Wave | None = None
 
     @property
@@ -62,8 +73,8 @@ class _Member:
         What brought down a wave once goes alone the next time, and takes nobody with it.
         """
         command, work = self.command, self.command.work
-        is_first = isinstance(work, FrameWork | ReduceWork) and work.attempt == 1
-        alone = () if is_first else (command.command_id,)
+        attempt = work.attempt if isinstance(work, FrameWork | ReduceWork) else command.attempt
+        alone = () if attempt == 1 else (command.command_id,)
         return (command.tenant_id, command.organization_id, command.run_id, *alone)
 
 
@@ -110,7 +121,22 @@ class Waves:
 
         Raises `ToolFailure` where no Spark session can be started.
         """
-        member = _Member(command, asyncio.get_running_loop().create_future())
+        manifest = await self._ended(_Member(command))
+        if manifest is None or manifest.fact is None:
+            return lost_in_wave(command)
+        return manifest.fact
+
+    async def run_frame(self, command: Command, frame: Frame, *, may_leave_rows: bool) -> Ran:
+        """Run a frame that a slot has recorded; raises `ToolFailure` or `FrameLost`."""
+        bare = structs.replace(frame, rows=[])
+        manifest = await self._ended(_Member(command, bare, may_leave_rows=may_leave_rows))
+        if manifest is None:
+            raise FrameLost
+        if manifest.ran is None:
+            raise ToolFailure(manifest.error or failure("internal", "the frame gave no result"))
+        return manifest.ran
+
+    async def _ended(self, member: _Member) -> Manifest | None:
         self._waiting.append(member)
         self._arrived.set()
         try:
@@ -162,7 +188,7 @@ class Waves:
 
     async def _sail(self, wave: _Wave) -> None:
         """Run one wave's job, and end every frame of it, one way or another."""
-        began = self._clock.monotonic()
+        began, is_warm = self._clock.monotonic(), self._sparks.is_open
         payloads = self._payloads_of(wave)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(wave, payloads))
@@ -171,9 +197,11 @@ class Waves:
             watching.cancel()
         if isinstance(outcome, list):
             for data in outcome:
-                _end(wave, codec.decode_as(data, Manifest))
-        elif isinstance(outcome, Permanent):
-            _refuse(wave, outcome)
+                _end(wave, data)
+        elif isinstance(outcome, SparkUnavailable):
+            _refuse(wave, failure("config", str(outcome), source="spark"))
+        elif isinstance(outcome, SparkUnreachable):
+            _refuse(wave, failure("connection", str(outcome), source="spark"))
         elif isinstance(outcome, BaseException):
             log.warning("a wave ended early", wave=wave.name, reason=_first_line(outcome))
         if not wave.is_over:
@@ -183,15 +211,23 @@ class Waves:
         count = len(wave.members)
         instruments.count(names.WAVES_ENDED, labels={names.OUTCOME: _outcome(outcome)})
         instruments.count(names.WAVE_FRAMES, count)
-        self._size = waves.size_next(
-            self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
-        )
+        if is_warm:
+            # The start of a session says nothing about the frames that waited for it.
+            self._size = waves.size_next(
+                self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
+            )
 
     async def _flown(self, wave: _Wave) -> list[bytes]:
         """Run the job; return the manifests that it gives back."""
         first = wave.members[0].command
         placed = [
-            Placed(place=place, command=member.command) for place, member in enumerate(wave.members)
+            Placed(
+                place=place,
+                command=member.command,
+                frame=member.frame,
+                may_leave_rows=member.may_leave_rows,
+            )
+            for place, member in enumerate(wave.members)
         ]
 
         def cut(parts: int) -> list[bytes]:
@@ -228,7 +264,7 @@ class Waves:
                 continue
             data = await payloads.find_named(name)
             if data is not None:
-                _end(wave, codec.decode_as(data, Manifest))
+                _end(wave, data)
 
     def _payloads_of(self, wave: _Wave) -> TenantPayloads:
         command = wave.members[0].command
@@ -236,26 +272,33 @@ class Waves:
         return TenantPayloads(self._payloads, place=place, remembered=Remembered(bytes_max=0))
 
 
-def _end(wave: _Wave, manifest: Manifest) -> None:
+def _end(wave: _Wave, data: bytes) -> None:
+    """End the frame that a manifest is of; one that cannot be read counts as none."""
+    try:
+        manifest = codec.decode_as(data, Manifest)
+    except msgspec.DecodeError as problem:
+        # An executor of another release may have written it.
+        log.warning("a manifest cannot be read", wave=wave.name, reason=str(problem))
+        return
     member = wave.members[manifest.place]
     if not member.ended.done():
-        member.ended.set_result(manifest.fact)
+        member.ended.set_result(manifest)
 
 
 def _lose(wave: _Wave) -> None:
     """Give back what has no manifest: it is handed out again, alone, under the next fence."""
     for member in wave.members:
         if not member.ended.done():
-            command = member.command
-            lost = CommandLost(
-                command_id=command.command_id, attempt=command.attempt, reason="wave_lost"
-            )
-            member.ended.set_result(lost)
+            member.ended.set_result(None)
 
 
-def _refuse(wave: _Wave, problem: Permanent) -> None:
-    """Fail every frame: another attempt would find no Spark either."""
-    error = failure("config", str(problem), source="spark")
+def lost_in_wave(command: Command) -> CommandLost:
+    """Say that nobody knows what became of a command's frame."""
+    return CommandLost(command_id=command.command_id, attempt=command.attempt, reason="wave_lost")
+
+
+def _refuse(wave: _Wave, error: ErrorObject) -> None:
+    """Fail every frame: no session could be started, so none of them began."""
     for member in wave.members:
         if not member.ended.done():
             member.ended.set_exception(ToolFailure(error))

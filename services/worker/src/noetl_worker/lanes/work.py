@@ -33,6 +33,7 @@ from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot
 from noetl_worker.lanes.unit import Surrounding, item_names, template_failure
+from noetl_worker.lanes.waves import FrameLost, lost_in_wave
 from noetl_worker.reporting import Reporter
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,8 @@ async def execute(
     except (msgspec.ValidationError, msgspec.DecodeError) as problem:
         text = f"the definition of step '{command.step}' does not fit the model: {problem}"
         reporter.report(failed(command, hands, failure("validation", text)))
+    except FrameLost:
+        reporter.report(lost_in_wave(command))
     except TakenElsewhere:
         log.info("a copy of a command that runs elsewhere", step=command.step)
     return True
@@ -76,9 +79,7 @@ async def _execute(
     if hands.waves is not None and isinstance(command.work, FrameWork | ReduceWork):
         reporter.report(await hands.waves.run(command))
         return True
-    block = compile_block(await _definition(command, hands), command.defaults)
-    surrounding = await _surrounding(command, block, hands)
-    await surrounding.keychain.require()
+    block, surrounding = await prepare(command, hands)
     match command.work:
         case SlotWork() as work:
             slot = Slot(
@@ -116,6 +117,14 @@ async def _execute(
     finally:
         if unit.emitter is not None:
             unit.emitter.close()
+
+
+async def prepare(command: Command, hands: Hands) -> tuple[Block, Surrounding]:
+    """Compile a command's step and load what its templates may name; raises `ToolFailure`."""
+    block = compile_block(await _definition(command, hands), command.defaults)
+    surrounding = await _surrounding(command, block, hands)
+    await surrounding.keychain.require()
+    return block, surrounding
 
 
 async def _run_unit(

@@ -13,13 +13,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from noetl_worker.spark.java import JavaMissing, java_home
-from noetl_worker.spark.starting import LOOPBACK, Options, SparkUnavailable, settings_of
+from noetl_worker.spark.starting import (
+    LOOPBACK,
+    Options,
+    SparkUnavailable,
+    SparkUnreachable,
+    settings_of,
+)
 
 _STOP_S = 10.0
 
 
 def start(options: Options) -> SparkSession:
-    """Start a session, which takes seconds; raises `SparkUnavailable`."""
+    """Start a session, which takes seconds.
+
+    Raises `SparkUnavailable`, or `SparkUnreachable` where a cluster does not answer.
+    """
     try:
         if options.is_remote:
             builder = SparkSession.builder.remote(options.master)
@@ -37,9 +46,11 @@ def start(options: Options) -> SparkSession:
         text = f"Spark Connect needs packages that are not installed here: {problem}"
         raise SparkUnavailable(text) from problem
     except (Py4JError, PySparkException, OSError) as problem:
+        text = f"no Spark session could be started at {options.master}: {said(problem)}"
         _forget()
-        text = f"no Spark session could be started at {options.master}: {problem}"
-        raise SparkUnavailable(text[:1_000]) from problem
+        if options.is_local:
+            raise SparkUnavailable(text) from problem
+        raise SparkUnreachable(text) from problem
 
 
 def _prepare(options: Options) -> None:
@@ -57,15 +68,26 @@ def _prepare(options: Options) -> None:
     options.adopt(variables)
 
 
-def is_alive(session: SparkSession) -> bool:
-    """Ask a session whether it can run another job."""
+def is_alive(session: SparkSession, problem: BaseException) -> bool:
+    """Tell whether a session can run another job after `problem` ended one."""
     if _is_connect(session):
-        return not session.is_stopped  # type: ignore[attr-defined]  # of Connect's session
+        # Its own class, not one below it, means that the server did not answer.
+        return type(problem).__name__ not in {"SparkConnectGrpcException", "RetriesExceeded"}
     context = session.sparkContext
     try:
         return context._jsc is not None and not context._jsc.sc().isStopped()  # noqa: SLF001 - Spark has no other way to ask
     except (Py4JError, OSError):
         return False
+
+
+def said(problem: BaseException) -> str:
+    """Return the head of what an error says; one of Java's asks Java, which may be gone."""
+    try:
+        text = str(problem)
+    except (Py4JError, OSError):
+        text = "its Java process is gone"
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " ".join([type(problem).__name__, *lines[:2]])[:400]
 
 
 def tag(session: SparkSession, mark: str, *, name: str) -> None:

@@ -15,7 +15,7 @@ import structlog
 from msgspec import Struct
 
 from noetl_chassis import identity
-from noetl_contracts.errors import Retryable
+from noetl_contracts.errors import NoetlError, Retryable
 from noetl_worker.spark.starting import Options, SparkUnavailable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class SparkLost(Retryable):
-    """The Spark session ended while a job ran; the next job starts another one."""
+    """A Spark job was lost, alone or with its session; the next job finds another one."""
 
 
 class _Job(Struct):
@@ -63,8 +63,8 @@ class Sparks:
         """Call `job` with the session in a thread of its own; return what it returns.
 
         Cancelling the caller cancels every Spark operation that the job has begun. What the job
-        raises is raised here; `SparkLost` when the session died under it; `SparkUnavailable` when
-        none can be started.
+        raises is raised here; `SparkLost` when the session died under it; `SparkUnavailable` or
+        `SparkUnreachable` when none can be started.
         """
         session = await self._opened()
         mine = _Job(tag=f"noetl-{identity.token()}", name=name)
@@ -76,7 +76,7 @@ class Sparks:
             await self._interrupted(session, mine, ran)
             raise
         except Exception as problem:
-            if await asyncio.to_thread(driver().is_alive, session):
+            if await asyncio.to_thread(driver().is_alive, session, problem):
                 raise
             await self._discard(session)
             text = f"the Spark session ended while '{name}' ran: {type(problem).__name__}"
@@ -85,7 +85,9 @@ class Sparks:
     async def spread(
         self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
     ) -> list[bytes]:
-        """Run one job of as many partitions as `cut` gives for what runs at once; see `run`.
+        """Run one job of as many partitions as `cut` gives for what runs at once.
+
+        Raises as `run` does, and `SparkLost` for a job that failed, which ends all its partitions.
 
         `entry` is called on executors with Arrow batches of one column; what it yields comes back.
         """
@@ -97,7 +99,13 @@ class Sparks:
             )
             return found
 
-        return await self.run(job, name=name)
+        try:
+            return await self.run(job, name=name)
+        except NoetlError:
+            raise
+        except Exception as problem:
+            said = await asyncio.to_thread(driver().said, problem)
+            raise SparkLost(f"'{name}' ended early: {said}") from problem
 
     async def close(self) -> None:
         """Stop the session and its Java process."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from noetl_contracts.errors import Permanent
+from noetl_contracts.errors import Permanent, Retryable
 
 LOOPBACK = "127.0.0.1"
 _REMOTE = "sc://"
@@ -17,6 +17,10 @@ _SECRET = re.compile(r"(?i)(secret|password|passphrase|token|access[.]?key|crede
 
 class SparkUnavailable(Permanent):
     """No Spark session can be started here until the deployment is changed."""
+
+
+class SparkUnreachable(Retryable):
+    """The cluster did not answer when a session was to be started there; it may later."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -40,10 +44,15 @@ class Options(Struct, frozen=True, kw_only=True):
         return self.master.startswith(_REMOTE)
 
     @property
+    def is_local(self) -> bool:
+        """Tell whether executors are threads of the driver's own process."""
+        return self.master.startswith("local")
+
+    @property
     def is_loopback(self) -> bool:
         """Tell whether nothing outside this machine takes part."""
         host = urlsplit(self.master).hostname if "://" in self.master else ""
-        return self.master.startswith("local") or host in {LOOPBACK, "localhost", "::1"}
+        return self.is_local or host in {LOOPBACK, "localhost", "::1"}
 
 
 def parse_conf(written: str) -> dict[str, str]:
@@ -89,6 +98,8 @@ def settings_of(options: Options) -> dict[str, str]:
         "spark.speculation": "false",
         "spark.stage.maxConsecutiveAttempts": "1",
     }
+    if options.is_local:
+        own["spark.executorEnv.TMPDIR"] = str(folder / "tmp")
     if options.is_loopback:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return own | dict(options.conf)

@@ -1,0 +1,169 @@
+"""Frames in waves on a real session: each ends by itself, and only what had not ended is lost."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from msgspec import Struct, structs
+from tests.support.polling import eventually
+from tests.support.spark import BRIEF, kill_drivers
+from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
+
+from noetl_contracts.commands import Command
+from noetl_contracts.facts import CommandLost, FrameClosed
+from noetl_worker.settings import adopt, java_environ
+from noetl_worker.spark.session import Sparks, open_sparks
+from noetl_worker.spark.starting import Options
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+SUM = """
+- step: s
+  loop:
+    in: "{{ workload.rows }}"
+    iterator: row
+    spec: {mode: chunked, chunk_size: 5, frame: {process: frame}}
+  tool:
+    kind: python
+    input: {rows: "{{ iter.row }}"}
+    code: |
+      if any(row['n'] < 0 for row in rows):
+          raise ValueError('a row below zero')
+      return sum(row['n'] for row in rows)
+"""
+# Its first rows wait for a file; the others do not.
+WAIT = """
+- step: s
+  loop:
+    in: "{{ workload.rows }}"
+    iterator: row
+    spec: {mode: chunked, chunk_size: 5, frame: {process: frame}}
+  tool:
+    kind: shell
+    cwd: gates
+    env: {N: "{{ iter.row[0].n }}"}
+    cmds: ["echo $N >> started", "[ $N -gt 0 ] || while [ ! -e open ]; do sleep 0.1; done"]
+"""
+
+
+class Sea(Struct, frozen=True, kw_only=True):
+    """One session for the whole module, and waves over it."""
+
+    sparks: Sparks
+    fleet: Fleet
+    gates: Path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sea(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sea]:
+    folder = tmp_path_factory.mktemp("waves")
+    store, work = folder / "store", folder / "work"
+    store.mkdir()
+    kept = dict(os.environ)
+    adopt(
+        {
+            **executor_environ(store),
+            **BRIEF,
+            "NOETL_WORKER_SHELL_ALLOWED": "true",
+            "NOETL_WORKER_WORK_DIRECTORY": str(work),
+        }
+    )
+    options = Options(
+        master="local[2]",
+        folder=folder / "spark",
+        adopt=adopt,
+        environ=java_environ(),
+        memory_bytes=512 * 1024**2,
+    )
+    async with open_sparks(options) as sparks, sailing(sparks, store, poll_s=0.1) as fleet:
+        yield Sea(sparks=sparks, fleet=fleet, gates=work / "tenant/acme/org/west/files/gates")
+    os.environ.clear()
+    os.environ.update(kept)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async def probe() -> bool:
+        return is_so()
+
+    await eventually(probe, timeout_s=60)
+
+
+async def frames(sea: Sea, step: str, *, count: int, size: int = 5) -> list[Command]:
+    rows = [{"n": n} for n in range(count)]
+    reference = await sea.fleet.collection(rows)
+    return frames_of(step, reference, total=count, size=size, frame={"process": "frame"})
+
+
+def results(facts: list[FrameClosed]) -> list[object]:
+    return [fact.result.context["data"]["results"] for fact in facts if fact.result is not None]
+
+
+async def test_every_frame_of_a_wave_gives_what_it_would_give_anywhere(sea: Sea) -> None:
+    commands = await frames(sea, SUM, count=100)
+    facts = await run_all(sea.fleet, commands)
+    closed = [fact for fact in facts if isinstance(fact, FrameClosed)]
+    assert results(closed) == [[sum(range(at, at + 5))] for at in range(0, 100, 5)]
+    assert [fact.command_id for fact in closed] == [one.command_id for one in commands]
+
+
+async def test_a_frame_that_fails_fails_alone(sea: Sea) -> None:
+    reference = await sea.fleet.collection([{"n": -1 if n == 7 else n} for n in range(20)])
+    commands = frames_of(SUM, reference, total=20, size=5, frame={"process": "frame"})
+    facts = await run_all(sea.fleet, commands)
+    errors = [fact.error for fact in facts if isinstance(fact, FrameClosed)]
+    assert [error and error.kind for error in errors] == [None, "transform", None, None]
+    assert errors[1] is not None
+    assert errors[1].message == "a row below zero"
+
+
+async def test_what_ended_is_told_while_the_wave_goes_on(sea: Sea) -> None:
+    commands = await frames(sea, WAIT, count=30)
+    running = [asyncio.ensure_future(sea.fleet.waves.run(one)) for one in commands]
+    await until(lambda: all(one.done() for one in running[1:]))
+    assert not running[0].done()
+    (sea.gates / "open").touch()
+    fact = await running[0]
+    assert isinstance(fact, FrameClosed)
+    assert fact.error is None
+    (sea.gates / "open").unlink()
+
+
+async def test_a_cancelled_wave_stops_its_job(sea: Sea) -> None:
+    (sea.gates / "started").unlink()
+    (command, *_) = await frames(sea, WAIT, count=5)
+    running = asyncio.ensure_future(sea.fleet.waves.run(command))
+    await until((sea.gates / "started").exists)
+    running.cancel()
+    assert isinstance((await asyncio.gather(running, return_exceptions=True))[0], BaseException)
+
+    def jobs(session: object) -> int:
+        return len(session.sparkContext.statusTracker().getActiveJobsIds())  # type: ignore[attr-defined]  # a session
+
+    async def is_idle() -> bool:
+        return await sea.sparks.run(jobs, name="looking") == 0
+
+    await eventually(is_idle, timeout_s=60)
+
+
+async def test_a_driver_that_dies_gives_back_exactly_what_had_not_ended(sea: Sea) -> None:
+    commands = await frames(sea, WAIT, count=30)
+    running = [asyncio.ensure_future(sea.fleet.waves.run(one)) for one in commands]
+    await until(lambda: sum(one.done() for one in running) >= 2)
+    kill_drivers()
+    facts = await asyncio.gather(*running)
+    lost = [fact for fact in facts if isinstance(fact, CommandLost)]
+    assert facts[0] in lost
+    assert len(lost) + sum(isinstance(fact, FrameClosed) for fact in facts) == 6
+    (sea.gates / "open").touch()
+    lost_ids = {fact.command_id for fact in lost}
+    again = [_next(one) for one in commands if one.command_id in lost_ids]
+    assert all(isinstance(fact, FrameClosed) for fact in await run_all(sea.fleet, again))
+
+
+def _next(command: Command) -> Command:
+    """The command as the planner sends it out again."""
+    work = structs.replace(command.work, attempt=2)  # type: ignore[type-var]  # always a frame's
+    return structs.replace(command, attempt=2, work=work)

@@ -1,0 +1,304 @@
+"""How waves are cut, and what becomes of frames when a wave goes wrong: no Spark, same rules."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.support.polling import eventually
+from tests.support.working import ORGANIZATION, TENANT, command_of
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import codec, ids
+from noetl_contracts.commands import Command, FrameWork
+from noetl_contracts.facts import CommandLost, FrameClosed
+from noetl_contracts.ids import StageId, WorkerId
+from noetl_contracts.payloads import PayloadRef
+from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_worker.domain import waves as cutting
+from noetl_worker.domain.failures import ToolFailure
+from noetl_worker.domain.frames import Frame, FramePolicy, FrameResult, Ran
+from noetl_worker.domain.waves import Manifest, Placed, Share
+from noetl_worker.lanes.waves import FrameLost, Limits, Waves
+from noetl_worker.spark.session import SparkLost
+from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
+
+pytestmark = pytest.mark.unit
+
+STEP = {"step": "s", "tool": [{"name": "t", "kind": "noop"}]}
+STAGE = StageId("7")
+Job = Callable[[list[Share]], Any]
+
+
+def frame(unit: int, *, attempt: int = 1, run: str = "1") -> Command:
+    frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
+    work = FrameWork(
+        stage_id=STAGE,
+        frame_id=frame_id,
+        root_frame_id=frame_id,
+        unit=unit,
+        frame_index=0,
+        attempt=attempt,
+        start=unit,
+        end=unit + 1,
+        total=100,
+    )
+    command = command_of(STEP, unit=f"frame-{unit}", attempt=attempt)
+    fields = {"work": work, "run_id": run}
+    return codec.convert({**codec.builtins(command), **codec.builtins(fields)}, Command)
+
+
+def closed(placed: Placed, rows_left: int) -> Manifest:
+    command = placed.command
+    if placed.frame is not None:
+        result = FrameResult(
+            rows_done=5 - rows_left,
+            rows_failed=0,
+            error=None,
+            patch={},
+            results=[],
+            remaining=[],
+            duration_s=0.1,
+        )
+        ran = Ran(result=result, rows_left=rows_left)
+        return cutting.slot_manifest_of(placed, placed.frame, ran)
+    assert isinstance(command.work, FrameWork)
+    fact = FrameClosed(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=WorkerId("w"),
+        stage_id=STAGE,
+        frame_id=command.work.frame_id,
+        slot=command.work.unit,
+        frame_index=0,
+        row_count=1,
+    )
+    return cutting.manifest_of(placed, fact)
+
+
+class Jobs:
+    """Stands for the session: keeps what each job was given, and answers as it is told."""
+
+    def __init__(self, payloads: MemoryPayloads, *, parts: int = 2) -> None:
+        self.payloads = payloads
+        self.parts = parts
+        self.waves: list[list[Share]] = []
+        self.cancelled = 0
+        self.rows_left = 0
+        self.is_open = True
+        self.strange: list[bytes] = []
+        self.problem: Exception | None = None
+        self.ended_before: Callable[[Placed], bool] = lambda _: True
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def spread(
+        self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
+    ) -> list[bytes]:
+        shares = [codec.decode_as(data, Share) for data in cut(self.parts)]
+        self.waves.append(shares)
+        found = list(self.strange)
+        for share in shares:
+            for placed in filter(self.ended_before, share.frames):
+                data = codec.encode(closed(placed, self.rows_left))
+                place = cutting.manifest_name(share.name, placed.place)
+                await self.payloads.put_named(
+                    place, data, tenant_id=TENANT, organization_id=ORGANIZATION
+                )
+                found.append(data)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.problem is not None:
+            raise self.problem
+        return found
+
+    async def has_begun(self) -> bool:
+        return bool(self.waves)
+
+    async def was_cancelled(self) -> bool:
+        return self.cancelled > 0
+
+    def sizes(self) -> list[int]:
+        return [sum(len(share.frames) for share in shares) for shares in self.waves]
+
+
+@asynccontextmanager
+async def sailing(**limits: Any) -> AsyncIterator[tuple[Waves, Jobs]]:
+    payloads = MemoryPayloads()
+    jobs = Jobs(payloads)
+    waves = Waves(
+        sparks=jobs,  # type: ignore[arg-type]  # it does what waves ask of a session
+        entry=lambda batches: batches,
+        payloads=payloads,
+        worker_id=WorkerId("w"),
+        clock=SystemClock(),
+        limits=Limits(**{"linger_s": 0.001, "poll_s": 0.01, **limits}),
+    )
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(waves.serve())
+        yield waves, jobs
+        serving.cancel()
+
+
+async def test_frames_that_come_together_travel_together() -> None:
+    async with sailing() as (waves, jobs):
+        facts = await asyncio.gather(*[waves.run(frame(unit)) for unit in range(10)])
+    assert jobs.sizes() == [10]
+    assert [fact.slot for fact in facts if isinstance(fact, FrameClosed)] == list(range(10))
+    assert [len(share.frames) for share in jobs.waves[0]] == [5, 5]
+
+
+async def test_waves_grow_while_they_are_short() -> None:
+    async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
+        for _ in range(3):
+            await asyncio.gather(*[waves.run(frame(unit)) for unit in range(100)])
+    assert jobs.sizes()[0] == 16
+    assert max(jobs.sizes()) == 64
+
+
+async def test_waiting_for_a_session_makes_no_wave_smaller() -> None:
+    async with sailing(waves_max=1, frames_max=64) as (waves, jobs):
+        jobs.is_open = False
+        await asyncio.gather(*[waves.run(frame(unit)) for unit in range(100)])
+    assert set(jobs.sizes()[:6]) == {16}
+
+
+async def test_runs_do_not_share_a_wave() -> None:
+    async with sailing() as (waves, jobs):
+        both = [waves.run(frame(unit, run=str(unit % 2))) for unit in range(6)]
+        await asyncio.gather(*both)
+    assert jobs.sizes() == [3, 3]
+
+
+async def test_what_was_lost_before_goes_alone() -> None:
+    async with sailing() as (waves, jobs):
+        again = [waves.run(frame(unit, attempt=2)) for unit in range(2)]
+        await asyncio.gather(waves.run(frame(5)), waves.run(frame(6)), *again)
+    assert sorted(jobs.sizes()) == [1, 1, 2]
+
+
+async def test_a_lost_job_gives_back_exactly_the_frames_without_a_manifest() -> None:
+    async with sailing(poll_s=60) as (waves, jobs):
+        jobs.ended_before = lambda placed: placed.place % 3 == 0
+        jobs.problem = SparkLost("gone")
+        facts = await asyncio.gather(*[waves.run(frame(unit)) for unit in range(9)])
+    assert [isinstance(fact, FrameClosed) for fact in facts] == [n % 3 == 0 for n in range(9)]
+    lost = [fact for fact in facts if isinstance(fact, CommandLost)]
+    assert {(one.reason, one.is_release) for one in lost} == {("wave_lost", False)}
+
+
+async def test_a_manifest_that_cannot_be_read_counts_as_none() -> None:
+    async with sailing(poll_s=60) as (waves, jobs):
+        jobs.ended_before = lambda _: False
+        jobs.strange = [b"{", b'{"place": "one"}']
+        assert isinstance(await waves.run(frame(0)), CommandLost)
+
+
+async def test_a_frame_that_ended_is_told_before_its_wave_is_over() -> None:
+    async with sailing() as (waves, jobs):
+        jobs.ended_before = lambda placed: placed.place == 0
+        jobs.gate.clear()
+        slow = asyncio.ensure_future(waves.run(frame(1)))
+        first = asyncio.ensure_future(waves.run(frame(0)))
+        done, _ = await asyncio.wait([slow, first], return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        assert len(done) == 1
+        jobs.gate.set()
+        await asyncio.gather(slow, first)
+
+
+async def test_a_wave_that_nobody_waits_for_is_cancelled() -> None:
+    async with sailing() as (waves, jobs):
+        jobs.ended_before = lambda _: False
+        jobs.gate.clear()
+        running = [asyncio.ensure_future(waves.run(frame(unit))) for unit in range(3)]
+        await eventually(jobs.has_begun)
+        running[0].cancel()
+        await asyncio.gather(running[0], return_exceptions=True)
+        assert jobs.cancelled == 0
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await eventually(jobs.was_cancelled)
+        jobs.gate.set()
+        jobs.ended_before = lambda _: True
+        assert isinstance(await waves.run(frame(9)), FrameClosed)
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "is_retryable"),
+    [
+        (SparkUnavailable("no Java: install one"), "config", False),
+        (SparkUnreachable("no master there"), "connection", True),
+    ],
+)
+async def test_without_a_session_every_frame_says_why(
+    problem: Exception,
+    kind: str,
+    is_retryable: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    async with sailing() as (waves, jobs):
+        jobs.problem = problem
+        jobs.ended_before = lambda _: False
+        found = await asyncio.gather(
+            *[waves.run(frame(unit)) for unit in range(3)], return_exceptions=True
+        )
+    errors = [one.error for one in found if isinstance(one, ToolFailure)]
+    said = [(one.kind, one.message, one.retryable) for one in errors]
+    assert said == [(kind, str(problem), is_retryable)] * 3
+
+
+def opened(rows: int) -> Frame:
+    frame_id = ids.frame_id(STAGE, slot=0, frame_index=0)
+    return Frame(
+        frame_id=frame_id,
+        root_frame_id=frame_id,
+        stage_id=STAGE,
+        slot=0,
+        frame_index=0,
+        base_index=0,
+        attempt=1,
+        rows_ref=PayloadRef(uri="u", sha256="0" * 64, media_type="m", payload_bytes=1),
+        rows=[{"n": n} for n in range(rows)],
+        policy=FramePolicy(),
+    )
+
+
+async def test_a_slots_frame_travels_without_its_rows_and_comes_back_with_what_is_left() -> None:
+    async with sailing() as (waves, jobs):
+        jobs.rows_left = 2
+        ran = await waves.run_frame(frame(0), opened(5), may_leave_rows=True)
+    assert (ran.result.rows_done, ran.rows_left) == (3, 2)
+    (placed,) = jobs.waves[0][0].frames
+    assert placed.may_leave_rows
+    assert placed.frame is not None
+    assert placed.frame.rows == []
+
+
+async def test_a_slots_lost_frame_is_its_next_attempts() -> None:
+    async with sailing() as (waves, jobs):
+        jobs.ended_before = lambda _: False
+        jobs.problem = SparkLost("gone")
+        with pytest.raises(FrameLost):
+            await waves.run_frame(frame(0), opened(5), may_leave_rows=False)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
+def test_frames_are_dealt_evenly_and_none_is_left_out(parts: int) -> None:
+    frames = [Placed(place=place, command=frame(place)) for place in range(7)]
+    dealt = cutting.deal(frames, parts)
+    assert sorted(one.place for part in dealt for one in part) == list(range(7))
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("size", "frames", "took_s", "expected"),
+    [(16, 16, 0.5, 32), (16, 3, 0.5, 16), (64, 64, 0.5, 64), (16, 16, 10, 16), (16, 16, 60, 8)],
+)
+def test_the_next_wave_fits_what_the_last_one_took(
+    size: int, frames: int, took_s: float, expected: int
+) -> None:
+    assert cutting.size_next(size, frames=frames, took_s=took_s, frames_max=64) == expected
