@@ -14,6 +14,7 @@ from msgspec import Struct, convert
 from tests.support import shop
 from tests.support.servers import READY_TIMEOUT_S, wait_until
 from tests.support.services import free_port
+from tests.support.sparking import forget_keys
 
 from noetl_cli.local import system
 from noetl_cli.local.system import System
@@ -132,6 +133,7 @@ class Gallery:
         self._loop.call_soon_threadsafe(self._system.process.stop.set)
         self._thread.join(READY_TIMEOUT_S)
         assert not self._thread.is_alive()
+        forget_keys()
 
     def keep_credential(self, name: str, kind: str, **data: str) -> None:
         """Keep a credential."""

@@ -1,6 +1,7 @@
 """A worker with a real Spark session and a payload store that executors reach."""
 
 import copy
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from noetl_playbook.results import PipelineResult, Stored, TaskResult
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker.domain.masking import Mask
 from noetl_worker.keeping import Keeper
+from noetl_worker.settings import PREFIX, ExecutorKeys
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 from noetl_worker.tools.call import Call, Outcome
 
@@ -31,6 +33,13 @@ async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
         ) as found,
     ):
         yield found
+    forget_keys()
+
+
+def forget_keys() -> None:
+    """Take back what a session's executors were told, for the tests that follow."""
+    for name in ExecutorKeys.__struct_fields__:
+        os.environ.pop(f"{PREFIX}{name.upper()}", None)
 
 
 def spark_call(*, may_spread: bool = True, timeout_s: float = 240, **fields: Any) -> Call:

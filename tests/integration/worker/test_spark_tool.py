@@ -1,7 +1,8 @@
 """The spark tool on a real session: SQL and functions over stored inputs, results by reference."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
+from typing import Any
 
 import asyncpg
 import pytest
@@ -9,7 +10,7 @@ import pytest_asyncio
 from msgspec import structs
 from tests.support.calls import call_of
 from tests.support.sparking import answered, kept, spark_bench, spark_call, stored, trusting
-from tests.support.working import Bench, command_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
 
 from noetl_contracts import spread
 from noetl_contracts.facts import CommandCompleted
@@ -174,6 +175,18 @@ async def test_a_function_gives_a_frame_a_table_or_any_value(trusted: Bench) -> 
         ),
     )
     assert value == {"n": 6}
+    where = {"tenant": TENANT, "organization": ORGANIZATION, "table": "made/orders"}
+    again = await answered(
+        trusted,
+        spark_call(
+            code="def main(spark, inputs, params):\n"
+            "  inputs['o'].write.format('noetl').mode('append').options(**params).save()\n"
+            "  return spark.read.format('noetl').options(**params).load().groupBy().sum('amount')",
+            inputs={"o": orders},
+            params={"store": trusted.tools.spark.home(spark_call()).url, **where},
+        ),
+    )
+    assert again["rows"] == [{"sum(amount)": 7.5}]
     failed = await trusted.tools.run(
         spark_call(code="def main(spark, inputs): raise KeyError('what')")
     )
@@ -259,3 +272,41 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         assert "'titel'" in found.error.message
     finally:
         await connection.close()
+
+
+class Taking:
+    """A sink that only counts."""
+
+    window_rows = 400
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.columns: tuple[str, ...] = ()
+
+    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+        self.taken.append(len(rows))
+        self.columns = tuple(columns)
+
+
+async def test_a_task_that_streams_hands_its_rows_over_in_windows(worker: Bench) -> None:
+    sink = Taking()
+    call = structs.replace(spark_call(sql="SELECT id FROM range(1000)"), sink=sink)
+    assert await answered(worker, call) == {"statement_count": 1, "status": "ok"}
+    assert (sum(sink.taken), sink.columns) == (1_000, ("id",))
+    assert max(sink.taken) <= 400
+
+
+@pytest.mark.parametrize(
+    ("session", "said"),
+    [
+        ({"conf": {"spark.jars": "x.jar"}}, "may not set 'spark.jars'"),
+        ({"master": "spark://elsewhere:7077"}, "runs Spark at local[2]"),
+    ],
+)
+async def test_a_session_of_its_own_is_bounded(
+    worker: Bench, session: dict[str, Any], said: str
+) -> None:
+    found = await worker.tools.run(spark_call(sql="SELECT 1", session=session))
+    assert found.error is not None
+    assert found.error.kind == "config"
+    assert said in found.error.message

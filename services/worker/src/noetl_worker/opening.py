@@ -47,8 +47,7 @@ async def open_tools(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         stack.enter_context(redaction.masking(mask.text))
-        guard = stack.enter_context(deadline.watching())
-        stack.enter_context(rendering.guarded_by(guard))
+        stack.enter_context(rendering.guarded_by(stack.enter_context(deadline.watching())))
         folder = stack.enter_context(open_work_folder(config.work_directory))
         http = await enter(
             open_http(

@@ -63,7 +63,6 @@ class Given(Struct, frozen=True, kw_only=True):
 
     columns: list[str] = []
     manifests: list[Manifest] | None = None
-    schema: str = ""
     value: Any = None
 
 

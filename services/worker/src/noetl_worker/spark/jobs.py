@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from noetl_contracts.plain import plain
 from noetl_contracts.spread import KEY as _RESERVED
@@ -27,6 +26,7 @@ from noetl_worker.spark.asking import (
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.postgres_source import PostgresSource
 from noetl_worker.spark.source import NoetlSource
+from noetl_worker.spark.spreading import parallelism
 from noetl_worker.spark.writing import Plan
 
 _FILE = "<task>"
@@ -48,10 +48,11 @@ def run(base: SparkSession, ask: Ask) -> Given:
 def opened(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """Return a session beside the worker's own: no task sees another one's views or settings."""
     session = base.newSession()
-    # Spark looks names up in the thread's active session, which is that of the task before.
-    classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
-    active = getattr(classes, "org.apache.spark.sql.classic.SparkSession")
-    active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
+    if not is_remote(session):
+        # Spark looks names up in the thread's active session, which is that of the task before.
+        classes = session._jvm  # noqa: SLF001 - Spark's own createDataFrame does the same
+        active = getattr(classes, "org.apache.spark.sql.classic.SparkSession")
+        active.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
     session.dataSource.register(NoetlSource)
     session.dataSource.register(PostgresSource)
     session.conf.set("spark.sql.runSQLOnFiles", "false")
@@ -61,6 +62,11 @@ def opened(base: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     return session
 
 
+def is_remote(session: SparkSession) -> bool:
+    """Tell whether the driver is a Spark Connect server."""
+    return "connect" in type(session).__module__
+
+
 def frame_of(session: SparkSession, given: Input, home: Home) -> DataFrame:
     """Turn an input into a frame."""
     match given:
@@ -68,16 +74,11 @@ def frame_of(session: SparkSession, given: Input, home: Home) -> DataFrame:
             return session.createDataFrame(table)
         case Stored(refs=refs, is_union=is_union):
             options = source.options_of(
-                home, refs, is_union=is_union, partitions=_parallelism(session)
+                home, refs, is_union=is_union, partitions=max(1, parallelism(session))
             )
             return session.read.format(source.NAME).options(**options).load()
         case Query(options=options):
             return session.read.format(postgres_source.NAME).options(**options).load()
-
-
-def _parallelism(session: SparkSession) -> int:
-    """Return how many tasks run at once."""
-    return max(1, int(session.sparkContext.defaultParallelism))
 
 
 def _queried(session: SparkSession, ask: Ask) -> DataFrame:
@@ -99,6 +100,12 @@ def _frame(session: SparkSession, query: str, ask: Ask) -> DataFrame:
 
     if ask.is_trusted:
         return session.sql(query, args=ask.params or None)
+    if is_remote(session):
+        text = (
+            "SQL cannot be checked at an sc:// address, so that tasks there need an operator's "
+            "permission: NOETL_WORKER_SPARK_CODE_ALLOWED=true"
+        )
+        raise Refused("config", text)
     checking.check_query(session, query)
     frame = session.sql(query, args=ask.params or None)
     checking.check_analysed(frame)
@@ -160,8 +167,7 @@ def _written(frame: DataFrame, plan: Plan) -> Given:
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
         raise Refused("validation", text)
-    schema = writing.schema_text(to_arrow_schema(frame.schema, timezone="UTC"))
-    return Given(columns=names, manifests=writing.write(frame, plan), schema=schema)
+    return Given(columns=names, manifests=writing.write(frame, plan))
 
 
 def prepared(

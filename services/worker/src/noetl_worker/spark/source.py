@@ -15,11 +15,12 @@ from pyspark.sql.types import StructType
 from noetl_contracts import codec, spread
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
-from noetl_contracts.spread import SPREAD_MEDIA_TYPE
+from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_storage import encoding, row_tables
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, Groups, PayloadUnreadable
-from noetl_worker.spark import executors, fitting
+from noetl_worker.spark import executors, fitting, tables
 from noetl_worker.spark.executors import Home, Refused
+from noetl_worker.spark.tables import TableWriter
 
 NAME = "noetl"
 PART = "_part"
@@ -65,7 +66,9 @@ class NoetlSource(DataSource):
     """Tables behind references: results of steps, and tables that were written in parts.
 
     Options: `store`, `tenant`, `organization`, `references` (a JSON list of payload references),
-    `union` (number the references in the column `_part`), `partitions` (at most so many tasks).
+    `union` (number the references in the column `_part`), `partitions` (at most so many tasks);
+    instead of `references` the name of a `table` that was written so, with `parquet` or `arrow`
+    as its `parts`.
     """
 
     @classmethod
@@ -76,6 +79,8 @@ class NoetlSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of all references; a spread table tells them unopened."""
         home, refs, is_union = _parsed(self.options)
+        if "table" in self.options:
+            return from_arrow_schema(_schema_of(tables.find(home, self.options["table"])))
         schemas = [_schema(home, ref) for ref in refs]
         merged = pa.unify_schemas(schemas, promote_options="permissive")
         if is_union:
@@ -85,6 +90,15 @@ class NoetlSource(DataSource):
     def reader(self, schema: StructType) -> "NoetlReader":
         """Return a reader that gives exactly these columns."""
         return NoetlReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark's signature
+        """Return a writer of a new table; raises `Refused` for one that would replace another."""
+        if overwrite or "table" not in self.options:
+            text = 'tables are written once: use .mode("append").option("table", name)'
+            raise Refused("validation", text)
+        home, _, _ = _parsed(self.options)
+        is_parquet = self.options.get("parts", "parquet") == "parquet"
+        return TableWriter(home, self.options["table"], schema, is_parquet=is_parquet)
 
 
 class NoetlReader(DataSourceReader):
@@ -97,6 +111,8 @@ class NoetlReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Spread the pieces over tasks by their bytes, keeping their order."""
         home, refs, is_union = _parsed(self._options)
+        if "table" in self._options:
+            refs = tables.find(home, self._options["table"]).parts
         wanted = max(1, int(self._options.get("partitions", _PARTITIONS)))
         pieces = [
             piece
@@ -126,7 +142,8 @@ def _parsed(options: Any) -> tuple[Home, list[PayloadRef], bool]:
         tenant_id=TenantId(options["tenant"]),
         organization_id=OrganizationId(options["organization"]),
     )
-    refs = msgspec.json.decode(options["references"].encode(), type=list[PayloadRef])
+    text = options.get("references", "[]")
+    refs = msgspec.json.decode(text.encode(), type=list[PayloadRef])
     return home, refs, options.get("union") == "true"
 
 
@@ -135,8 +152,12 @@ def _schema(home: Home, ref: PayloadRef) -> pa.Schema:
     if ref.media_type == SPREAD_MEDIA_TYPE:
         found = spread.of_result(_opened(home, ref), owner=ref)
         if found is not None:
-            return pa.ipc.read_schema(pa.py_buffer(b64decode(found.schema)))
+            return _schema_of(found)
     return _table(home, Piece(ref)).schema
+
+
+def _schema_of(found: Spread) -> pa.Schema:
+    return fitting.fitted_schema(pa.ipc.read_schema(pa.py_buffer(b64decode(found.schema))))
 
 
 def _pieces(home: Home, ref: PayloadRef, *, part: int | None, slices: int) -> list[Piece]:

@@ -59,18 +59,25 @@ def write(frame: "DataFrame", plan: Plan) -> list[Manifest]:
     """Write a frame; raises what Spark raises, and `Refused` inside of it."""
     if plan.partition_by:
         frame = frame.repartition(*plan.partition_by).sortWithinPartitions(*plan.partition_by)
-    rows = frame.mapInArrow(_Writer(plan), _MANIFEST).collect()
+    rows = frame.mapInArrow(Written(plan), _MANIFEST).collect()
     return [msgspec.msgpack.decode(bytes(row[0]), type=Manifest) for row in rows]
 
 
-class _Writer:
+class Written:
     """The part of `write` that runs in executors, once for each task."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn a task's rows into manifests."""
+        """Turn a task's rows into manifests, as Spark carries them."""
+        for manifest in self.parts(batches):
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([msgspec.msgpack.encode(manifest)], pa.binary())], names=["manifest"]
+            )
+
+    def parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Manifest]:
+        """Write a task's rows, and describe each part."""
         held: list[pa.RecordBatch] = []
         size = 0
         is_first = True
@@ -86,13 +93,10 @@ class _Writer:
             is_small = is_first and size <= self._plan.inline_bytes_max
             yield from self._parts(held, is_small=is_small)
 
-    def _parts(self, held: list[pa.RecordBatch], *, is_small: bool) -> Iterator[pa.RecordBatch]:
+    def _parts(self, held: list[pa.RecordBatch], *, is_small: bool) -> Iterator[Manifest]:
         table = pa.Table.from_batches(held)
         for values, part in _cut(table, self._plan.partition_by):
-            manifest = self._written(part, values, is_small=is_small)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([msgspec.msgpack.encode(manifest)], pa.binary())], names=["manifest"]
-            )
+            yield self._written(part, values, is_small=is_small)
 
     def _written(self, table: pa.Table, values: list[Any], *, is_small: bool) -> Manifest:
         data = encoded(table, self._plan.format)

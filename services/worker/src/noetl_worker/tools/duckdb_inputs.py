@@ -97,9 +97,10 @@ class InputReader:
         rows: list[dict[str, Any]] = []
         columns: dict[str, None] = {}
         for index, part in enumerate(parts):
-            value = await self._references.part(part, call.site)
-            if isinstance(part, dict) and references.is_reference(part.get("ref")):
-                value = await self._references.value(part["ref"], call.site)
+            is_held = isinstance(part, dict) and not references.is_reference(part)
+            inner = part.get("ref") if is_held else None
+            given = inner if references.is_reference(inner) else part
+            value = await self._references.part(given, call.site)
             found = row_tables.records(value)
             if found is None:
                 text = f"part {index} of input '{name}' holds no rows"

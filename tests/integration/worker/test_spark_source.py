@@ -1,0 +1,163 @@
+"""What executors do to read stored tables, on real stores and without a session."""
+
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from tests.support.servers import S3Server
+from tests.support.working import ORGANIZATION, TENANT
+
+from noetl_contracts import codec, spread
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE, PayloadRef
+from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
+from noetl_storage import encoding
+from noetl_storage.encoding import PARQUET_MEDIA_TYPE
+from noetl_worker.spark import executors, source, writing
+from noetl_worker.spark.executors import Home, Refused
+from noetl_worker.spark.source import NoetlReader, NoetlSource
+
+
+@pytest.fixture(params=["file", "s3"])
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """An organization's payloads in a store that other processes reach."""
+    url = f"file://{tmp_path}"
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        url = server.payload_url
+        monkeypatch.setenv("NOETL_WORKER_PAYLOAD_ACCESS_KEY", server.access_key)
+        monkeypatch.setenv("NOETL_WORKER_PAYLOAD_SECRET_KEY", server.secret_key)
+    return Home(url=url, tenant_id=TENANT, organization_id=ORGANIZATION)
+
+
+def put(home: Home, data: bytes, media_type: str, rows: int | None = None) -> PayloadRef:
+    return executors.with_store(
+        home,
+        lambda payloads: payloads.put(
+            data,
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+            media_type=media_type,
+            row_count=rows,
+        ),
+    )
+
+
+def kept(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    raw = {"rows": rows, "columns": list(rows[0])}
+    return {"tasks": {"t": {"kind": "postgres", "raw": raw}}, "last": "t"}
+
+
+def read(home: Home, refs: list[PayloadRef], *, is_union: bool = False) -> list[Any]:
+    """Read as Spark would: the schema, the partitions, and each of them."""
+    options = source.options_of(home, refs, is_union=is_union, partitions=3)
+    schema = NoetlSource(options).schema()
+    reader = NoetlReader(options, schema)
+    batches = [batch for one in reader.partitions() for batch in reader.read(one)]
+    assert all(batch.schema.names == schema.names for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_results_read_the_same_in_every_form(home: Home) -> None:
+    rows = [{"i": i, "name": f"n{i}" if i % 2 else None, "x": i / 2} for i in range(100)]
+    refs = [put(home, codec.encode(kept(rows)), JSON_MEDIA_TYPE)]
+    for format_, media_type in (("arrow", ARROW_MEDIA_TYPE), ("parquet", PARQUET_MEDIA_TYPE)):
+        data = encoding.tabulate(kept(rows), ("tasks", "t", "raw"), format_=format_)  # type: ignore[arg-type]  # both are formats
+        assert data is not None
+        refs.append(put(home, data, media_type))
+    for ref in refs:
+        assert read(home, [ref]) == rows
+    numbered = read(home, refs[:2], is_union=True)
+    assert numbered == [{**row, "_part": part} for part in (0, 1) for row in rows]
+
+
+def test_a_spread_table_tells_its_columns_unopened_and_is_read_in_groups(home: Home) -> None:
+    tables = [pa.table({"i": [n, n + 1], "t": [f"a{n}", None]}) for n in (0, 2, 4, 6)]
+    parts = [put(home, writing.encoded(one, "parquet"), PARQUET_MEDIA_TYPE, 2) for one in tables]
+    rows = Spread(
+        row_count=8,
+        payload_bytes=sum(part.payload_bytes for part in parts),
+        schema=b64encode(tables[0].schema.serialize().to_pybytes()).decode(),
+        columns=["i", "t"],
+        parts=parts,
+    )
+    result = kept([{"i": 0}])
+    result["tasks"]["t"]["raw"]["rows"] = spread.marker(rows)
+    ref = put(home, codec.encode(result), SPREAD_MEDIA_TYPE, 8)
+    assert [row["i"] for row in read(home, [ref])] == list(range(8))
+    options = source.options_of(home, [ref], is_union=False, partitions=3)
+    reader = NoetlReader(options, NoetlSource(options).schema())
+    assert 1 < len(reader.partitions()) <= 3
+
+
+def test_a_large_object_is_decoded_in_slices(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_SLICE_BYTES", 1_000)
+    table = pa.table({"i": list(range(1_000))})
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink, row_group_size=100)
+    for data, media_type in (
+        (sink.getvalue().to_pybytes(), PARQUET_MEDIA_TYPE),
+        (_arrow(table, 100), ARROW_MEDIA_TYPE),
+    ):
+        ref = put(home, data, media_type)
+        options = source.options_of(home, [ref], is_union=False, partitions=3)
+        reader = NoetlReader(options, NoetlSource(options).schema())
+        partitions = reader.partitions()
+        assert len(partitions) == 3
+        sizes = [sum(b.num_rows for b in reader.read(one)) for one in partitions]
+        assert sum(sizes) == 1_000
+        assert min(sizes) > 0
+        assert [row["i"] for row in read(home, [ref])] == list(range(1_000))
+
+
+def _arrow(table: pa.Table, size: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=size):
+            writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def test_what_is_missing_or_no_table_is_refused_by_kind(home: Home) -> None:
+    text = put(home, codec.encode(kept([{"i": 1}])), JSON_MEDIA_TYPE)
+    scalar = put(home, b'"text"', JSON_MEDIA_TYPE)
+    executors.with_store(home, lambda payloads: payloads.delete(text))
+    for ref, kind in ((text, "reference_not_available"), (scalar, "validation")):
+        with pytest.raises(Refused) as refused:
+            read(home, [ref])
+        about = executors.refusal_in(f"a trace\n{refused.value}\n  more of it")
+        assert about is not None
+        assert about["kind"] == kind
+
+
+def test_options_hold_nothing_secret(home: Home) -> None:
+    ref = put(home, b"[]", JSON_MEDIA_TYPE)
+    options = str(source.options_of(home, [ref], is_union=False, partitions=1))
+    keys = executors.settings.executor_keys()
+    for secret in (keys.payload_secret_key, keys.payload_access_key):
+        assert not secret or secret not in options
+
+
+def test_a_table_has_its_name_when_all_parts_are_there_and_keeps_it(home: Home) -> None:
+    options = {"store": home.url, "tenant": TENANT, "organization": ORGANIZATION, "table": "t/1"}
+    table = pa.table({"i": [1, 2, 3]})
+    schema = from_arrow_schema(table.schema)
+    writer = NoetlSource(options).writer(schema, overwrite=False)
+    halves = (table.slice(0, 2), table.slice(2))
+    messages = [writer.write(iter(half.to_batches())) for half in halves]
+    with pytest.raises(Refused, match="no table named"):
+        NoetlSource(options).schema()
+    writer.commit([*messages, None])
+    writer.commit([*messages, None])
+    found = NoetlSource(options)
+    reader = found.reader(found.schema())
+    rows = [row for one in reader.partitions() for b in reader.read(one) for row in b.to_pylist()]
+    assert rows == [{"i": 1}, {"i": 2}, {"i": 3}]
+    with pytest.raises(Refused, match="there already"):
+        writer.commit(messages[:1])
+    with pytest.raises(Refused, match="written once"):
+        NoetlSource(options).writer(schema, overwrite=True)
