@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from tests.support.planning import WORKER, Desk
+from tests.support.planning import ROWS, WORKER, Desk
 from tests.support.shaking_frames import Queue, SlotPlay, frame_answer, reduce_answer
 from tests.support.sketches import ATTEMPTS_MAX, LOST, Outcome, Sketch, patch_key, text
 from tests.support.slices import gathered, level_gathered
@@ -12,14 +12,18 @@ from tests.support.slices import gathered, level_gathered
 from noetl_contracts import facts
 from noetl_contracts.commands import Command, FrameWork, ItemWork, ReduceWork, SlotWork
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import MessageWait
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_planner.domain.draft import Limits
 from noetl_playbook import carried
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_replay import snapshot
+from noetl_replay.state import CommandState
 
 TURNS_MAX = 5_000
 LATE_MAX = 20
+PARKINGS_MAX = 2
+WAIT_S = 1e7
 
 
 class HungError(AssertionError):
@@ -38,6 +42,7 @@ class Shaker:
         self.queues: dict[str, Queue] = {}
         self.late: list[facts.Fact] = []
         self.losses = Counter[str]()
+        self.parkings = Counter[str]()
         self.holds = 0
         self.batches: list[int] = []
 
@@ -96,6 +101,8 @@ class Shaker:
             self.tell(facts.PauseRequested(request_id=f"pause-{self.holds}"))
         elif desk.state.paused_at is not None and (chance > 0.8 or not self.waiting):
             self.tell(facts.ResumeRequested(request_id=f"resume-{self.holds}"))
+        elif self._parked() and (chance > 0.9 or not self.waiting):
+            self._call()
         elif self.waiting:
             self._deliver()
         else:
@@ -108,6 +115,43 @@ class Shaker:
             has_moved = desk.state.version > before or wake_at is not None
             if not self.waiting and not has_moved and not desk.state.is_terminal():
                 raise HungError(f"nothing is on its way: {desk.types()[-5:]}")
+
+    def _parked(self) -> list[CommandState]:
+        if self.desk.state.paused_at is not None:
+            return []
+        return [one for one in self.desk.state.commands.values() if one.parked is not None]
+
+    def _call(self) -> None:
+        """Send what a parked command waits for."""
+        one = self.chance.choice(self._parked())
+        assert one.parked is not None
+        arrived = facts.MessageArrived(
+            command_id=one.command_id,
+            key=one.parked.wait.key,
+            result=ResultEnvelope(status="ok", context={}),
+        )
+        self._remember(arrived)
+        self.tell(arrived)
+
+    def _may_park(self, command: Command) -> bool:
+        if self.parkings[command.command_id] >= PARKINGS_MAX or self.chance.random() > 0.1:
+            return False
+        self.parkings[command.command_id] += 1
+        return True
+
+    def _park(self, command: Command) -> facts.CommandParked:
+        """Let a command wait for a message: a person, say, in the middle of its work."""
+        key = f"{command.attempt}/{self.parkings[command.command_id]}"
+        wait = MessageWait(
+            key=key, task="t", mode="signal", address=f"signal/{key}", timeout_s=WAIT_S
+        )
+        return facts.CommandParked(
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=WORKER,
+            wait=wait,
+            resume_ref=ROWS,
+        )
 
     def _deliver(self) -> None:
         told: list[facts.Fact] = []
@@ -140,6 +184,8 @@ class Shaker:
         may_lose = self.losses[one.command_id] < 2 and self.chance.random() < 0.1
         # A shard whose last attempt is lost fails as a whole, whatever its items would give.
         may_lose = may_lose and getattr(one.work, "attempt", 1) < ATTEMPTS_MAX
+        if outcome != LOST and self._may_park(one):
+            return [self._park(one)]
         if outcome == LOST or may_lose:
             self.losses[one.command_id] += 1
             if outcome != LOST:
@@ -166,6 +212,9 @@ class Shaker:
                     command_id=command.command_id, attempt=command.attempt, reason="lease_expired"
                 )
             ]
+        if slot.is_open and self._may_park(command):
+            del self.waiting[place]
+            return [self._park(command)]
         fact = slot.next()
         self._remember(fact)
         if slot.is_over:

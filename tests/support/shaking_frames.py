@@ -91,6 +91,11 @@ class SlotPlay:
         """Tell whether the slot has found its queue empty."""
         return self._index < 0
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a frame runs."""
+        return self._rows is not None
+
     def next(self) -> facts.Fact:
         """Open a frame, close the open one, or run dry."""
         frame_id = ids.frame_id(self._work.stage_id, slot=self._work.slot, frame_index=self._index)
