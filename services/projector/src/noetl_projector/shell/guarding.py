@@ -4,10 +4,15 @@ import asyncio
 
 import structlog
 
+from noetl_contracts.ids import ExecutionId
 from noetl_projector.domain.cache import Held
 from noetl_projector.shell.histories import LedgerWentBack
+from noetl_replay.state import forget_oldest
 from noetl_storage.audit_ports import Rebuilds
 from noetl_storage.ports import Projections
+
+# Executions of which it is remembered that they were compared.
+COMPARED_MAX = 10_000
 
 log = structlog.get_logger(__name__)
 
@@ -18,6 +23,7 @@ class LedgerGuard:
     def __init__(self, *, projections: Projections, rebuilds: Rebuilds) -> None:
         self._projections = projections
         self._rebuilds = rebuilds
+        self._compared: dict[ExecutionId, None] = {}
         self._failure: LedgerWentBack | None = None
         self._has_failed = asyncio.Event()
 
@@ -29,10 +35,15 @@ class LedgerGuard:
     async def check_same(self, held: Held) -> None:
         """Compare the last event that was projected with the one that the ledger has there."""
         state = held.state
+        if state.version == 0 or state.execution_id in self._compared:
+            return
+        # Once an execution is enough: a load is a race with whoever else projects it.
+        self._compared[state.execution_id] = None
+        forget_oldest(self._compared, COMPARED_MAX)
         found = await self._projections.list_rows("execution", state.execution_id)
         if (
             found
-            and found[0]["version"] == state.version > 0
+            and found[0]["version"] == state.version
             and found[0]["envelope_checksum"] != state.checksum
         ):
             raise LedgerWentBack(

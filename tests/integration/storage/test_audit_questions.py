@@ -1,0 +1,49 @@
+"""The questions of the audit's page, asked of a ledger that has answers."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.builders import STORIES, TENANT, History
+from tests.support.storage import (
+    Stores,
+    a_fence,
+    an_append,
+    migrated,
+    postgres_stores,
+)
+
+from noetl_contracts.ids import ExecutionId
+from noetl_storage.postgres.database import Database
+
+PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+QUESTIONS = re.findall(r"\n([^\n]+\?)\n\n```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+# A story that answers each question, in the order of the page.
+ANSWERED_BY = ("single-step", "shop", "lost-worker", "cursor-loop", "held-run")
+
+
+@pytest.fixture
+async def opened(database: str) -> AsyncIterator[Database]:
+    async with migrated(database) as pool:
+        yield pool
+
+
+def test_there_are_five_questions() -> None:
+    assert len(QUESTIONS) == len(ANSWERED_BY) == 5
+
+
+async def test_every_question_has_an_answer_for_its_tenant_alone(opened: Database) -> None:
+    stores: Stores = postgres_stores(opened)
+    fence = await a_fence(stores)
+    for place, ((question, query), name) in enumerate(zip(QUESTIONS, ANSWERED_BY, strict=True)):
+        told = STORIES[name]()
+        history = History(ExecutionId(str(int(told.execution_id) + (place << 22))))
+        history.add(*(one.event for one in told.envelopes))
+        await stores.ledger.append(an_append(fence, history.stream()))
+        for tenant, is_answered in ((TENANT, True), ("other", False)):
+            async with opened.transaction() as transaction:
+                await transaction.execute("set local role noetl_reader")
+                await transaction.fetch("select set_config('app.tenant', $1, true)", tenant)
+                found = await transaction.fetch(query, int(history.execution_id))
+            assert bool(found) is is_answered, question
