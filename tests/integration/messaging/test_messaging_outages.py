@@ -9,7 +9,7 @@ from tests.support.polling import eventually
 from tests.support.servers import NatsServer, nats_server
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import subjects
+from noetl_contracts import lanes, subjects
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
@@ -170,10 +170,7 @@ async def test_a_changed_declaration_is_applied_in_place(connection: Connection)
     problems = await longer.verify()
     assert any("ack_wait is 2.0, declared is 7.0" in problem for problem in problems)
     changed = await longer.ensure()
-    assert changed == [
-        "NOETL_COMMANDS/worker-default-io",
-        "NOETL_COMMANDS/worker-default-spark",
-    ]
+    assert changed == [f"NOETL_COMMANDS/worker-default-{lane}" for lane in lanes.LANES]
     assert await longer.verify() == []
     assert await fetched(planner(connection)) == [b"1"]
 

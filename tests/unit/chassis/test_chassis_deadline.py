@@ -3,6 +3,7 @@
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -83,3 +84,29 @@ def test_the_signal_is_given_back() -> None:
     with watching():
         assert signal.getsignal(signal.SIGVTALRM) != before
     assert signal.getsignal(signal.SIGVTALRM) == before
+
+
+class Lingering:
+    """Takes its time to go away, in a function below its finalizer."""
+
+    def __del__(self) -> None:
+        _work()
+
+
+def _work() -> None:
+    end = time.thread_time() + 0.3
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+def test_a_finalizer_is_left_alone_and_the_computation_ends_after_it(deadline: Deadline) -> None:
+    """An error raised in there would go nowhere."""
+    assert deadline.arm(0.1, TooMuchError)
+    with pytest.raises(TooMuchError):
+        _let_go_and_spin()
+    deadline.disarm()
+
+
+def _let_go_and_spin() -> None:
+    Lingering()
+    spin()

@@ -14,11 +14,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 _CALLBACK_FILES = frozenset(
     each.__init__.__code__.co_filename for each in (weakref.WeakSet, weakref.WeakValueDictionary)
 )
+# How far below a finalizer the interrupted frame may be.
+_FINALIZER_DEPTH = 8
 _TICK_S = 0.05
 _GROWTH_BYTES_MAX = 1024 * 1024 * 1024
 _STATM = Path("/proc/self/statm")
@@ -81,13 +83,22 @@ class Deadline:
 
 
 def _is_collecting(frame: FrameType | None) -> bool:
-    """Tell whether a callback of a collector or a weak reference runs: its errors go nowhere."""
-    if frame is None:
-        return False
-    code = frame.f_code
-    return code.co_filename in _CALLBACK_FILES or any(
-        getattr(each, "__code__", None) is code for each in gc.callbacks
-    )
+    """Tell whether a collector's or weak reference's callback or a finalizer runs.
+
+    Their errors go nowhere, and the computation would not end.
+    """
+    for _ in range(_FINALIZER_DEPTH):
+        if frame is None:
+            return False
+        if _goes_nowhere(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _goes_nowhere(code: CodeType) -> bool:
+    is_callback = code.co_filename in _CALLBACK_FILES or code.co_name == "__del__"
+    return is_callback or any(getattr(each, "__code__", None) is code for each in gc.callbacks)
 
 
 def _resident_bytes() -> int:
