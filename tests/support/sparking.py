@@ -1,5 +1,6 @@
 """A worker with a real Spark session and a payload store that executors reach."""
 
+import base64
 import copy
 import os
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from msgspec import structs
 from tests.support.calls import call_of
 from tests.support.working import ORGANIZATION, TENANT, Bench, bench
 
+from noetl_chassis.payload_sealing import read_keys
 from noetl_contracts import codec, locators
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_playbook.results import PipelineResult, Stored, TaskResult
@@ -21,15 +23,21 @@ from noetl_worker.settings import PREFIX, ExecutorKeys
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 from noetl_worker.tools.call import Call, Outcome
 
+SEAL_KEY = f"k1:{base64.b64encode(b'7' * 32).decode()}"
+
 
 @asynccontextmanager
 async def spark_bench(folder: Path, **fields: Any) -> AsyncIterator[Bench]:
-    """A worker whose payloads are files."""
+    """A worker whose payloads are sealed files."""
     url = f"file://{folder}/payloads"
     async with (
-        open_payloads(url) as payloads,
+        open_payloads(url, seals=read_keys(SEAL_KEY, file="")) as payloads,
         bench(
-            store=payloads, payload_url=url, work_directory=str(folder / "work"), **fields
+            store=payloads,
+            payload_url=url,
+            payload_seal_key=SEAL_KEY,
+            work_directory=str(folder / "work"),
+            **fields,
         ) as found,
     ):
         yield found

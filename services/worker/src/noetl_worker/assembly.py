@@ -168,6 +168,8 @@ def _keys_of(config: Settings) -> ExecutorKeys:
     return ExecutorKeys(
         payload_access_key=config.payload_access_key,
         payload_secret_key=config.payload_secret_key,
+        payload_seal_key=config.payload_seal_key,
+        payload_seal_file=config.payload_seal_file,
         secret_key=config.secret_key,
     )
 

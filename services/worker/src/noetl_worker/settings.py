@@ -127,6 +127,8 @@ class ExecutorKeys(Struct, frozen=True, kw_only=True):
 
     payload_access_key: str = ""
     payload_secret_key: str = ""
+    payload_seal_key: str = ""
+    payload_seal_file: str = ""
     secret_key: str = ""
 
     def as_environ(self) -> dict[str, str]:

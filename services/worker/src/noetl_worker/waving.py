@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock, SystemClock
+from noetl_chassis.payload_sealing import read_keys
 from noetl_contracts import codec, facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import Fact
@@ -252,6 +253,7 @@ async def open_executor(config: Settings) -> AsyncIterator[Executor]:
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
                 connect_s=config.connect_s,
+                seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
             )
         )
         tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from noetl_chassis.sealing import SealBroken, Sealer
+from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.sealing import KeyUnusable, SealBroken, Sealer
 from noetl_contracts import codec
 from noetl_contracts.credentials import SealedCredential, object_prefix
 from noetl_contracts.errors import NoetlError, Permanent, Retryable
@@ -70,6 +71,7 @@ def with_store(home: Home, work: Callable[[Payloads], Awaitable[T]]) -> T:
             access_key=keys.payload_access_key or None,
             secret_key=keys.payload_secret_key or None,
             threads_max=_THREADS_MAX,
+            seals=read_keys(keys.payload_seal_key, file=keys.payload_seal_file),
         )
         async with opening as payloads:
             return await work(payloads)
@@ -80,7 +82,7 @@ def with_store(home: Home, work: Callable[[Payloads], Awaitable[T]]) -> T:
         raise Refused("reference_not_available", str(problem)) from problem
     except Retryable as problem:
         raise Refused("storage_access", str(problem)) from problem
-    except Permanent as problem:
+    except (Permanent, KeyUnusable) as problem:
         raise Refused("config", str(problem)) from problem
 
 
