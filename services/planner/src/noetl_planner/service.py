@@ -9,13 +9,13 @@ from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts, subjects
-from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError
+from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError, PayloadSealBroken
 from noetl_contracts.events import event_type
 from noetl_contracts.events.command import CommandRejected
 from noetl_contracts.events.frame import FrameCommitRejected
 from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
-from noetl_contracts.payloads import JSON_MEDIA_TYPE
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
 from noetl_planner.domain import growth
@@ -28,8 +28,9 @@ from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs, States
 from noetl_planner.shell.wakeups import Wakeups
 from noetl_playbook.handles import PayloadNeeded
-from noetl_replay.state import ExecutionState
-from noetl_storage.errors import DuplicateKey, RowRefused, VersionConflict
+from noetl_replay.state import ExecutionState, empty
+from noetl_storage.encoding import PayloadUnreadable
+from noetl_storage.errors import DuplicateKey, PayloadCorrupt, RowRefused, VersionConflict
 from noetl_storage.ports import LedgerWriter, Payloads
 
 log = structlog.get_logger(__name__)
@@ -143,19 +144,13 @@ class ShardPlanner:
     async def _decide_within(self, work: Work, refused: ErrorObject | None) -> Decided | None:
         execution_id = work.batches[0].execution_id
         try:
-            for _ in range(_LOADS_MAX):
-                state = await self._states.take(work.batches[0], is_beginning=_is_beginning(work))
-                try:
-                    return await self._judge(work, state, refused)
-                except PayloadNeeded as needed:
-                    await self._shared.loaded.load(needed.stored.reference)
-                except CommandTooLarge as failure:
-                    self._states.drop(execution_id)
-                    refused = growth.too_large(failure.step, str(failure))
+            decided = await self._judge_loaded(work, refused)
+            if decided is not None:
+                return decided
         except PlaybookMissing as failure:
             told = refusing.answer(work.batches, str(failure))
             if told:
-                return self._unbegun(work, state, told)
+                return self._unbegun(work, told)
             if not refusing.is_early(work.batches, work.deliveries):
                 for delivery in work.deliveries:
                     await self._bury(delivery, failure)
@@ -166,6 +161,39 @@ class ShardPlanner:
         self._states.drop(execution_id)
         for delivery in work.deliveries:
             await delivery.nak(_NAK_DELAY_S * min(delivery.delivered, 50))
+        return None
+
+    async def _judge_loaded(self, work: Work, refused: ErrorObject | None) -> Decided | None:
+        """Decide, loading what templates name; None for what names too much.
+
+        A state that was decided on in vain is read from its history again.
+        """
+        for _ in range(_LOADS_MAX):
+            state = await self._states.take(work.batches[0], is_beginning=_is_beginning(work))
+            expected = state.version
+            try:
+                return await self._judge(work, state, refused)
+            except PayloadNeeded as needed:
+                fault = await self._load(needed.stored.reference, is_begun=expected > 0)
+                if fault is not None:
+                    work, refused = _told_nothing(work), fault
+            except CommandTooLarge as failure:
+                self._states.drop(state.execution_id)
+                refused = growth.too_large(failure.step, str(failure))
+        return None
+
+    async def _load(self, ref: PayloadRef, *, is_begun: bool) -> ErrorObject | None:
+        """Read a payload for templates; return the error of one that stays unreadable.
+
+        What has not begun cannot fail: there it is raised.
+        """
+        try:
+            await self._shared.loaded.load(ref)
+        except (PayloadCorrupt, PayloadUnreadable, PayloadSealBroken) as failure:
+            if not is_begun:
+                raise
+            log.exception("payload unreadable", reason=str(failure))
+            return refusing.unreadable(failure)
         return None
 
     async def _judge(
@@ -202,8 +230,10 @@ class ShardPlanner:
             messages=messages,
         )
 
-    def _unbegun(self, work: Work, state: ExecutionState, told: list[facts.FactBatch]) -> Decided:
+    def _unbegun(self, work: Work, told: list[facts.FactBatch]) -> Decided:
         """Answer for an execution that cannot begin; it has no history."""
+        first = work.batches[0]
+        state = empty(first.execution_id, first.tenant_id, first.organization_id)
         shard_count = self._shared.bounds.shard_count
         return Decided(
             work=work,
@@ -241,9 +271,7 @@ class ShardPlanner:
         if one.expected_version == 0:
             await self._give_back([one])
             return
-        told_nothing = [structs.replace(batch, facts=[]) for batch in one.work.batches]
-        work = Work(batches=told_nothing, deliveries=one.work.deliveries)
-        again = await self._decide(work, error)
+        again = await self._decide(_told_nothing(one.work), error)
         if again is not None:
             await self._append([again])
 
@@ -318,6 +346,12 @@ class ShardPlanner:
             consumer=topology.planner_consumer(self._fence.shard),
             reason=str(failure),
         )
+
+
+def _told_nothing(work: Work) -> Work:
+    """Return the same deliveries without what they say, which cannot be decided."""
+    batches = [structs.replace(batch, facts=[]) for batch in work.batches]
+    return Work(batches=batches, deliveries=work.deliveries)
 
 
 def _is_beginning(work: Work) -> bool:

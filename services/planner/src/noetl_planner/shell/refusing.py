@@ -1,8 +1,8 @@
-"""Requests for a playbook that is not there: a waiting parent is told, others go to people."""
+"""Facts that nothing can be decided from: who is told of it, and with which error."""
 
 from collections.abc import Sequence
 
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.facts import CancelRequested, ChildEnded, ExecutionRequested, FactBatch
 from noetl_contracts.status import ExecutionStatus
 from noetl_messaging.ports import Delivery
@@ -34,6 +34,13 @@ def answer(batches: Sequence[FactBatch], reason: str) -> list[FactBatch]:
         for fact in batch.facts
         if isinstance(fact, ExecutionRequested) and fact.parent is not None
     ]
+
+
+def unreadable(failure: Exception) -> ErrorObject:
+    """Make the error of an execution that needs a payload which no patience makes readable."""
+    kind = "storage_quota"
+    text = f"what the next step depends on cannot be read: {failure}"
+    return ErrorObject(kind=kind, code=code_of(kind), step="(store)", message=text)
 
 
 def is_early(batches: Sequence[FactBatch], deliveries: Sequence[Delivery]) -> bool:

@@ -1,0 +1,67 @@
+"""An execution whose next step depends on a payload that is damaged ends with an error."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.support.polling import eventually
+
+from noetl_cli.local import system
+from noetl_contracts.payloads import PayloadRef
+from noetl_planner.http import playbooks, submission
+from noetl_planner.http.submission import ExecuteBody
+from noetl_planner.shell.states import LoadedPayloads
+from noetl_playbook.problems import Level
+from noetl_replay.fold import fold
+from noetl_replay.state import ExecutionState, empty
+from noetl_storage.errors import PayloadCorrupt
+
+pytestmark = pytest.mark.timeout(120)
+
+PATIENCE_S = 60.0
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: damaged, path: simulation/damaged}
+workflow:
+  - step: large
+    tool: {kind: noop, result: {rows: "{{ range(2000) | list }}"}}
+    next: {arcs: [{step: more, when: "{{ large.rows[7] == 7 }}"}]}
+  - step: more
+    tool: {kind: noop}
+"""
+
+
+async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    async def load(_: LoadedPayloads, ref: PayloadRef) -> None:
+        reads.append(ref.uri)
+        raise PayloadCorrupt(f"{ref.uri} was altered")
+
+    monkeypatch.setattr(LoadedPayloads, "load", load)
+    configs = system.load({}, tmp_path)
+    async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
+        tasks.create_task(system.run(opened))
+        try:
+            await playbooks.keep(opened.services, PLAYBOOK, level=Level.TOLERANT)
+            body = ExecuteBody(path="simulation/damaged")
+            execution_id = (await submission.execute(opened.services, body, None)).execution_id
+
+            async def has_ended() -> ExecutionState | None:
+                events = await opened.adapters.ledger.read(execution_id)
+                services = opened.services
+                begun = empty(execution_id, services.tenant_id, services.organization_id)
+                state = fold(begun, events)
+                return state if state.is_terminal() else None
+
+            state = await eventually(has_ended, timeout_s=PATIENCE_S)
+        finally:
+            opened.process.stop.set()
+    assert state is not None
+    assert state.failure is not None
+    assert (state.failure.kind, state.failure.code) == ("storage_quota", "STORE")
+    assert reads[0] in state.failure.message
+    assert len(reads) == 1
