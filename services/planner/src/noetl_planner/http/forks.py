@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from noetl_contracts import codec
 from noetl_contracts.events.execution import Source
-from noetl_contracts.facts import ExecutionRequested, Inherited
+from noetl_contracts.facts import Inherited
 from noetl_planner.http import cuts, finding, replaying, reruns, submission, views
 from noetl_planner.http.cuts import Cut
 from noetl_planner.http.problems import ApiError
@@ -70,13 +70,13 @@ async def begin(
     submission.check_requirements(services, entry)
     graph = Graph.of(codec.convert(entry.model, Playbook))
     step, came_from = _step(before, graph, body.from_step)
-    workload, workload_ref = await submission.carried_inputs(services, body.workload or {})
-    fact = ExecutionRequested(
-        path=entry.path,
-        version=entry.version,
-        workload=workload,
-        workload_ref=workload_ref,
-        requested_by=PRODUCER,
+    return await submission.ask(
+        services,
+        entry,
+        body.workload or {},
+        asked_by=PRODUCER,
+        key=key,
+        is_pinned=body.pinned,
         rerun=await reruns.carried(
             services,
             Source(execution_id=before.execution_id, version=until, step=step),
@@ -88,7 +88,6 @@ async def begin(
             ),
         ),
     )
-    return await submission.begin(services, fact, entry, key=key, is_pinned=body.pinned)
 
 
 def _step(before: ExecutionState, graph: Graph, wanted: str | None) -> tuple[str, str | None]:

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from noetl_contracts import codec
 from noetl_contracts.events.execution import InheritedStep, Source
 from noetl_contracts.events.step import StepEnter
-from noetl_contracts.facts import ExecutionRequested, Inherited, Rerun
+from noetl_contracts.facts import Inherited, Rerun
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.status import RunStatus
@@ -67,13 +67,13 @@ async def begin(
     graph = Graph.of(codec.convert(entry.model, Playbook))
     step = _step(ended, graph, body.from_step)
     before, entered = await _before(services, ended, step)
-    workload, workload_ref = await submission.carried_inputs(services, body.workload or {})
-    fact = ExecutionRequested(
-        path=entry.path,
-        version=entry.version,
-        workload=workload,
-        workload_ref=workload_ref,
-        requested_by=PRODUCER,
+    return await submission.ask(
+        services,
+        entry,
+        body.workload or {},
+        asked_by=PRODUCER,
+        key=key,
+        is_pinned=body.pinned,
         rerun=await carried(
             services,
             Source(execution_id=ended.execution_id, version=before.version, step=step),
@@ -85,7 +85,6 @@ async def begin(
             ),
         ),
     )
-    return await submission.begin(services, fact, entry, key=key, is_pinned=body.pinned)
 
 
 def known_step(graph: Graph, wanted: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec, schedules, subjects
-from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch
+from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch, Rerun
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.lanes import POOL_PATTERN, Priority
 from noetl_contracts.ledger import CatalogEntry, Request
@@ -78,6 +78,21 @@ async def start(
     """Keep a request that something else than a caller makes: a call, a message."""
     entry = await find_playbook(services, path, version)
     check_requirements(services, entry)
+    is_pinned = version is not None
+    return await ask(services, entry, inputs, asked_by=asked_by, key=key, is_pinned=is_pinned)
+
+
+async def ask(
+    services: ApiServices,
+    entry: CatalogEntry,
+    inputs: dict[str, Any],
+    *,
+    asked_by: str,
+    key: str | None,
+    is_pinned: bool,
+    rerun: Rerun | None = None,
+) -> views.Accepted:
+    """Keep a request for a playbook that was found; `rerun` is what it takes over."""
     workload, workload_ref = await carried_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
@@ -85,8 +100,9 @@ async def start(
         workload=workload,
         workload_ref=workload_ref,
         requested_by=asked_by,
+        rerun=rerun,
     )
-    return await begin(services, fact, entry, key=key, is_pinned=version is not None)
+    return await begin(services, fact, entry, key=key, is_pinned=is_pinned)
 
 
 async def begin(
