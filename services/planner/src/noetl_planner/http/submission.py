@@ -19,6 +19,7 @@ from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
 from noetl_playbook.executor import Requires
+from noetl_playbook.expressions import TemplateError, compile_value
 
 PRODUCER = "api"
 SUGGESTIONS_MAX = 1000
@@ -183,6 +184,16 @@ def check_requirements(
     missing = missing or pools.fault(pools.wishes(entry.model, pool), services.pools)
     if missing is not None:
         raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code=missing.kind, detail=missing.message)
+
+
+def check_templates(inputs: Any) -> None:
+    """Refuse inputs whose templates do not compile; raises a 422."""
+    try:
+        compile_value(inputs)
+    except TemplateError as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
+        ) from error
 
 
 def request_of(

@@ -16,7 +16,6 @@ from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.triggering import TRIGGERS_MAX
 from noetl_playbook import spelling
-from noetl_playbook.expressions import TemplateError, compile_value
 
 
 class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,12 +106,7 @@ async def _checked(services: ApiServices, name: str, body: TriggerBody) -> Trigg
         )
     entry = await submission.find_playbook(services, body.path, body.version)
     submission.check_requirements(services, entry)
-    try:
-        compile_value(body.inputs)
-    except TemplateError as error:
-        raise ApiError(
-            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
-        ) from error
+    submission.check_templates(body.inputs)
     return Trigger(
         **services.place,
         name=name,

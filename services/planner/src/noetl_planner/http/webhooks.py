@@ -1,6 +1,5 @@
 """Webhooks: kept and shown, and called from outside."""
 
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +10,7 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Webhook
 from noetl_planner.http import hooking, problems, submission, views
-from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import Services
-from noetl_playbook.expressions import TemplateError, compile_value
 
 WEBHOOKS_MAX = 1000
 
@@ -80,12 +77,7 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     submission.check_requirements(services, entry)
     if data.credential is not None:
         await hooking.open_secret(services, data.credential)
-    try:
-        compile_value(data.inputs)
-    except TemplateError as error:
-        raise ApiError(
-            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
-        ) from error
+    submission.check_templates(data.inputs)
     webhook = Webhook(
         **services.place,
         name=problems.checked_name(name, "a webhook"),
