@@ -59,11 +59,16 @@ class Planner:
             await self.tell()
             await asyncio.sleep(0.01)
 
-    async def until(self, count: int) -> None:
-        """Wait until so many chunks have come."""
+    def indexes(self) -> set[int]:
+        """The chunks that have come; one that is said again counts once."""
+        return {one.index for one in self.chunks}
+
+    async def until(self, *, chunks: int = 0, repeats: int = 0) -> None:
+        """Wait until so many chunks have come, and so many facts that said one again."""
 
         async def is_there() -> bool:
-            return len(self.chunks) >= count
+            new = len(self.indexes())
+            return new >= chunks and len(self.chunks) - new >= repeats
 
         await eventually(is_there, timeout_s=PATIENCE_S)
 
@@ -186,13 +191,15 @@ async def test_a_producer_waits_until_its_chunks_are_accepted(
     command = command_of(PYTHON % (100, 10, 3))
     async with planner(worker, command, accepts=2) as found, asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))
-        await found.until(8)
-        # Chunks 2, 3 and 4 are not accepted: what comes meanwhile is said again, and nothing new.
-        assert len({one.index for one in found.chunks}) == 5
+        # Chunks 2, 3 and 4 are not accepted: what follows is said again, and nothing new.
+        await found.until(chunks=5)
+        said_again = len(found.chunks) - 5
+        await found.until(repeats=said_again + 3)
+        assert found.indexes() == set(range(5))
         assert not working.done()
         found.accepts = 100
         await working
-    assert sorted({one.index for one in found.chunks}) == list(range(10))
+    assert found.indexes() == set(range(10))
 
 
 async def test_facts_that_are_not_heard_of_are_sent_again(
@@ -429,7 +436,7 @@ async def test_a_stopped_producer_ends_in_the_middle(worker: Bench) -> None:
     command = command_of(PYTHON % (10_000_000, 10, 2))
     async with planner(worker, command, accepts=1) as found, asyncio.TaskGroup() as tasks:
         working = tasks.create_task(attend(worker, command))
-        await found.until(3)
+        await found.until(chunks=3)
 
         async def is_over() -> bool:
             await worker.broker.poke(subjects.stop(command.command_id))
