@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 from tests.chaos.conftest import SETTINGS
 from tests.support.parity import assert_parity
-from tests.support.servers import nats_server, postgres_server, wait_until
+from tests.support.servers import nats_server, postgres_server, wait_past, wait_until
 from tests.support.stack import Stack, running_stack
 from tests.support.wire import Wire, wire
 
@@ -112,7 +112,7 @@ def test_a_cut_costs_only_time(site: Site, *, breaks: bool) -> None:
     site.wait_for_items(run, ITEMS // 4)
     for one in (site.postgres, site.nats):
         one.cut()
-    time.sleep(CUT_S)
+    wait_past(time.monotonic(), CUT_S)
     for one in (site.postgres, site.nats):
         if breaks:
             one.reset()
