@@ -13,6 +13,7 @@ from noetl_planner.http import (
     claims,
     concealing,
     credentials,
+    describing,
     executions,
     forks,
     frame_claims,
@@ -69,7 +70,7 @@ def create_app(services: ApiServices) -> Litestar:
             *webhooks.ROUTES,
         ],
     )
-    return Litestar(
+    app = Litestar(
         route_handlers=[*health.ROUTES, api],
         dependencies={
             "services": Provide(lambda: services, sync_to_thread=False),
@@ -89,3 +90,5 @@ def create_app(services: ApiServices) -> Litestar:
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,
     )
+    describing.describe(app.routes)
+    return app
