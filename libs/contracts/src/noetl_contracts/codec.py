@@ -30,12 +30,15 @@ def text(value: Any) -> str:
 
 def decode(data: bytes | str) -> Any:
     """Decode JSON to plain values; raises `msgspec.DecodeError`."""
-    return msgspec.json.decode(data)
+    return decode_as(data, Any)
 
 
 def decode_as(data: bytes | str, kind: type[T]) -> T:
     """Decode JSON to `kind`; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
-    return msgspec.json.decode(data, type=kind)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except UnicodeDecodeError as failure:
+        raise msgspec.DecodeError(f"JSON is malformed: {failure}") from failure
 
 
 def builtins(value: Any) -> Any:

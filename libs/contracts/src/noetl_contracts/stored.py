@@ -149,5 +149,5 @@ def _decode_older(data: bytes) -> EventBatch:
         values = structs.asdict(plain)
         values["events"] = [codec.builtins(read(one)) for one in plain.events]
         return codec.convert(values, EventBatch)
-    except msgspec.ValidationError as failure:
+    except (msgspec.DecodeError, RecursionError) as failure:
         raise MalformedMessage(f"an event batch does not fit its schema: {failure}") from failure

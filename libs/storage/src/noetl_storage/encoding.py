@@ -244,12 +244,12 @@ class Groups:
         """Return the table of groups `first` up to `end`; raises `PayloadUnreadable`."""
         if first >= end:
             return self._schema.empty_table()
-        if self._parquet is not None:
-            return self._parquet.read_row_groups(list(range(first, end)))
-        table = pa.Table.from_batches(self._batches[first:end], schema=self._schema)
         try:
+            if self._parquet is not None:
+                return self._parquet.read_row_groups(list(range(first, end)))
+            table = pa.Table.from_batches(self._batches[first:end], schema=self._schema)
             table.validate(full=True)
-        except pa.ArrowException as failure:
+        except (OSError, pa.ArrowException) as failure:
             raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
         return table
 

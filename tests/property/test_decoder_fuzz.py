@@ -1,0 +1,124 @@
+"""Bytes that were cut, flipped or doubled: each decoder reads them or names its refusal."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support import builders
+from tests.support.working import command_of
+
+from noetl_contracts import codec, commands, facts, stored
+from noetl_contracts.errors import MalformedMessage, UnknownEventType
+from noetl_contracts.facts import FactBatch
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId, WorkerId
+from noetl_storage import encoding
+from noetl_storage.encoding import PayloadUnreadable
+from noetl_storage.tiers import segments, shared
+
+REFUSALS = (MalformedMessage, UnknownEventType)
+TABLE = pa.table(
+    {
+        "n": pa.array(range(300), pa.int64()),
+        "text": pa.array([None if n % 7 == 0 else "t" * n for n in range(300)], pa.large_string()),
+        "list": pa.array([[n] * (n % 3) for n in range(300)], pa.list_(pa.int32())),
+        "kind": pa.array([str(n % 3) for n in range(300)]).dictionary_encode(),
+    }
+)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, whole: bytes) -> bytes:
+    """Bytes that nearly are what they were."""
+    data = bytearray(whole)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        until = min(at + draw(st.integers(0, 40)), len(data))
+        how = draw(st.sampled_from(["flip", "cut", "double", "write", "end"]))
+        if how == "flip" and data:
+            data[at] ^= 1 << draw(st.integers(0, 7))
+        elif how == "cut":
+            del data[at:until]
+        elif how == "double":
+            data[at:at] = data[at:until]
+        elif how == "write":
+            data[at:until] = draw(st.binary(max_size=40))
+        else:
+            del data[at:]
+    return bytes(data)
+
+
+HISTORIES = [history.envelopes for _, history in builders.stories()]
+FACTS = FactBatch(
+    key="k",
+    execution_id=ExecutionId("7"),
+    tenant_id=TenantId("acme"),
+    organization_id=OrganizationId("west"),
+    producer="worker/w",
+    facts=[
+        facts.CommandStarted(command_id=CommandId("9"), attempt=1, worker_id=WorkerId("w")),
+    ],
+)
+MESSAGES: dict[str, tuple[Callable[[bytes], Any], list[bytes]]] = {
+    "event batch": (
+        stored.decode_batch,
+        [codec.encode(builders.a_batch(history[:9])) for history in HISTORIES],
+    ),
+    "event": (
+        lambda data: stored.read(stored.decode(data)),
+        [codec.encode(one) for history in HISTORIES for one in history[:9]],
+    ),
+    "fact batch": (facts.decode_batch, [codec.encode(FACTS)]),
+    "command": (
+        commands.decode,
+        [codec.encode(command_of("- {step: s, tool: {kind: noop, result: 1}}"))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_message_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    decode, written = MESSAGES[name]
+    whole = data.draw(st.sampled_from(range(len(written))))
+    decode(written[whole])
+    with suppress(*REFUSALS):
+        decode(data.draw(spoiled(written[whole])))
+
+
+def arrow() -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=100)
+    return bytes(sink.getvalue())
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(TABLE, sink, row_group_size=100)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("written", [arrow, parquet])
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_table_is_read_or_refused(written: Callable[[], bytes], data: st.DataObject) -> None:
+    spoilt = data.draw(spoiled(written()))
+    with suppress(PayloadUnreadable):
+        encoding.read_table(spoilt)
+    with suppress(PayloadUnreadable):
+        groups = encoding.Groups(spoilt)
+        groups.read(0, groups.count)
+    shared.table_of(spoilt)
+
+
+@given(data=st.binary(max_size=segments.TRAILER_BYTES + 1))
+def test_a_segment_has_a_header_and_a_trailer_or_none(data: bytes) -> None:
+    length = segments.read_length(data[: segments.HEADER_BYTES])
+    assert length is None or data.startswith(segments.MAGIC)
+    assert (segments.read_trailer(data) is None) == (len(data) != segments.TRAILER_BYTES)
