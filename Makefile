@@ -70,6 +70,10 @@ doctor: setup ## Check this machine and the running stack
 bench: setup ## Measure against the raw floor in the same run; writes docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+.PHONY: storm
+storm: setup ## Hurt a working stack for ten minutes, heal it, count everything; writes docs/chaos.md
+	@$(BIN)/python -m tests.storm $(ARGS)
+
 .PHONY: lock
 lock: $(UV) ## Pin every dependency with hashes again
 	@UV=$(UV) $(PYTHON) scripts/lock

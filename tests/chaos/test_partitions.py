@@ -42,14 +42,6 @@ class Site(Struct):
     postgres: Wire
     nats: Wire
 
-    def begin(self) -> str:
-        """Start a loop over every item."""
-        request = {"path": "far", "workload": {"n": ITEMS}}
-        answer = httpx.post(f"{self.stack.url('api')}/api/execute", json=request, timeout=10)
-        assert answer.is_success, answer.text
-        execution_id: str = answer.json()["execution_id"]
-        return execution_id
-
     def wait_for_items(self, execution_id: str, count: int) -> None:
         """Wait until so many items are done."""
 
@@ -108,7 +100,7 @@ def _through(url: str, one: Wire) -> str:
 
 @pytest.mark.parametrize("breaks", [False, True])
 def test_a_cut_costs_only_time(site: Site, *, breaks: bool) -> None:
-    run = site.begin()
+    run = site.stack.execute("far", key=f"cut-{breaks}", n=ITEMS)
     site.wait_for_items(run, ITEMS // 4)
     for one in (site.postgres, site.nats):
         one.cut()
@@ -121,7 +113,7 @@ def test_a_cut_costs_only_time(site: Site, *, breaks: bool) -> None:
 
 
 def test_a_slow_line_that_breaks_again_and_again_costs_only_time(site: Site) -> None:
-    run = site.begin()
+    run = site.stack.execute("far", key="slow", n=ITEMS)
     for one in (site.postgres, site.nats):
         one.slow(0.005)
     for share in range(1, 5):

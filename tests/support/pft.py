@@ -84,8 +84,13 @@ class Run(Struct, kw_only=True):
             found = {}
         return found
 
-    def wait(self, patience_s: float = 120.0) -> str:
-        """Wait for the end; return the status."""
+    def wait(self, patience_s: float = 120.0) -> None:
+        """Wait for the end, which must be a good one."""
+        last = self.wait_for_any_end(patience_s)
+        assert last.get("status") == "COMPLETED", last
+
+    def wait_for_any_end(self, patience_s: float) -> dict[str, Any]:
+        """Wait for the end; return how it stands then."""
         last: dict[str, Any] = {}
 
         def is_over() -> bool:
@@ -97,8 +102,7 @@ class Run(Struct, kw_only=True):
 
         wait_until(is_over, timeout_s=patience_s, what=f"execution {self.execution_id} ends")
         self.seconds = time.perf_counter() - self.started_s
-        assert last.get("status") == "COMPLETED", last
-        return str(last["status"])
+        return last
 
     def wait_for_requests(self, count: int, patience_s: float = 60.0) -> None:
         """Wait until the fixture was asked so often."""
@@ -159,23 +163,20 @@ def start(
 ) -> Run:
     """Begin a run of one of the playbooks."""
     nonce = served.begin()
-    request = {
-        "path": f"pft/{variant}",
-        "workload": {
-            "facilities": facilities,
-            "patients": patients,
-            "api_url": served.api,
-            "run_nonce": nonce,
-            **workload,
-        },
-    }
     started_s = time.perf_counter()
-    answer = httpx.post(f"{stack.url('api')}/api/execute", json=request, timeout=10)
-    assert answer.is_success, answer.text
+    execution_id = stack.execute(
+        f"pft/{variant}",
+        key=nonce,
+        facilities=facilities,
+        patients=patients,
+        api_url=served.api,
+        run_nonce=nonce,
+        **workload,
+    )
     return Run(
         stack=stack,
         fixture=served,
-        execution_id=answer.json()["execution_id"],
+        execution_id=execution_id,
         nonce=nonce,
         variant=variant,
         facilities=facilities,

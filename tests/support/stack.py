@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 from tests.support.servers import wait_until
 
@@ -37,6 +38,25 @@ class Stack:
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout + done.stderr
+
+    def execute(self, path: str, *, key: str, **workload: Any) -> str:
+        """Start an execution and return its id; an API that is away now is asked again."""
+        request = {"path": path, "workload": workload}
+        answers: list[httpx.Response] = []
+
+        def is_accepted() -> bool:
+            url = f"{self.url('api')}/api/execute"
+            try:
+                answer = httpx.post(url, json=request, headers={"Idempotency-Key": key}, timeout=10)
+            except httpx.HTTPError:
+                return False
+            assert answer.is_success or answer.is_server_error, answer.text
+            answers.append(answer)
+            return answer.is_success
+
+        wait_until(is_accepted, timeout_s=PATIENCE_S, what=f"{path} is accepted")
+        execution_id: str = answers[-1].json()["execution_id"]
+        return execution_id
 
     @property
     def state(self) -> Any:

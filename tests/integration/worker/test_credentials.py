@@ -13,6 +13,7 @@ from noetl_chassis.sealing import Sealer
 from noetl_contracts import codec, credentials
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.errors import StorageUnavailable
+from noetl_worker import patience
 from noetl_worker.credentials import REMEMBERED_S, Vault
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.masking import Mask
@@ -95,7 +96,28 @@ async def test_many_askers_cause_one_lookup_and_it_is_remembered_for_a_while() -
     assert shelf.lookups == 2
 
 
-async def test_a_known_credential_stays_good_while_the_store_is_away() -> None:
+async def test_a_credential_is_looked_for_until_the_store_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "_RETRY_BASE_S", 0.001)
+    shelf = Shelf()
+    shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
+    shelf.is_away = True
+    vault, _, _ = vault_of(shelf)
+    looking = asyncio.create_task(vault.resolve("db", SITE))
+
+    async def was_asked_again() -> bool:
+        return shelf.lookups > 2
+
+    await eventually(was_asked_again)
+    shelf.is_away = False
+    assert (await looking).version == 1
+
+
+async def test_a_known_credential_stays_good_while_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "_RETRY_BASE_S", 0.001)
     shelf = Shelf()
     shelf.put("db", 1, token="a")  # noqa: S106 - a value for the test
     vault, clock, _ = vault_of(shelf)

@@ -18,7 +18,7 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import StorageUnavailable
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.payloads.stored import StoredPayloads
-from noetl_worker import stores
+from noetl_worker import patience
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 LARGE = """
@@ -44,7 +44,7 @@ class World(Struct):
 @pytest.fixture
 async def world(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A worker whose store is a real S3 behind faults; the reader of `behind` meets none."""
-    monkeypatch.setattr(stores, "_RETRY_BASE_S", 0.001)
+    monkeypatch.setattr(patience, "_RETRY_BASE_S", 0.001)
     keys: dict[str, Any] = {"access_key": s3.access_key, "secret_key": s3.secret_key}
     async with faulty_s3(s3.endpoint) as (endpoint, faults):
         url = s3.payload_url.replace(s3.endpoint, endpoint)

@@ -17,6 +17,7 @@ from noetl_worker.domain.auth import INLINE, Inline
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
+from noetl_worker.patience import patiently
 
 Key = tuple[str, str, str]
 
@@ -143,7 +144,10 @@ class Vault:
     async def _look(self, name: str, site: Site, known: Remembered | None) -> Remembered:
         """Open the latest version; while the store is away the known one stays good."""
         try:
-            credential = await self._open_latest(name, site)
+            if known is None:
+                credential = await patiently(lambda: self._open_latest(name, site))
+            else:
+                credential = await self._open_latest(name, site)
         except Retryable as problem:
             if known is None:
                 text = f"credential '{name}' cannot be read now: {problem}"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from noetl_chassis import backoff, identity, instruments, names
+from noetl_chassis import instruments, names
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -19,12 +19,9 @@ from noetl_storage.errors import PayloadMissing
 from noetl_storage.loading import Read
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.patience import patiently
 
 T = TypeVar("T")
-
-_TRIES_MAX = 8
-_RETRY_BASE_S = 0.1
-_RETRY_MAX_S = 5.0
 
 
 class Remembered:
@@ -128,7 +125,7 @@ class TenantPayloads:
     ) -> PayloadRef:
         """Store content; it is durable when this returns."""
         _count_bytes(len(data), tier="store", operation="write")
-        return await _patiently(
+        return await _ask(
             lambda: self._payloads.put(
                 data,
                 tenant_id=self._place.tenant_id,
@@ -143,7 +140,7 @@ class TenantPayloads:
         self, pieces: Callable[[], AsyncIterator[bytes]], *, media_type: str, row_count: int | None
     ) -> PayloadRef:
         """Store content that is not in memory; `pieces` may be asked for it several times."""
-        reference = await _patiently(
+        reference = await _ask(
             lambda: self._payloads.put(
                 pieces(),
                 tenant_id=self._place.tenant_id,
@@ -157,16 +154,16 @@ class TenantPayloads:
 
     async def read(self, ref: PayloadRef) -> bytes:
         """Return stored bytes whose digest was checked."""
-        return await _patiently(lambda: self._payloads.read(ref))
+        return await _ask(lambda: self._payloads.read(ref))
 
     async def delete(self, ref: PayloadRef) -> None:
         """Remove content; what is not there is no error."""
-        await _patiently(lambda: self._payloads.delete(ref))
+        await _ask(lambda: self._payloads.delete(ref))
         self._remembered.forget(self._key(ref.sha256))
 
     async def list_names(self, prefix: str) -> list[str]:
         """Return the names of objects under a prefix, in order."""
-        return await _patiently(
+        return await _ask(
             lambda: self._payloads.list_names(
                 prefix,
                 tenant_id=self._place.tenant_id,
@@ -176,7 +173,7 @@ class TenantPayloads:
 
     async def put_named(self, name: str, data: bytes) -> bytes | None:
         """Write an object unless the name is taken; return the bytes that were there before."""
-        return await _patiently(
+        return await _ask(
             lambda: self._payloads.put_named(
                 name,
                 data,
@@ -197,7 +194,7 @@ class TenantPayloads:
 
     async def find_named(self, name: str) -> bytes | None:
         """Return an object by name, or None."""
-        return await _patiently(
+        return await _ask(
             lambda: self._payloads.find_named(
                 name,
                 tenant_id=self._place.tenant_id,
@@ -233,21 +230,13 @@ def _count_bytes(count: int, *, tier: str, operation: str) -> None:
     instruments.count(names.PAYLOAD_BYTES, count, labels=labels)
 
 
-async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
+async def _ask(call: Callable[[], Awaitable[T]]) -> T:
     """Call the store, again while that may help; raises `ToolFailure`."""
-    tries = 0
-    while True:
-        try:
-            return await call()
-        except Permanent as problem:
-            raise ToolFailure(failure("storage_quota", str(problem), source="store")) from problem
-        except Retryable as problem:
-            tries += 1
-            if tries == _TRIES_MAX:
-                is_missing = isinstance(problem, PayloadMissing)
-                kind = "reference_not_available" if is_missing else "storage_access"
-                raise ToolFailure(failure(kind, str(problem), source="store")) from problem
-        noise = identity.noise()
-        await asyncio.sleep(
-            backoff.delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
-        )
+    try:
+        return await patiently(call)
+    except Permanent as problem:
+        raise ToolFailure(failure("storage_quota", str(problem), source="store")) from problem
+    except Retryable as problem:
+        is_missing = isinstance(problem, PayloadMissing)
+        kind = "reference_not_available" if is_missing else "storage_access"
+        raise ToolFailure(failure(kind, str(problem), source="store")) from problem

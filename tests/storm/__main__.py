@@ -1,0 +1,188 @@
+"""`make storm`: work goes on while everything is hurt in turn; then it heals, and all is counted.
+
+The schedule follows from the seed. Every fourth part of it is free of faults, as in Jepsen's
+tests, and the mix of faults changes from part to part. Writes `docs/chaos.{json,md}`.
+"""
+
+import argparse
+import random
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tests.chaos.conftest import LEASE_S, SETTINGS
+from tests.storm.faults import FAULTS, Fault
+from tests.storm.page import Report, page
+from tests.support import pft
+from tests.support.parity import assert_parity
+from tests.support.servers import wait_past, wait_until
+from tests.support.stack import Stack, running_stack
+
+DOCS = Path("docs")
+PARTS = 8
+QUIET_EACH = 4
+PFT = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
+SMALL_A_ROUND = 50
+# PFT's own database restarts with the ledger's, and its steps between stages have no retries.
+TARGET_AWAY = {"db_connection"}
+HEALED_S = 300.0
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: stormy}
+workload: {n: 40}
+workflow:
+  - step: each
+    loop: {in: "{{ workload.n }}", iterator: i, spec: {mode: parallel, max_in_flight: 8}}
+    tool: {kind: noop, result: "{{ iter.i }}"}
+    next: {arcs: [{step: sum}]}
+  - step: sum
+    tool: {kind: python, input: {given: "{{ each.results }}"}, code: "return sum(given)"}
+"""
+SUM = sum(range(40))
+
+console = Console()
+
+
+def main() -> None:
+    """Run the storm and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    report = Report(seed=asked.seed, minutes=asked.minutes)
+    with tempfile.TemporaryDirectory(prefix="noetl-storm-") as folder:
+        root = Path(folder)
+        with running_stack(root / "stack", *SETTINGS) as stack:
+            pft.prepare(stack)
+            _register(stack)
+            with pft.fixture(root) as served:
+                Storm(stack, served, report).run()
+    DOCS.joinpath("chaos.md").write_text(page(report))
+    DOCS.joinpath("chaos.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(report)) + b"\n"
+    )
+    console.print(page(report))
+
+
+class Storm:
+    """Two kinds of work and one that hurts, each in a thread of its own."""
+
+    def __init__(self, stack: Stack, served: pft.Fixture, report: Report) -> None:
+        self._stack = stack
+        self._served = served
+        self._report = report
+        self._is_over = threading.Event()
+        # Held while something is hurt, and while a verifier looks.
+        self._peace = threading.Lock()
+        self._pft_runs: list[str] = []
+        self._patience_s = report.minutes * 60 + HEALED_S
+
+    def run(self) -> None:
+        """Hurt and heal; raises what went wrong in any thread, or afterwards."""
+        with ThreadPoolExecutor() as threads:
+            work = [threads.submit(self._run_pft), threads.submit(self._run_small)]
+            try:
+                self._hurt()
+            finally:
+                self._is_over.set()
+            healed = time.monotonic()
+            for one in work:
+                one.result()
+        for execution_id in self._pft_runs:
+            assert_parity(self._stack, execution_id)
+        for execution_id in self._report.small:
+            _conclude(self._stack, execution_id)
+        self._report.healed_s = round(time.monotonic() - healed, 1)
+
+    def _hurt(self) -> None:
+        chance = random.Random(self._report.seed)
+        part_s = self._report.minutes * 60 / PARTS
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console) as progress:
+            bar = progress.add_task("storm", total=PARTS * part_s)
+            for part in range(PARTS):
+                until = time.monotonic() + part_s
+                is_quiet = part % QUIET_EACH == QUIET_EACH - 1
+                mix = chance.sample(FAULTS, k=3)
+                while time.monotonic() < until:
+                    started = time.monotonic()
+                    what = "quiet" if is_quiet else self._hurt_once(chance.choice(mix), chance)
+                    wait_past(time.monotonic(), chance.uniform(0.5, 4))
+                    progress.update(bar, advance=time.monotonic() - started, description=what)
+
+    def _hurt_once(self, fault: Fault, chance: random.Random) -> str:
+        with self._peace:
+            what = fault(self._stack, chance)
+        self._report.faults[what] += 1
+        return what
+
+    def _run_pft(self) -> None:
+        while not self._is_over.is_set():
+            run = pft.start(self._stack, self._served, facilities=1, patients=200, workload=PFT)
+            last = run.wait_for_any_end(self._patience_s)
+            self._pft_runs.append(run.execution_id)
+            if last["status"] == "FAILED" and last["error"]["kind"] in TARGET_AWAY:
+                self._report.pft_without_target += 1
+                continue
+            assert last["status"] == "COMPLETED", last
+            with self._peace:
+                run.verify("--disturbed", "--frame-rows", "20")
+            self._report.pft_runs += 1
+
+    def _run_small(self) -> None:
+        while not self._is_over.is_set():
+            before = len(self._report.small)
+            begun = [
+                self._stack.execute("stormy", key=f"storm-{before + number}")
+                for number in range(SMALL_A_ROUND)
+            ]
+            self._report.small += begun
+            for execution_id in begun:
+                _wait(self._stack, execution_id, patience_s=self._patience_s)
+
+
+def _wait(stack: Stack, execution_id: str, *, patience_s: float) -> None:
+    wait_until(
+        lambda: _status(stack, execution_id) in pft.TERMINAL,
+        timeout_s=patience_s,
+        what=f"{execution_id} ends",
+    )
+
+
+def _conclude(stack: Stack, execution_id: str) -> None:
+    """Every execution ends well, once, with the right sum, and its rows are its history's."""
+    _wait(stack, execution_id, patience_s=HEALED_S)
+    assert _status(stack, execution_id) == "COMPLETED", execution_id
+    url = f"{stack.url('api')}/api/result/{execution_id}/sum"
+    assert httpx.get(url, timeout=10).json()["data"] == SUM, execution_id
+    assert_parity(stack, execution_id)
+
+
+def _status(stack: Stack, execution_id: str) -> str | None:
+    try:
+        url = f"{stack.url('api')}/api/executions/{execution_id}/status"
+        answer = httpx.get(url, timeout=5)
+    except httpx.HTTPError:
+        return None
+    return answer.json()["status"] if answer.is_success else None
+
+
+def _register(stack: Stack) -> None:
+    answer = httpx.post(
+        f"{stack.url('api')}/api/catalog/register",
+        content=PLAYBOOK,
+        headers={"Content-Type": "text/yaml"},
+        timeout=10,
+    )
+    assert answer.is_success, answer.text
+
+
+if __name__ == "__main__":
+    main()
