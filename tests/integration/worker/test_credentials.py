@@ -6,6 +6,7 @@ from base64 import b64encode
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.polling import eventually
 from tests.support.working import EXECUTION, KEY, ORGANIZATION, TENANT
 
 from noetl_chassis.clock import ManualClock
