@@ -28,6 +28,8 @@ _KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b
 _PACKINGS: tuple[tuple[bytes, Compression], ...] = ((_GZIP, "gzip"), (_ZSTD, "zstd"))
 _TEXT_BYTES = 4 * 1024 * 1024
 _INTEGERS = range(-(2**63), 2**63)
+# What the readers raise over bytes that are no table; column names may be no text.
+_BROKEN = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 class PayloadUnreadable(Permanent):
@@ -45,7 +47,7 @@ def expand(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX)
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
             found: bytes = stream.read(bytes_max + 1)
-    except (OSError, pa.ArrowException) as failure:
+    except _BROKEN as failure:
         raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
     if len(found) > bytes_max:
         raise PayloadUnreadable(f"a payload decompresses to more than {bytes_max} bytes")
@@ -179,7 +181,7 @@ def read_table(data: bytes) -> Any:
             return pyarrow.parquet.read_table(pa.BufferReader(data))
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         table.validate(full=True)
-    except (OSError, pa.ArrowException) as failure:
+    except _BROKEN as failure:
         raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
     return table
 
@@ -236,7 +238,7 @@ class Groups:
             reader = pa.ipc.open_stream(pa.BufferReader(data))
             # Batches refer to the bytes: nothing is copied until it is used.
             self._schema, self._batches = reader.schema, list(reader)
-        except (OSError, pa.ArrowException) as failure:
+        except _BROKEN as failure:
             raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
         self.count = len(self._batches)
 
@@ -249,7 +251,7 @@ class Groups:
                 return self._parquet.read_row_groups(list(range(first, end)))
             table = pa.Table.from_batches(self._batches[first:end], schema=self._schema)
             table.validate(full=True)
-        except (OSError, pa.ArrowException) as failure:
+        except _BROKEN as failure:
             raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
         return table
 
