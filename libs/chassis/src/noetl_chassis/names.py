@@ -51,10 +51,14 @@ TIER = "tier"
 OPERATION = "op"
 TOOL = "tool"
 SERVICE = "service"
+POINT = "point"
 VERSION = "version"
 
 # Every process.
 BUILD_INFO = _gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
+FAILPOINTS_REACHED = _counter(
+    "noetl_failpoints_reached_total", "{passing}", "Passings of armed failpoints.", POINT
+)
 LOOP_FAILURES = _counter(
     "noetl_loop_failures_total", "{turn}", "Turns of a loop that ended in an error.", LOOP, ERROR
 )

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import stored
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
@@ -92,6 +93,7 @@ class Projector:
         async with self._turn:
             open_deliveries = dict.fromkeys(deliveries)
             try:
+                await reach(Point.PROJECTOR_FETCHED)
                 await self._project(open_deliveries)
             finally:
                 await self._give_back(open_deliveries)
@@ -151,8 +153,10 @@ class Projector:
                 _count(len(arrivals), "moved")
                 continue
             for delivery, _ in arrivals:
+                await reach(Point.PROJECTOR_ACK_BEFORE)
                 await delivery.ack()
                 del open_deliveries[delivery]
+                await reach(Point.PROJECTOR_ACK_AFTER)
             outcome = "set_aside" if execution_id in self._poisoned else "projected"
             _count(len(arrivals), outcome)
 
@@ -264,9 +268,11 @@ class Projector:
             read_models.add_changes(rows, held.state)
         if not positions:
             return []
+        await reach(Point.PROJECTOR_APPLY_BEFORE)
         left_out = await self._stores.projections.apply(
             shard=self._policy.index, rows=rows, positions=positions
         )
+        await reach(Point.PROJECTOR_APPLY_AFTER)
         for stranger in left_out:
             del held_by_id[ExecutionId(stranger)]
         self.counting.written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
