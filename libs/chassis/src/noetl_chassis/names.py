@@ -189,6 +189,9 @@ PROJECTOR_GAPS = _counter(
 PROJECTOR_CHECKPOINT_AGE = _gauge(
     "noetl_projector_checkpoint_age_seconds", "s", "Time since this projector moved a position."
 )
+CHECKPOINT_AGE = _gauge(
+    "noetl_checkpoint_age_seconds", "s", "Time since an epoch of this projector's shards."
+)
 PROJECTOR_BEHIND = _gauge(
     "noetl_projector_behind", "{execution}", "Executions that the ledger had to catch up."
 )

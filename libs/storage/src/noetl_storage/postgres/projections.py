@@ -1,6 +1,7 @@
 """The read models on PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -19,6 +20,8 @@ from noetl_storage.surfaces import (
 )
 
 _QUERIES = queries.load("projections")
+# Before every ledger.
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _SURFACES = "/* surfaces */\n"
 _SURFACES_FROM = 5
 _MOVED = "(select array_agg(m.execution_id) from moved as m)::"
@@ -59,11 +62,22 @@ class PostgresProjections:
         return [execution for execution in positions if execution not in moved]
 
     async def list_behind(
-        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+        self,
+        *,
+        shard: int,
+        shard_count: int,
+        older_than_s: float,
+        executions_max: int,
+        since: datetime | None = None,
     ) -> list[ExecutionId]:
         """Return executions of a shard whose ledger is ahead of the projection for too long."""
         found = await self._database.fetch(
-            _QUERIES["list_behind"], shard, shard_count, older_than_s, executions_max
+            _QUERIES["list_behind"],
+            shard,
+            shard_count,
+            older_than_s,
+            executions_max,
+            since or _EVER,
         )
         return [ExecutionId(str(record["execution_id"])) for record in found]
 
