@@ -43,12 +43,13 @@ PROJECTED = {
     "projection_position",
     "projection_snapshot",
 }
-LEFT_BY_COMPACTION = ("checkpoint", "manifest", "manifest_part", "result_ref")
+LEFT_BY_COMPACTION = ("manifest", "manifest_part", "result_ref")
 
 READS = {
     "noetl_planner": {
         *PROJECTIONS,
         *LEFT_BY_COMPACTION,
+        "checkpoint",
         "catalog",
         "credential",
         "event",
@@ -68,6 +69,7 @@ READS = {
     "noetl_projector": {
         *PROJECTIONS,
         "catalog",
+        "checkpoint",
         "event",
         "execution_head",
         "projection_checkpoint",
@@ -80,6 +82,7 @@ READS = {
     "noetl_reaper": {
         *PROJECTIONS,
         *LEFT_BY_COMPACTION,
+        "checkpoint",
         "event",
         "execution_head",
         "execution_shard",
@@ -101,9 +104,9 @@ WRITES = {
         "delete": {"schedule", "trigger", "webhook"},
     },
     "noetl_projector": {
-        "insert": {*PROJECTED, "projection_past"},
+        "insert": {*PROJECTED, "checkpoint", "projection_past"},
         "update": PROJECTED,
-        "delete": {*PROJECTED, "projection_past"},
+        "delete": {*PROJECTED, "checkpoint", "projection_past"},
     },
 }
 CALLS = {

@@ -14,7 +14,7 @@ import msgspec
 import psutil
 from rich.console import Console
 from rich.table import Table
-from tests.bench import latency, past, tiers
+from tests.bench import api, latency, past, projecting, tiers
 from tests.bench.cpu import spent
 from tests.bench.history import history
 from tests.bench.page import page
@@ -32,7 +32,7 @@ console = Console()
 def main() -> None:
     """Run the series and write the report."""
     asked = _arguments()
-    looking_back = past.measure()
+    looking_back, projected = past.measure(), projecting.measure()
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder:
         root = Path(folder)
         with running_stack(root / "stack", "--workers", str(asked.workers)) as stack:
@@ -43,8 +43,11 @@ def main() -> None:
                 "latency": latency.measure(stack),
                 "tiers": tiers.measure((root / "payloads").as_uri()),
                 "past": looking_back,
+                "projecting": projected,
                 "pft": {name: _series(stack, root / name, name, asked) for name in asked.variant},
             }
+            # Last, so that no other series has a full ledger.
+            report["api"] = api.measure(stack)
     _write(report)
 
 

@@ -13,6 +13,8 @@ def page(report: dict[str, Any]) -> str:
             _latency(report["latency"]),
             _tiers(report["tiers"]),
             _past(report["past"]),
+            _projecting(report["projecting"]),
+            _api(report["api"]),
         ]
     )
 
@@ -97,6 +99,27 @@ def _past(past: dict[str, Any]) -> str:
 | all of it, from events that are in memory | {past["replay_cpu_s"]} s |
 | from a snapshot 1,000 events before the end instead | {past["snapshot_speed_up"]} times as fast |
 | following its chain of checksums | {past["chain_events_per_cpu_s"]:,} events/s |
+"""
+
+
+def _projecting(one: dict[str, Any]) -> str:
+    return f"""## One projector on PostgreSQL, its messages in memory
+
+| what | figure |
+|---|---:|
+| {one["events"]:,} events as fast as it goes | {one["events_per_s"]:,} events/s |
+| CPU of the projector, of PostgreSQL | {one["projector_cpu_us_per_event"]}, {one["postgres_cpu_us_per_event"]} us an event |
+| lag at {one["steady_events_per_s"]:,} events/s, p50 / p95 | {one["lag_p50_ms"]} / {one["lag_p95_ms"]} ms |
+"""
+
+
+def _api(one: dict[str, Any]) -> str:
+    return f"""## An execution shown, with {one["events"]:,} events of {one["executions"]:,} executions in the ledger
+
+| what | p50 / p95 / p99 |
+|---|---:|
+| `GET /api/executions/{{id}}`, one after another | {one["api_p50_ms"]} / {one["api_p95_ms"]} / {one["api_p99_ms"]} ms |
+| the row alone, by its key | {one["query_p50_ms"]} / {one["query_p95_ms"]} / {one["query_p99_ms"]} ms |
 """
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import httpx
 import yaml
 from msgspec import Struct, convert
-from tests.support import shop
+from tests.support import inprocess, shop
+from tests.support.prefixes import list_prefix_differences
 from tests.support.servers import READY_TIMEOUT_S, wait_until
 from tests.support.services import free_port
 from tests.support.sparking import forget_keys
 
 from noetl_cli.local import system
 from noetl_cli.local.system import System
+from noetl_contracts.ids import ExecutionId
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = EXAMPLES / "expected"
@@ -170,7 +172,22 @@ class Gallery:
         found += differences(wanted.events, {kind: counted[kind] for kind in wanted.events})
         for step, result in wanted.results.items():
             found += differences(result, self.result(execution_id, step), step)
-        return found
+        return found + self.disparities(execution_id)
+
+    def disparities(self, execution_id: str) -> list[str]:
+        """Say where the projection is not what a replay gives, at the end and on the way there."""
+        assert self._loop is not None
+        asked = asyncio.run_coroutine_threadsafe(
+            self._disparities(ExecutionId(execution_id)), self._loop
+        )
+        return asked.result(READY_TIMEOUT_S)
+
+    async def _disparities(self, execution_id: ExecutionId) -> list[str]:
+        assert self._system is not None
+        # Whoever asked for it has seen the end; the very last events may still be on their way.
+        told = await inprocess.settled(self._system, execution_id)
+        on_the_way = await list_prefix_differences(told)
+        return [f"at version {place}: {one}" for place, one in on_the_way]
 
     def history(self, execution_id: str) -> list[dict[str, Any]]:
         """The events of an execution, in order."""

@@ -18,7 +18,7 @@ from noetl_planner.http import playbooks, submission
 from noetl_planner.http.submission import ExecuteBody
 from noetl_playbook.problems import Level
 from noetl_replay import rows
-from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
+from noetl_replay.checksum import Surfaces, compare, live_surfaces, replay_surfaces
 from noetl_replay.fold import fold
 from noetl_replay.state import ExecutionState, empty
 
@@ -78,6 +78,46 @@ async def history(opened: System, execution_id: ExecutionId) -> list[Envelope]:
     return events
 
 
+async def settled(opened: System, execution_id: ExecutionId) -> list[Envelope]:
+    """Wait until the projection has caught up with a history, and hold it against the replay."""
+
+    async def is_projected() -> list[Envelope] | None:
+        head = await opened.adapters.ledger.find_head(execution_id)
+        positions = await opened.adapters.projections.list_positions([execution_id])
+        is_shown = head is not None and positions.get(execution_id) == head.version
+        return await history(opened, execution_id) if is_shown else None
+
+    while True:
+        events = await eventually(is_projected, timeout_s=PATIENCE_S)
+        assert events is not None
+        live = await shown(opened, execution_id)
+        # A late event may have come meanwhile: then the two are not of one moment.
+        if len(events) == len(await history(opened, execution_id)):
+            assert compare(live, replay_surfaces(begin_of(events), events)[1]) == []
+            return events
+
+
+async def assert_replayed(opened: System, events: list[Envelope]) -> ExecutionState:
+    """Hold the projection against the replay of a whole history; return the state."""
+    state, replayed = replay_surfaces(begin_of(events), events)
+    assert compare(await shown(opened, events[0].execution_id), replayed) == []
+    return state
+
+
+async def shown(opened: System, execution_id: ExecutionId) -> Surfaces:
+    """Every surface of an execution as it is stored."""
+    projections = opened.adapters.projections
+    return live_surfaces(
+        {surface: await projections.list_rows(surface, execution_id) for surface in rows.SURFACES}
+    )
+
+
+def begin_of(events: list[Envelope]) -> ExecutionState:
+    """The empty state that a history folds into."""
+    first = events[0]
+    return empty(first.execution_id, first.tenant_id, first.organization_id)
+
+
 async def ended(opened: System, execution_id: ExecutionId) -> Told:
     """Wait for the end, and hold the projection against the replay."""
 
@@ -93,15 +133,7 @@ async def ended(opened: System, execution_id: ExecutionId) -> Told:
 
     events = await eventually(is_projected, timeout_s=PATIENCE_S)
     assert events is not None
-    first = events[0]
-    begun = empty(first.execution_id, first.tenant_id, first.organization_id)
-    state, replayed = replay_surfaces(begun, events)
-    live: dict[str, Any] = {
-        surface: await opened.adapters.projections.list_rows(surface, first.execution_id)
-        for surface in rows.SURFACES
-    }
-    assert compare(live_surfaces(live), replayed) == []
-    return Told(events, state)
+    return Told(events, await assert_replayed(opened, events))
 
 
 async def run(opened: System, playbook: str, **workload: Any) -> Told:

@@ -11,7 +11,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, ShardFence
+from noetl_contracts.ledger import Append, ShardFence, StreamAppend
 from noetl_messaging import topology
 from noetl_messaging.ports import Message
 from noetl_projector.domain.policy import Policy
@@ -39,6 +39,7 @@ class Desk:
             "fetch_wait_s": 0.05,
             "retry_delay_s": 0.01,
             "catch_up_after_s": 0.0,
+            "epoch_horizon_s": 0.0,
             "snapshot_every_versions": 10,
             "snapshot_at_end_versions": 5,
             **policy,
@@ -54,6 +55,7 @@ class Desk:
                 snapshots=self.stores.snapshots,
                 past=self.stores.past,
                 rebuilds=self.stores.rebuilds,
+                checkpoints=self.stores.checkpoints,
             ),
             clock=SystemClock(),
             policy=codec.convert(chosen, Policy),
@@ -61,13 +63,12 @@ class Desk:
 
     async def append(self, history: History, *, after: int = 0, until: int | None = None) -> None:
         """Write a part of a history into the ledger."""
-        await self.stores.ledger.append(
-            Append(
-                fence=await self._claim(),
-                streams=[history.stream(after=after, until=until)],
-                messages=[],
-            )
-        )
+        await self.append_stream(history.stream(after=after, until=until))
+
+    async def append_stream(self, stream: StreamAppend) -> None:
+        """Write events of one execution into the ledger."""
+        fence = await self._claim()
+        await self.stores.ledger.append(Append(fence=fence, streams=[stream], messages=[]))
 
     async def send(self, batches: Iterable[EventBatch]) -> None:
         """Send batches, each under an identity of its own so that none is dropped as a repeat."""

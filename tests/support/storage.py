@@ -14,8 +14,9 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import audit_ports, payload_ports, ports, trigger_ports
+from noetl_storage import audit_ports, epoch_ports, payload_ports, ports, trigger_ports
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.checkpoints import MemoryCheckpoints
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -34,6 +35,7 @@ from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
+from noetl_storage.postgres.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
@@ -98,6 +100,7 @@ class Stores:
     past: audit_ports.Past
     rebuilds: audit_ports.Rebuilds
     triggers: trigger_ports.Triggers
+    checkpoints: epoch_ports.Checkpoints
 
 
 def memory_stores() -> Stores:
@@ -121,6 +124,7 @@ def memory_stores() -> Stores:
         past=MemoryPast(store),
         rebuilds=MemoryProjections(store),
         triggers=MemoryTriggers(store),
+        checkpoints=MemoryCheckpoints(store),
     )
 
 
@@ -144,6 +148,7 @@ def postgres_stores(database: Database) -> Stores:
         past=PostgresPast(database),
         rebuilds=PostgresProjections(database),
         triggers=PostgresTriggers(database),
+        checkpoints=PostgresCheckpoints(database),
     )
 
 

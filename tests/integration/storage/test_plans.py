@@ -20,6 +20,7 @@ HOT = [
     ("projections", "list_frame", "frame_pkey"),
     ("projections", "list_executions", "execution_newest"),
     ("projections", "list_overdue", "command_live"),
+    ("checkpoints", "list_latest", "checkpoint_pkey"),
     ("projections", "list_stalled", "execution_live"),
     ("snapshots", "find", "projection_snapshot_pkey"),
     ("snapshots", "find_before", "projection_past_pkey"),
@@ -92,6 +93,37 @@ async def test_an_execution_is_shown_by_reading_one_row(database: str) -> None:
             assert touched <= PAGES_MAX, plan
 
 
+async def test_a_projector_that_has_an_epoch_reads_the_pages_that_changed_since(
+    database: str,
+) -> None:
+    async with open_database(database, must_be_durable=False) as opened:
+        await migrate.migrate(opened)
+        await opened.execute(_OLD)
+        query = queries.load("projections")["list_behind"]
+        async with opened.transaction() as transaction:
+            await transaction.execute(f"prepare behind as {query}")
+            since = "now() - interval '1 minute'"
+            wanted = f"execute behind(0, 1, 0, 200, {since})"
+            lines = await transaction.fetch(f"explain (analyze, buffers) {wanted}")
+        plan = "\n".join(record[0] for record in lines)
+        assert "execution_head_recent" in plan, plan
+        touched = int(re.findall(r"shared hit=(\d+)", plan)[0])
+        whole = "select pg_relation_size('noetl.execution_head') / 8192"
+        assert touched < await opened.get_value(whole) / 4, plan
+
+
+_OLD = """
+insert into noetl.execution_head (
+    execution_id, tenant_id, organization_id, version, checksum, updated_at
+)
+select n, 'acme', 'west', 1, 'c', now() - make_interval(secs => 100000 - n)
+from generate_series(1, 50000) as n;
+insert into noetl.projection_position (execution_id, shard_id, version)
+select n, 0, 1 from generate_series(1, 50000) as n;
+update noetl.execution_head set version = 2, updated_at = now() where execution_id in (7, 49990);
+select brin_summarize_new_values('noetl.execution_head_recent');
+analyze noetl.execution_head, noetl.projection_position;
+"""
 # The root, a leaf and the row's page, for each scan of the plan.
 PAGES_MAX = 12
 _MANY = """

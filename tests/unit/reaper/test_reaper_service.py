@@ -4,7 +4,9 @@ from typing import Any
 import pytest
 from tests.support.storage import a_request
 
+from noetl_chassis import failpoints
 from noetl_chassis.clock import ManualClock
+from noetl_chassis.failpoints import Point
 from noetl_contracts import codec, facts, ids, subjects
 from noetl_contracts.facts import CommandLost, Fact, MessageArrived, TimerDue
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
@@ -135,6 +137,25 @@ async def test_another_reaper_does_not_report_the_same_loss_again() -> None:
     for reaper in (second, second):
         await reaper.sweep()
     assert world.reported() == [LOST]
+
+
+async def test_a_reaper_that_ends_after_a_report_does_not_report_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    await world.project(5)
+    reaper = world.reaper()
+    world.clock.advance(34)
+    await reaper.sweep()
+    plan = failpoints.planned("reaper.reported:error@1")
+    monkeypatch.setattr(failpoints, "_plan", plan)
+    with pytest.raises(failpoints.FailpointError):
+        await reaper.sweep()
+    for again in (reaper, world.reaper(), world.reaper()):
+        await again.sweep()
+    assert world.reported() == [LOST]
+    assert plan is not None
+    assert set(plan.reached) == {point for point in Point if point.startswith("reaper.")}
 
 
 async def test_a_command_within_its_lease_is_left_alone() -> None:

@@ -12,7 +12,7 @@ import structlog
 import uvloop
 from msgspec import Struct
 
-from noetl_chassis import health, identity, settings, telemetry
+from noetl_chassis import failpoints, health, identity, settings, telemetry
 from noetl_chassis.health import Health
 from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import NoetlError
@@ -70,6 +70,7 @@ async def open_process(config: ServiceSettings, *, service: str) -> AsyncIterato
         log_level=config.log_level,
         otlp_endpoint=config.otlp_endpoint,
     ) as shown:
+        failpoints.arm(settings.plan_of(config))
         async with (
             stop_on_signal() as stop,
             health.serve(

@@ -51,10 +51,14 @@ TIER = "tier"
 OPERATION = "op"
 TOOL = "tool"
 SERVICE = "service"
+POINT = "point"
 VERSION = "version"
 
 # Every process.
 BUILD_INFO = _gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
+FAILPOINTS_REACHED = _counter(
+    "noetl_failpoints_reached_total", "{passing}", "Passings of armed failpoints.", POINT
+)
 LOOP_FAILURES = _counter(
     "noetl_loop_failures_total", "{turn}", "Turns of a loop that ended in an error.", LOOP, ERROR
 )
@@ -184,6 +188,9 @@ PROJECTOR_GAPS = _counter(
 )
 PROJECTOR_CHECKPOINT_AGE = _gauge(
     "noetl_projector_checkpoint_age_seconds", "s", "Time since this projector moved a position."
+)
+CHECKPOINT_AGE = _gauge(
+    "noetl_checkpoint_age_seconds", "s", "Time since an epoch of this projector's shards."
 )
 PROJECTOR_BEHIND = _gauge(
     "noetl_projector_behind", "{execution}", "Executions that the ledger had to catch up."

@@ -8,11 +8,19 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from noetl_chassis import failpoints
+
 S = TypeVar("S", bound=Struct)
 
 MASK = "***"
 # The deployment's name for what planner and worker both show to templates.
 TEMPLATE_ENV = "NOETL_TEMPLATE_ENV"
+# Variables without a service's prefix, and the fields that they fill.
+_EVERYONES = {
+    TEMPLATE_ENV: "template_env",
+    failpoints.VARIABLE: "failpoints",
+    failpoints.ONCE_VARIABLE: "failpoints_once",
+}
 _SECRET_NAME = re.compile(r"(?:_|^)(?:key|password|secret|token|passphrase)$")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _DSN_PASSWORD = re.compile(r"(?<=password=)(?:'[^']*'|\S+)")
@@ -39,6 +47,9 @@ class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     # Traces and metrics also go here when the `otlp` extra is installed.
     otlp_endpoint: str = ""
+    # For tests: what happens at which point, and a folder to let each happen once in all processes.
+    failpoints: str = ""
+    failpoints_once: str = ""
 
 
 def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
@@ -54,13 +65,26 @@ def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:
     }
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     _refuse_unknown(found, list(fields), prefix)
-    if TEMPLATE_ENV in environ and "template_env" in fields:
-        found.setdefault("template_env", environ[TEMPLATE_ENV])
+    for name, field in _EVERYONES.items():
+        if environ.get(name) and field in fields:
+            found.setdefault(field, environ[name])
     plain = {name: _split(value, fields[name].type, environ) for name, value in found.items()}
     try:
-        return msgspec.convert(plain, kind, strict=False)
+        loaded = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as failure:
         raise SettingsError(_explain(str(failure), prefix)) from failure
+    plan_of(loaded)
+    return loaded
+
+
+def plan_of(loaded: Struct) -> failpoints.Plan | None:
+    """Read a service's failpoints, None where there are none; raises `SettingsError`."""
+    if not isinstance(loaded, ServiceSettings):
+        return None
+    try:
+        return failpoints.planned(loaded.failpoints, once=loaded.failpoints_once)
+    except failpoints.FailpointSpellingError as failure:
+        raise SettingsError(f"{failpoints.VARIABLE}: {failure}.") from failure
 
 
 def render(settings: Struct, *, prefix: str) -> list[str]:

@@ -185,9 +185,18 @@ class Projections(Protocol):
         """
 
     async def list_behind(
-        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+        self,
+        *,
+        shard: int,
+        shard_count: int,
+        older_than_s: float,
+        executions_max: int,
+        since: datetime | None = None,
     ) -> list[ExecutionId]:
-        """Return executions of a shard whose ledger is ahead of the projection for too long."""
+        """Return executions of a shard whose ledger is ahead of the projection for too long.
+
+        With `since`, histories that were not appended to from then on are not looked at.
+        """
 
     async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return the rows of one surface for one execution, in key order."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from noetl_chassis import instruments, names
+from noetl_chassis.failpoints import Point, reach
 from noetl_chassis.loop import Pulse, every, pump
 from noetl_contracts import subjects
 from noetl_contracts.ledger import OutboxRow
@@ -69,14 +70,17 @@ class OutboxPublisher:
         rows = await self._outbox.claim(
             owner=self._owner, lease_s=self._claim_lease_s, rows_max=self._rows_max
         )
+        await reach(Point.OUTBOX_CLAIMED)
         fitting, oversized = domain.split(rows, bytes_max=MESSAGE_BYTES_MAX)
         self._report(oversized)
         if not fitting:
             return 0
         stored = await self._publish(fitting)
+        await reach(Point.OUTBOX_PUBLISHED)
         verdict = domain.judge(fitting, stored, rows_max=self._rows_max)
         await self._outbox.settle(verdict.settled)
         await self._outbox.release(verdict.released)
+        await reach(Point.OUTBOX_ACK_AFTER)
         _count("published", len(verdict.settled))
         _count("released", len(verdict.released))
         _count("postponed", len(verdict.postponed))

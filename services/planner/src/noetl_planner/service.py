@@ -7,12 +7,10 @@ from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Point, reach
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts, subjects
 from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError, PayloadSealBroken
-from noetl_contracts.events import event_type
-from noetl_contracts.events.command import CommandRejected
-from noetl_contracts.events.frame import FrameCommitRejected
 from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
@@ -21,7 +19,7 @@ from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
 from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
-from noetl_planner.shell import outgoing, refusing
+from noetl_planner.shell import accounts, outgoing, refusing
 from noetl_planner.shell.gathering import Gathering, Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
@@ -107,6 +105,8 @@ class ShardPlanner:
             messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
         )
         work = await self._group(own, deliveries)
+        if work:
+            await reach(Point.PLANNER_FETCHED)
         decided = [one for one in [await self._decide(each) for each in work] if one is not None]
         await self._commit(decided)
         return len(decided)
@@ -280,6 +280,7 @@ class ShardPlanner:
         await self._store_payloads(decided)
         messages = [message for one in decided for message in one.messages]
         started = shared.clock.monotonic()
+        await reach(Point.PLANNER_APPEND_BEFORE)
         outbox_ids = await shared.ledger.append(
             Append(
                 fence=self._fence,
@@ -295,6 +296,7 @@ class ShardPlanner:
             )
         )
         instruments.record(names.APPEND_DURATION, shared.clock.monotonic() - started)
+        await reach(Point.PLANNER_APPEND_AFTER)
         await shared.publishing.offer(outbox_ids, messages)
         for one in decided:
             await self._conclude(one)
@@ -314,8 +316,10 @@ class ShardPlanner:
         """After the commit: keep the state, settle deliveries, arrange what comes next."""
         self._states.put_back(one.state)
         self._wakeups.set(one.state, one.decision.wake_at)
+        await reach(Point.PLANNER_ACK_BEFORE)
         for delivery in one.work.deliveries:
             await delivery.ack()
+        await reach(Point.PLANNER_ACK_AFTER)
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
         for command_id in one.decision.to_stop:
@@ -330,7 +334,7 @@ class ShardPlanner:
             await self._shared.hints.poke(hint)
         if one.decision.envelopes:
             await self._shared.hints.poke(subjects.followed(one.state.execution_id))
-        _measure(one)
+        accounts.decided(one.work.batches, one.decision.envelopes, one.state)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:
         for one in decided:
@@ -372,23 +376,3 @@ def _stream(one: Decided) -> StreamAppend:
         expected_version=one.expected_version,
         envelopes=one.decision.envelopes,
     )
-
-
-def _measure(one: Decided) -> None:
-    """Count what a committed decision took in and what it led to."""
-    for batch in one.work.batches:
-        for fact in batch.facts:
-            instruments.count(
-                names.FACTS_DECIDED, labels={names.FACT: str(fact.__struct_config__.tag)}
-            )
-            if isinstance(fact, facts.CommandHeartbeat):
-                free = fact.capacity - fact.running
-                instruments.show(names.WORKER_FREE, free, labels={names.WORKER: fact.worker_id})
-    for envelope in one.decision.envelopes:
-        kind = event_type(envelope.event)
-        instruments.count(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})
-        if isinstance(envelope.event, CommandRejected | FrameCommitRejected):
-            instruments.count(names.COMMIT_REJECTED, labels={names.REASON: envelope.event.reason})
-    if one.state.is_terminal() and one.decision.envelopes:
-        status = str(one.state.status)
-        instruments.count(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})

@@ -13,6 +13,7 @@ from noetl_projector import settings
 from noetl_projector.service import Projector, Stores
 from noetl_projector.settings import Settings
 from noetl_storage.postgres import migrate
+from noetl_storage.postgres.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.projections import PostgresProjections
@@ -44,9 +45,10 @@ async def serve(config: Settings) -> None:
             snapshots=PostgresSnapshots(database),
             past=PostgresPast(database),
             rebuilds=PostgresProjections(database),
+            checkpoints=PostgresCheckpoints(database),
         )
         projector = Projector(stores=stores, clock=clock, policy=settings.policy(config))
-        await projector.guard.check_all()
+        await projector.begin()
         pulse = Pulse("projecting", stale_s=config.stale_after_s)
         process.health.add("nats", connection.check)
         process.health.add("projecting", pulse.check)
@@ -56,8 +58,10 @@ async def serve(config: Settings) -> None:
         tasks.create_task(turn)
         tasks.create_task(loop.every(rest_s, projector.catch_up, stop=stop, name="catch up"))
         tasks.create_task(loop.every(rest_s, projector.measure, stop=stop, name="measure"))
-        check_s, check = config.ledger_check_interval_s, projector.guard.check_all
+        check_s, check = config.ledger_check_interval_s, projector.compare_all
         tasks.create_task(loop.every(check_s, check, stop=stop, name="check ledger"))
+        epoch_s, epoch = config.epoch_interval_s, projector.commit_epoch
+        tasks.create_task(loop.every(epoch_s, epoch, stop=stop, name="epoch"))
         tasks.create_task(projector.guard.watch(stop))
 
 

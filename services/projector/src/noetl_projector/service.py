@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import stored
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
@@ -22,9 +23,11 @@ from noetl_projector.domain.cache import Held, StateCache
 from noetl_projector.domain.ordering import Gap
 from noetl_projector.domain.policy import Policy
 from noetl_projector.shell.counting import Counting
+from noetl_projector.shell.epochs import Epochs
 from noetl_projector.shell.guarding import LedgerGuard
-from noetl_projector.shell.histories import Histories, LedgerWentBack, Poisoned, fold_into
+from noetl_projector.shell.histories import Histories, LedgerWentBack, Moved, Poisoned, fold_into
 from noetl_storage.audit_ports import Past, Rebuilds
+from noetl_storage.epoch_ports import Checkpoints
 from noetl_storage.ports import LedgerReader, Projections, Snapshots
 
 POISONED_MAX = 10_000
@@ -44,6 +47,8 @@ class Stores(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     past: Past
     rebuilds: Rebuilds
+    # Without it every search for what was left behind is of all histories.
+    checkpoints: Checkpoints | None = None
 
 
 class Arrival(NamedTuple):
@@ -51,10 +56,6 @@ class Arrival(NamedTuple):
 
     delivery: Delivery
     batch: EventBatch
-
-
-class Moved(Retryable):
-    """Another projector has moved the execution's position: load it again."""
 
 
 class Projector:
@@ -75,6 +76,12 @@ class Projector:
         self._poisoned: dict[ExecutionId, None] = {}
         self._paced_until = 0.0
         self.counting = Counting(policy)
+        self._epochs = Epochs(
+            projections=stores.projections,
+            checkpoints=stores.checkpoints,
+            policy=policy,
+            clock=clock,
+        )
         self.guard = LedgerGuard(projections=stores.projections, rebuilds=stores.rebuilds)
         # Both turns fold into the same states.
         self._turn = asyncio.Lock()
@@ -92,20 +99,39 @@ class Projector:
         async with self._turn:
             open_deliveries = dict.fromkeys(deliveries)
             try:
+                await reach(Point.PROJECTOR_FETCHED)
                 await self._project(open_deliveries)
             finally:
                 await self._give_back(open_deliveries)
         return len(deliveries)
 
-    async def catch_up(self) -> int:
-        """Project from the ledger what the bus did not bring in time; return how many versions."""
+    async def begin(self) -> None:
+        """Compare all positions with the ledger, and go on from the latest epochs."""
+        await self.guard.check_all()
+        await self._epochs.begin()
+
+    async def catch_up(self, *, is_complete: bool = False) -> int:
+        """Project from the ledger what the bus did not bring in time; return how many versions.
+
+        What the latest epoch vouches for is looked at only when `is_complete`.
+        """
         async with self._turn:
-            behind = await self._list_behind()
+            behind = await self._epochs.list_behind(but=self._poisoned, is_complete=is_complete)
             instruments.show(names.PROJECTOR_BEHIND, len(behind))
             total = 0
             for execution_id in behind:
                 total += await self._catch_up(execution_id)
+            self._epochs.tried(behind)
             return total
+
+    async def commit_epoch(self) -> None:
+        """Say how far each shard is projected beyond doubt."""
+        await self._epochs.commit(self._poisoned)
+
+    async def compare_all(self) -> None:
+        """Look at all positions and histories, as if there were no epochs."""
+        await self.guard.check_all()
+        await self.catch_up(is_complete=True)
 
     def summarize(self) -> dict[str, Any]:
         """Say which shards these are, and what was met so far."""
@@ -119,6 +145,7 @@ class Projector:
             "states": len(self._states),
             "state_bytes": self._states.bytes,
             "set_aside": list(self._poisoned)[:SHOWN_MAX],
+            **self._epochs.show(),
             **self.counting.tally.show(),
         }
 
@@ -126,6 +153,7 @@ class Projector:
         """Show how far the projection is behind the bus."""
         undelivered, unsettled = await self._stores.consumer.pending()
         self.counting.lag(undelivered + unsettled, now=self._clock.now())
+        self._epochs.measure()
 
     async def _project(self, open_deliveries: dict[Delivery, None]) -> None:
         inbox = await self._read(open_deliveries)
@@ -151,8 +179,10 @@ class Projector:
                 _count(len(arrivals), "moved")
                 continue
             for delivery, _ in arrivals:
+                await reach(Point.PROJECTOR_ACK_BEFORE)
                 await delivery.ack()
                 del open_deliveries[delivery]
+                await reach(Point.PROJECTOR_ACK_AFTER)
             outcome = "set_aside" if execution_id in self._poisoned else "projected"
             _count(len(arrivals), outcome)
 
@@ -264,14 +294,17 @@ class Projector:
             read_models.add_changes(rows, held.state)
         if not positions:
             return []
+        await reach(Point.PROJECTOR_APPLY_BEFORE)
         left_out = await self._stores.projections.apply(
             shard=self._policy.index, rows=rows, positions=positions
         )
+        await reach(Point.PROJECTOR_APPLY_AFTER)
         for stranger in left_out:
             del held_by_id[ExecutionId(stranger)]
         self.counting.written(held_by_id.values(), stale=len(left_out), now=self._clock.now())
         for held in held_by_id.values():
             held.position = held.state.version
+        self._epochs.moved(held_by_id.values())
         return [ExecutionId(stranger) for stranger in left_out]
 
     async def _remember(self, projected: Iterable[Held]) -> None:
@@ -290,22 +323,6 @@ class Projector:
                 log.warning(
                     "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
                 )
-
-    async def _list_behind(self) -> list[ExecutionId]:
-        policy = self._policy
-        found: list[ExecutionId] = []
-        for shard, shard_count in sharding.ledger_shards(
-            index=policy.index, count=policy.count, shard_count=policy.execution_shard_count
-        ):
-            found += await self._stores.projections.list_behind(
-                shard=shard,
-                shard_count=shard_count,
-                older_than_s=policy.catch_up_after_s,
-                # Poisoned executions stay behind for good and must not hide the others.
-                executions_max=policy.catch_up_executions_max + len(self._poisoned),
-            )
-        behind = [execution_id for execution_id in found if execution_id not in self._poisoned]
-        return behind[: policy.catch_up_executions_max]
 
     async def _catch_up(self, execution_id: ExecutionId) -> int:
         try:

@@ -51,6 +51,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     catch_up_interval_s: Seconds = 1.0
     catch_up_after_s: Seconds = 2.0
     catch_up_executions_max: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    # How often each shard's epoch is committed, and how young an append it does not vouch for:
+    # longer than any append takes. A full comparison follows every LEDGER_CHECK_INTERVAL_S.
+    epoch_interval_s: Seconds = 1.0
+    epoch_horizon_s: Seconds = 60.0
+    # Epochs of a shard that are kept.
+    epochs_max: Annotated[int, Meta(ge=1, le=10_000)] = 60
     states_max: Count = 1000
     states_bytes_max: Count = 128 * 1024 * 1024
     snapshot_every_versions: Count = 1000
@@ -109,6 +115,8 @@ def policy(config: Settings) -> Policy:
         gap_page_events=config.gap_page_events,
         catch_up_after_s=config.catch_up_after_s,
         catch_up_executions_max=config.catch_up_executions_max,
+        epoch_horizon_s=config.epoch_horizon_s,
+        epochs_max=config.epochs_max,
         states_max=config.states_max,
         states_bytes_max=config.states_bytes_max,
         snapshot_every_versions=config.snapshot_every_versions,

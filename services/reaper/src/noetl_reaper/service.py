@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import ids, letters, subjects
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ledger import Head, OverdueCommand
@@ -82,7 +83,9 @@ class Reaper:
         if not is_leader:
             self._suspected_at = {}
             return False
+        await reach(Point.REAPER_LED)
         failures = [await _attempt(duty) for duty in self._duties()]
+        await reach(Point.REAPER_SWEPT)
         for failure in failures:
             if failure is not None:
                 raise failure
@@ -132,6 +135,7 @@ class Reaper:
                 attempt=command.attempt,
                 status=command.status,
             )
+            await reach(Point.REAPER_REPORTED)
         self._reported = {domain.key_of(command) for command in lost}
         await self._sent(len(unreported), names.LEASES_EXPIRED)
 

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from noetl_chassis import identity
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec, spread
 from noetl_contracts.payloads import (
     EVENT_INLINE_BYTES_MAX,
@@ -71,6 +72,7 @@ class Keeper:
         if has_fallen_back:
             noted = {"notes": [*noted.get("notes", ()), FORMAT_FALLBACK]}
         reference = await self._stored(content, media_type, how, row_count=_row_count(result))
+        await reach(Point.WORKER_PAYLOAD_WRITTEN)
         return ResultEnvelope(
             status=status,
             reference=reference,

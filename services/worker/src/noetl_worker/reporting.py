@@ -8,6 +8,7 @@ from msgspec import structs
 
 from noetl_chassis import backoff, identity
 from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import Permanent, Retryable
@@ -76,7 +77,9 @@ class Desk:
         tries = 0
         while True:
             try:
+                await reach(Point.WORKER_REPORT_BEFORE)
                 await self._publisher.publish(message)
+                await reach(Point.WORKER_REPORT_AFTER)
             except Retryable as problem:
                 tries += 1
                 log.warning(

@@ -3,7 +3,7 @@
 import copy
 import random
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from noetl_contracts import ids
@@ -57,7 +57,13 @@ class MemoryProjections:
         return [execution for execution in positions if execution not in moved]
 
     async def list_behind(
-        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+        self,
+        *,
+        shard: int,
+        shard_count: int,
+        older_than_s: float,
+        executions_max: int,
+        since: datetime | None = None,
     ) -> list[ExecutionId]:
         """Return executions of a shard whose ledger is ahead of the projection for too long."""
         before = self._store.now() - timedelta(seconds=older_than_s)
@@ -66,6 +72,7 @@ class MemoryProjections:
             (moved_at, ExecutionId(execution))
             for execution, moved_at in self._store.head_moved_at.items()
             if moved_at < before
+            and (since is None or moved_at >= since)
             and self._store.head_by_execution[execution].version > positions.get(execution, 0)
             and ids.shard_of(ExecutionId(execution), shard_count) == shard
         ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.epochs import CheckpointCommitted
 from noetl_contracts.ledger import (
     CatalogEntry,
     Head,
@@ -94,6 +95,7 @@ class MemoryStore:
     row_by_key_by_surface: dict[str, dict[tuple[str, str], Row]] = field(default_factory=dict)
     position_by_execution: dict[str, int] = field(default_factory=dict)
     checkpoint_by_shard: dict[int, datetime] = field(default_factory=dict)
+    epochs_by_shard: dict[tuple[int, int], list[CheckpointCommitted]] = field(default_factory=dict)
     snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)

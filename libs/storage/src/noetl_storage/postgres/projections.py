@@ -1,7 +1,7 @@
 """The read models on PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -10,7 +10,7 @@ from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import IssuedCommand, OpenWait, OverdueCommand
 from noetl_storage.postgres import queries, rows
-from noetl_storage.postgres.database import Database, Transaction
+from noetl_storage.postgres.database import Database
 from noetl_storage.surfaces import (
     KEY_BY_SURFACE,
     OPTIONAL_COLUMNS,
@@ -20,6 +20,11 @@ from noetl_storage.surfaces import (
 )
 
 _QUERIES = queries.load("projections")
+# Before every ledger.
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_SURFACES = "/* surfaces */\n"
+_SURFACES_FROM = 5
+_MOVED = "(select array_agg(m.execution_id) from moved as m)::"
 
 
 class PostgresProjections:
@@ -42,23 +47,37 @@ class PostgresProjections:
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         positions: Mapping[str, tuple[int, int]],
     ) -> list[str]:
-        """Write rows by surface and move positions (from, to), in one transaction."""
-        async with self._database.transaction() as transaction:
-            moved = await _move(transaction, shard, positions)
-            written = latest_rows(rows, of=moved)
-            for surface, found in written.items():
-                if found:
-                    await transaction.execute(_QUERIES[f"upsert_{surface}"], _storable(found))
-            if moved:
-                await _checkpoint(transaction, shard, written["execution"])
+        """Write rows by surface and move positions (from, to), in one statement."""
+        if not positions:
+            return []
+        ordered = sorted((int(execution), *move) for execution, move in positions.items())
+        written = latest_rows(rows, of=positions.keys())
+        found = await self._database.fetch(
+            _APPLY,
+            shard,
+            *([one[place] for one in ordered] for place in range(3)),
+            *(_storable(written[surface]) for surface in KEY_BY_SURFACE),
+        )
+        moved = {str(record["execution_id"]) for record in found}
         return [execution for execution in positions if execution not in moved]
 
     async def list_behind(
-        self, *, shard: int, shard_count: int, older_than_s: float, executions_max: int
+        self,
+        *,
+        shard: int,
+        shard_count: int,
+        older_than_s: float,
+        executions_max: int,
+        since: datetime | None = None,
     ) -> list[ExecutionId]:
         """Return executions of a shard whose ledger is ahead of the projection for too long."""
         found = await self._database.fetch(
-            _QUERIES["list_behind"], shard, shard_count, older_than_s, executions_max
+            _QUERIES["list_behind"],
+            shard,
+            shard_count,
+            older_than_s,
+            executions_max,
+            since or _EVER,
         )
         return [ExecutionId(str(record["execution_id"])) for record in found]
 
@@ -106,7 +125,8 @@ class PostgresProjections:
             for surface, new in latest_rows(rows, of={execution_id}).items():
                 await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
                 if new:
-                    await transaction.execute(_QUERIES[f"upsert_{surface}"], _storable(new))
+                    upsert = _QUERIES[f"upsert_{surface}"]
+                    await transaction.execute(upsert, _storable(new), [int(execution_id)])
             await transaction.execute(_QUERIES["set_position"], int(execution_id), shard, version)
         return version
 
@@ -204,29 +224,19 @@ class PostgresProjections:
         return [_row(record) for record in found]
 
 
-async def _move(
-    transaction: Transaction, shard: int, positions: Mapping[str, tuple[int, int]]
-) -> set[str]:
-    """Move the positions that are where they were believed to be; return their executions."""
-    ordered = sorted(positions.items())
-    found = await transaction.fetch(
-        _QUERIES["move_positions"],
-        shard,
-        [int(execution) for execution, _ in ordered],
-        [old for _, (old, _) in ordered],
-        [new for _, (_, new) in ordered],
-    )
-    return {str(record["execution_id"]) for record in found}
+def _applying() -> str:
+    """Put the statement that writes each surface into the one that moves positions.
 
-
-async def _checkpoint(
-    transaction: Transaction, shard: int, executions: Sequence[Mapping[str, Any]]
-) -> None:
-    events = [int(row["last_event_id"]) for row in executions if row.get("last_event_id")]
-    times: list[datetime] = [row["updated_at"] for row in executions if row.get("updated_at")]
-    await transaction.execute(
-        _QUERIES["checkpoint"], shard, max(events, default=0), max(times, default=None)
-    )
+    What those take as $1 and $2 are here the surface's own parameter and the executions that moved.
+    """
+    parts = []
+    for place, surface in enumerate(KEY_BY_SURFACE, start=_SURFACES_FROM):
+        written = _QUERIES[f"upsert_{surface}"].removesuffix(";")
+        for parameter, meant in (("$1::", f"${place}::"), ("$2::", _MOVED)):
+            assert written.count(parameter) == 1, surface
+            written = written.replace(parameter, meant)
+        parts.append(f"written_{surface} as (\n{written}\n),\n")
+    return _QUERIES["apply"].replace(_SURFACES, "".join(parts))
 
 
 def _storable(found: list[Mapping[str, Any]]) -> Any:
@@ -248,3 +258,6 @@ def _row(record: asyncpg.Record) -> dict[str, Any]:
         for name, value in record.items()
         if value is not None or name not in OPTIONAL_COLUMNS
     }
+
+
+_APPLY = _applying()

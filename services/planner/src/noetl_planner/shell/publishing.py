@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import subjects
 from noetl_contracts.ledger import NewMessage
 from noetl_messaging.errors import MessagingUnavailable
@@ -45,7 +46,9 @@ class Publishing:
         rounds = await self._take()
         ids = [outbox_id for outbox_ids, _ in rounds for outbox_id in outbox_ids]
         new = [message for _, messages in rounds for message in messages]
+        await reach(Point.PLANNER_PUBLISH_BEFORE)
         stored = await self._publish(new)
+        await reach(Point.PLANNER_PUBLISH_AFTER)
         done = [one for one, is_stored in zip(ids, stored, strict=True) if is_stored]
         rest = [one for one, is_stored in zip(ids, stored, strict=True) if not is_stored]
         self._published += done

@@ -19,6 +19,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     catch_up_after_s: float = 2.0
     catch_up_executions_max: int = 200
     catch_up_pages_max: int = 10
+    epoch_horizon_s: float = 60.0
+    epochs_max: int = 60
     states_max: int = 1000
     states_bytes_max: int = 128 * 1024 * 1024
     snapshot_every_versions: int = 1000

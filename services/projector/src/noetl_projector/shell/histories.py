@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.errors import Permanent
+from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_projector.domain.cache import Held
 from noetl_replay import fold, snapshot, state
@@ -25,6 +25,10 @@ class Poisoned(Permanent):
     def __init__(self, execution_id: ExecutionId, reason: str) -> None:
         super().__init__(f"execution {execution_id} cannot be projected: {reason}")
         self.execution_id = execution_id
+
+
+class Moved(Retryable):
+    """Another projector has moved the execution's position: load it again."""
 
 
 class LedgerWentBack(Permanent):

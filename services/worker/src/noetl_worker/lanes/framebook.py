@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec
 from noetl_contracts.commands import Command
 from noetl_contracts.ids import FrameId
@@ -50,7 +51,9 @@ class FrameBook:
         Raises `TakenElsewhere` when another delivery of this attempt wrote it.
         """
         data = self._mask.data(codec.canonical(record))
+        await reach(Point.WORKER_ROWS_CLAIMED)
         standing = await self._payloads.put_named(self._name(frame_id), data)
+        await reach(Point.WORKER_FRAME_RECORDED)
         if standing is None or standing == data:
             return self._recorded(frame_id, data, is_new=True, offered_bytes=len(data))
         return await self._taken(frame_id, standing, offered_bytes=len(data))

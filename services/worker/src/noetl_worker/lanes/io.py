@@ -8,6 +8,7 @@ import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names, tracing
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import commands, subjects
 from noetl_contracts.commands import Command, SlotWork, StepWork
 from noetl_contracts.errors import MalformedMessage, Retryable
@@ -105,6 +106,7 @@ class IoLane:
             await self._report_alone(command, _stopped(command, self._lane.desk), key="stopped")
             await delivery.ack()
             return
+        await reach(Point.WORKER_CLAIMED)
         await self._hold(command, delivery, fence)
 
     async def listen(self) -> None:
@@ -222,7 +224,9 @@ class IoLane:
             case _:
                 pass
         try:
+            await reach(Point.WORKER_ACK_BEFORE)
             await hold.ack()
+            await reach(Point.WORKER_ACK_AFTER)
         except Retryable as problem:
             # The facts are stored: a redelivery finds the command terminal.
             log.warning("command not acknowledged", reason=str(problem))

@@ -6,6 +6,7 @@ from typing import Any
 import structlog
 
 from noetl_chassis import backoff, identity, names
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import Resume
@@ -116,7 +117,9 @@ class _Once:
             async with asyncio.TaskGroup() as group:
                 breath = group.create_task(effects.breathe())
                 result = await self.plainly(effects)
+                await reach(Point.WORKER_COMMIT_BEFORE)
                 await effects.commit(self._masked(_outcome(result, frame)))
+                await reach(Point.WORKER_COMMIT_AFTER)
                 breath.cancel()
             return result
 

@@ -1,5 +1,5 @@
 -- name: upsert_execution :exec
--- Write the execution rows $1, a JSON array.
+-- Write the execution rows $1, a JSON array, of the executions $2.
 insert into noetl.execution as t (
     execution_id, tenant_id, organization_id, parent_execution_id, path, catalog_id,
     catalog_version, status, current_step, completed_steps, workload, variables, error, result,
@@ -12,6 +12,7 @@ select
     r.error, r.result, r.frames, r.rows, r.warnings, r.last_event_id, r.last_event_type,
     r.version, r.envelope_checksum, r.started_at, r.updated_at, r.ended_at
 from json_populate_recordset(null::noetl.execution, $1::json) as r
+where r.execution_id = any($2::bigint[])
 on conflict (execution_id) do update
 set tenant_id = excluded.tenant_id,
     organization_id = excluded.organization_id,
@@ -55,7 +56,7 @@ delete from noetl.execution
 where execution_id = $1;
 
 -- name: upsert_stage :exec
--- Write the stage rows $1, a JSON array.
+-- Write the stage rows $1, a JSON array, of the executions $2.
 insert into noetl.stage as t (
     execution_id, stage_id, tenant_id, organization_id, run_id, step_name, kind, status, slots,
     frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id, closed_event_id,
@@ -66,6 +67,7 @@ select
     r.status, r.slots, r.frame_policy, r.frames, r.frames_failed, r.rows, r.rows_failed,
     r.opened_event_id, r.closed_event_id, r.started_at, r.ended_at
 from json_populate_recordset(null::noetl.stage, $1::json) as r
+where r.execution_id = any($2::bigint[])
 on conflict (execution_id, stage_id) do update
 set tenant_id = excluded.tenant_id,
     organization_id = excluded.organization_id,
@@ -101,7 +103,7 @@ delete from noetl.stage
 where execution_id = $1;
 
 -- name: upsert_frame :exec
--- Write the frame rows $1, a JSON array.
+-- Write the frame rows $1, a JSON array, of the executions $2.
 insert into noetl.frame as t (
     execution_id, frame_id, stage_id, tenant_id, organization_id, parent_frame_id, command_id,
     claimed_event_id, terminal_event_id, cursor, row_count, rows_failed, status, owner_worker,
@@ -112,6 +114,7 @@ select
     r.command_id, r.claimed_event_id, r.terminal_event_id, r.cursor, r.row_count, r.rows_failed,
     r.status, r.owner_worker, r.output_ref, r.attempts, r.created_at, r.completed_at
 from json_populate_recordset(null::noetl.frame, $1::json) as r
+where r.execution_id = any($2::bigint[])
 on conflict (execution_id, frame_id) do update
 set stage_id = excluded.stage_id,
     tenant_id = excluded.tenant_id,
@@ -169,7 +172,7 @@ delete from noetl.frame
 where execution_id = $1;
 
 -- name: upsert_command :exec
--- Write the command rows $1, a JSON array.
+-- Write the command rows $1, a JSON array, of the executions $2.
 insert into noetl.command as t (
     execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
     stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
@@ -181,6 +184,7 @@ select
     r.rejected, r.issued_event_id, r.started_event_id, r.terminal_event_id, r.issued_at,
     r.heard_at, r.completed_at, r.wait
 from json_populate_recordset(null::noetl.command, $1::json) as r
+where r.execution_id = any($2::bigint[])
 on conflict (execution_id, command_id) do update
 set tenant_id = excluded.tenant_id,
     organization_id = excluded.organization_id,
@@ -221,7 +225,7 @@ delete from noetl.command
 where execution_id = $1;
 
 -- name: upsert_loop :exec
--- Write the loop rows $1, a JSON array.
+-- Write the loop rows $1, a JSON array, of the executions $2.
 insert into noetl.loop as t (
     execution_id, run_id, tenant_id, organization_id, step_name, mode, status, stage_id, total,
     done, failed, in_flight, is_finished, last_event_id, started_at
@@ -231,6 +235,7 @@ select
     r.stage_id, r.total, r.done, r.failed, r.in_flight, r.is_finished, r.last_event_id,
     r.started_at
 from json_populate_recordset(null::noetl.loop, $1::json) as r
+where r.execution_id = any($2::bigint[])
 on conflict (execution_id, run_id) do update
 set tenant_id = excluded.tenant_id,
     organization_id = excluded.organization_id,
@@ -262,7 +267,7 @@ delete from noetl.loop
 where execution_id = $1;
 
 -- name: upsert_business_object :exec
--- Write the business object rows $1, a JSON array.
+-- Write the business object rows $1, a JSON array, of the executions $2.
 insert into noetl.business_object as t (
     execution_id, object_id, tenant_id, organization_id, object_type, status, version,
     attributes, payload_refs, first_event_id, last_event_id, is_deleted, created_at, updated_at
@@ -272,6 +277,7 @@ select
     r.version, r.attributes, r.payload_refs, r.first_event_id, r.last_event_id, r.is_deleted,
     r.created_at, r.updated_at
 from json_populate_recordset(null::noetl.business_object, $1::json) as r
+where r.execution_id = any($2::bigint[])
 on conflict (execution_id, object_id) do update
 set tenant_id = excluded.tenant_id,
     organization_id = excluded.organization_id,
@@ -307,8 +313,10 @@ select execution_id, version
 from noetl.projection_position
 where execution_id = any($1::bigint[]);
 
--- name: move_positions :many
--- Move the executions $2 of shard $1 from versions $3 to $4; return those that were there.
+-- name: apply :many
+-- Move the executions $2 of shard $1 from versions $3 to $4, write the rows $5 and following of
+-- those that were there, a parameter for each surface, and return them. Surfaces are written by the
+-- statements above, of which each stands in the place of the comment.
 with wanted as (
     select w.execution_id, w.old, w.new
     from unnest($2::bigint[], $3::bigint[], $4::bigint[]) as w (execution_id, old, new)
@@ -328,21 +336,31 @@ continued as (
     from wanted as w
     where p.execution_id = w.execution_id and p.version = w.old and w.old > 0
     returning p.execution_id
+),
+moved as (
+    select b.execution_id from begun as b
+    union all
+    select c.execution_id from continued as c
+),
+/* surfaces */
+noted as (
+    insert into noetl.projection_checkpoint as c (
+        shard_id, last_projected_event_id, last_projected_at, lag_ms
+    )
+    select
+        $1, coalesce(max(r.last_event_id), 0), now(),
+        extract(epoch from now() - max(r.updated_at)) * 1000
+    from json_populate_recordset(null::noetl.execution, $5::json) as r
+    inner join moved as m on m.execution_id = r.execution_id
+    having count(*) > 0
+    on conflict (shard_id) do update
+    set last_projected_event_id = greatest(
+            c.last_projected_event_id, excluded.last_projected_event_id
+        ),
+        last_projected_at = excluded.last_projected_at,
+        lag_ms = excluded.lag_ms
 )
-select execution_id from begun
-union all
-select execution_id from continued;
-
--- name: checkpoint :exec
--- Note that shard $1 has projected up to event $2, which happened at $3.
-insert into noetl.projection_checkpoint as c (
-    shard_id, last_projected_event_id, last_projected_at, lag_ms
-)
-values ($1, $2, now(), extract(epoch from now() - $3::timestamptz) * 1000)
-on conflict (shard_id) do update
-set last_projected_event_id = greatest(c.last_projected_event_id, excluded.last_projected_event_id),
-    last_projected_at = excluded.last_projected_at,
-    lag_ms = excluded.lag_ms;
+select execution_id from moved;
 
 -- name: clear_position :exec
 -- Forget how far execution $1 is projected.
@@ -350,12 +368,14 @@ delete from noetl.projection_position
 where execution_id = $1;
 
 -- name: list_behind :many
--- At most $4 executions of shard $1 of $2 whose ledger has been ahead for $3 seconds.
+-- At most $4 executions of shard $1 of $2 whose ledger has been ahead for $3 seconds, of those
+-- that were appended to since $5.
 select h.execution_id
 from noetl.execution_head as h
 left join noetl.projection_position as p on p.execution_id = h.execution_id
 where h.version > coalesce(p.version, 0)
     and h.updated_at < now() - make_interval(secs => $3)
+    and h.updated_at >= $5::timestamptz
     and noetl.shard_of(h.execution_id, $2) = $1
 order by h.updated_at
 limit $4;

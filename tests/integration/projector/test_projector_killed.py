@@ -1,0 +1,96 @@
+"""The projector's process killed at every failpoint, its positions wiped, its ledger restored."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.builders import History, Slots
+from tests.support.bus import jetstream_bus
+from tests.support.polling import eventually
+from tests.support.projecting import Desk
+from tests.support.servers import NatsServer
+from tests.support.services import Service, service
+from tests.support.storage import migrated, postgres_stores
+
+from noetl_chassis.clock import SystemClock
+from noetl_chassis.failpoints import VARIABLE, Point
+from noetl_contracts.ids import ExecutionId
+from noetl_messaging import topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import open_connection
+from noetl_storage.postgres.database import Database
+
+POINTS = [point for point in Point if point.startswith("projector.")]
+PATIENCE_S = 30.0
+WIPE = "truncate noetl.projection_position, noetl.projection_checkpoint, noetl.checkpoint"
+
+
+@pytest.fixture
+async def pool(database: str) -> AsyncIterator[Database]:
+    async with migrated(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def desk(pool: Database, nats: NatsServer) -> AsyncIterator[Desk]:
+    async with jetstream_bus(nats) as bus:
+        async with open_connection(nats.url, name="apply") as connection:
+            await JetStreamStreams(connection, topology.declare(), now=SystemClock().now).ensure()
+        yield Desk(postgres_stores(pool), bus)
+
+
+def a_history(number: int) -> History:
+    history = History(ExecutionId(str(264905529753600000 + (number << 22))))
+    history.start(entry="drain")
+    slots = Slots(history, "drain", slots=2)
+    for index in range(6):
+        slots.take(index % 2, index // 2, rows=5, losses=int(index % 3 == 0))
+    slots.close()
+    history.finish(last="drain")
+    return history
+
+
+async def is_whole(desk: Desk, histories: list[History]) -> bool:
+    found = [await desk.find_position(history) for history in histories]
+    return found == [len(history.envelopes) for history in histories]
+
+
+async def has_died(process: Service) -> bool:
+    return process.process.poll() is not None
+
+
+async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
+    pool: Database, desk: Desk, nats: NatsServer, database: str, tmp_path: Path
+) -> None:
+    wired = {
+        "NATS_URL": nats.url_for("projector"),
+        "POSTGRES_DSN": database,
+        "CATCH_UP_AFTER_S": "0.2",
+        "CATCH_UP_INTERVAL_S": "0.2",
+        "EPOCH_INTERVAL_S": "0.1",
+        "EPOCH_HORIZON_S": "0.1",
+        # Each history in several transactions, of which the last ones are another process's.
+        "BATCH_MESSAGES_MAX": "4",
+        "PACE_S": "0",
+    }
+    histories = []
+    for number, point in enumerate(POINTS):
+        history = a_history(number)
+        histories.append(history)
+        await desk.append(history)
+        doomed = {**wired, VARIABLE.removeprefix("NOETL_"): f"{point}:kill@1"}
+        with service("projector", doomed, log=tmp_path / f"{point}.log") as process:
+            await desk.send(history.batches(size=3))
+            await eventually(lambda: has_died(process), timeout_s=PATIENCE_S)
+            assert process.process.returncode == -signal.SIGKILL, point
+    with service("projector", wired, log=tmp_path / "last.log") as process:
+        await asyncio.to_thread(process.wait_ready)
+        for statement in (None, WIPE):
+            if statement is not None:
+                await pool.execute(statement)
+            await eventually(lambda: is_whole(desk, histories), timeout_s=PATIENCE_S)
+            for history in histories:
+                assert await desk.list_differences(history.envelopes) == []
+        assert await asyncio.to_thread(process.stop) == 0
