@@ -14,8 +14,9 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import audit_ports, payload_ports, ports, trigger_ports
+from noetl_storage import audit_ports, payload_ports, ports, retention_ports, trigger_ports
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -42,6 +43,7 @@ from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.retention import PostgresHolds
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
@@ -98,6 +100,7 @@ class Stores:
     past: audit_ports.Past
     rebuilds: audit_ports.Rebuilds
     triggers: trigger_ports.Triggers
+    holds: retention_ports.Holds
 
 
 def memory_stores() -> Stores:
@@ -121,6 +124,7 @@ def memory_stores() -> Stores:
         past=MemoryPast(store),
         rebuilds=MemoryProjections(store),
         triggers=MemoryTriggers(store),
+        holds=MemoryHolds(store),
     )
 
 
@@ -144,6 +148,7 @@ def postgres_stores(database: Database) -> Stores:
         past=PostgresPast(database),
         rebuilds=PostgresProjections(database),
         triggers=PostgresTriggers(database),
+        holds=PostgresHolds(database),
     )
 
 

@@ -77,7 +77,8 @@ class Unit(Struct, frozen=True, kw_only=True):
 class Manifest(Struct, frozen=True, kw_only=True):
     """What one unit holds; written once, after its parts, and never changed.
 
-    `mentions` names the object that lists the payloads which the events mention.
+    `mentions` names the object that lists the payloads which the events mention. Where the events
+    were dropped the manifest is all that is kept of them: it has no parts.
     """
 
     unit: Unit
@@ -85,6 +86,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     histories: list[Kept]
     parts: list[Part]
     mentions: Part | None = None
+    is_dropped: bool = False
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
 

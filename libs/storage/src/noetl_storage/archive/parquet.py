@@ -75,7 +75,7 @@ def decode(
     """
     try:
         source = pq.ParquetFile(pa.BufferReader(data))
-        groups = _groups(source, execution_id)
+        groups = _groups(source, execution_id, after_version)
         for batch in source.iter_batches(
             batch_size=_BATCH_EVENTS,
             row_groups=groups,
@@ -86,18 +86,28 @@ def decode(
         raise MalformedMessage(f"this is no part of an archive: {failure}") from failure
 
 
-def _groups(source: pq.ParquetFile, execution_id: ExecutionId | None) -> list[int]:
-    """Return the row groups in which an execution's events may stand."""
+def _groups(
+    source: pq.ParquetFile, execution_id: ExecutionId | None, after_version: int
+) -> list[int]:
+    """Return the row groups in which an execution's events after a version may stand."""
     every = range(source.metadata.num_row_groups)
     if execution_id is None:
         return list(every)
-    wanted, place = int(execution_id), SCHEMA.get_field_index("execution_id")
-    found = []
+    wanted, found = int(execution_id), []
     for group in every:
-        said = source.metadata.row_group(group).column(place).statistics
-        if said is None or not said.has_min_max or said.min <= wanted <= said.max:
+        low, high = _bounds(source, group, "execution_id")
+        if low <= wanted <= high and (
+            low < high or _bounds(source, group, "stream_version")[1] > after_version
+        ):
             found.append(group)
     return found
+
+
+def _bounds(source: pq.ParquetFile, group: int, column: str) -> tuple[int, int]:
+    said = source.metadata.row_group(group).column(SCHEMA.get_field_index(column)).statistics
+    if said is None or not said.has_min_max:
+        return 0, 2**63
+    return said.min, said.max
 
 
 def _chosen(

@@ -119,6 +119,18 @@ async def write(
     return await writer.finish()
 
 
+async def record(store: Payloads, unit: Unit, histories: list[Kept]) -> Manifest:
+    """Write the manifest of histories that are dropped: where they ended, and nothing else."""
+    manifest = Manifest(unit=unit, events=0, histories=histories, parts=[], is_dropped=True)
+    before = await store.put_named(
+        archives.manifest_name(unit.manifest_id),
+        codec.encode(manifest),
+        tenant_id=unit.tenant_id,
+        organization_id=unit.organization_id,
+    )
+    return manifest if before is None else archives.decode_manifest(before)
+
+
 async def find_manifest(store: Payloads, unit: Unit) -> Manifest | None:
     """Return the manifest of a unit, or None when it was not finished."""
     data = await store.find_named(
