@@ -5,6 +5,7 @@ as it is stored, so that the fold and the chain read an archived event like one 
 columns beside it are for people and their SQL and are never read back.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,8 @@ MENTIONS = f"{ROOT}/_mentions/"
 _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 _SNOWFLAKE_SHIFT = 22
 _INT_MAX = 2**63
+# Every reference in an event, whatever its field is called.
+_DIGEST = re.compile(r'"sha256":"([0-9a-f]{64})"')
 
 
 class Kept(Struct, frozen=True, kw_only=True):
@@ -162,6 +165,7 @@ def row_of(one: StoredEvent) -> dict[str, Any]:
         "row_count": _number(body.get("row_count", reference.get("row_count"))),
         "path": _text(body.get("path")),
         "payload_sha256": _text(reference.get("sha256")),
+        "payloads": sorted(set(_DIGEST.findall(codec.text([body, one.payload_ref])))),
         "payload_bytes": _number(reference.get("payload_bytes")),
         "idempotency_key": one.idempotency_key,
         "causation_id": one.causation_id,

@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         pa.field("row_count", pa.int64()),
         pa.field("path", pa.string()),
         pa.field("payload_sha256", pa.string()),
+        pa.field("payloads", pa.list_(pa.string()), nullable=False),
         pa.field("payload_bytes", pa.int64()),
         pa.field("idempotency_key", pa.string()),
         pa.field("causation_id", pa.string()),
