@@ -38,9 +38,10 @@ from typer.testing import CliRunner
 from noetl_cli.__main__ import app
 from noetl_contracts import codec, stored
 from noetl_contracts.ids import ExecutionId
+from noetl_storage.archive import parquet
 from noetl_storage.archive.archivist import Progress
 from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedReader
-from noetl_storage.errors import HistoryDropped, StorageMisconfigured
+from noetl_storage.errors import HistoryDropped, PayloadCorrupt, StorageMisconfigured
 from noetl_storage.payloads.collecting import TTL_MIN, Collector, Patience
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.payloads.stored import StoredPayloads
@@ -285,6 +286,17 @@ async def test_a_damaged_history_is_held_and_the_others_go(world: World) -> None
     [hold] = await PostgresHolds(world.database).list_holds(OWNER, has_released=False, holds_max=9)
     assert hold.execution_id == damaged
     assert "version 3 is not what was sealed" in hold.reason
+
+
+async def test_a_unit_that_is_in_doubt_keeps_no_other(world: World) -> None:
+    [first, *_] = world.histories
+    name = f"archive/v1/tenant={TENANT}/organization={ORGANIZATION}/month={MONTH}/1-0.parquet"
+    other = moved(a_failed_run(), 99)
+    stranger = parquet.encode([stored.of(one) for one in other.envelopes])
+    await world.store.put_named(name, stranger, **PLACE)
+    with pytest.raises(PayloadCorrupt, match="holds other events"):
+        await world.run(histories_max=1, can_delete=True)
+    assert await world.count() == await world.count(first.execution_id) == len(first.envelopes)
 
 
 async def test_what_comes_after_the_archive_follows_it(world: World) -> None:

@@ -1,6 +1,6 @@
 """One reaper at a time lets histories leave."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,26 +21,32 @@ class Done(Struct, frozen=True):
     events: int = 9
 
 
-class Counting:
-    def __init__(self) -> None:
-        self.runs = 0
+class Archives:
+    """Runs something meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[bool]] | None = None) -> None:
+        self.meanwhile = meanwhile
+        self.found: list[bool] = []
 
     async def run(self, tell: Callable[[Any], None]) -> None:
-        self.runs += 1
         tell(Done())
+        if self.meanwhile is not None:
+            self.found.append(await self.meanwhile())
 
 
-async def test_one_of_two_lets_histories_leave() -> None:
-    instances = MemoryInstances(MemoryStore(clock=ManualClock(datetime(2026, 1, 1, tzinfo=UTC))))
-    archives = Counting()
-    one, other = (
-        Retaining(archives, instances=instances, role=ROLE, owner=owner, lease_s=60)
-        for owner in ("one", "other")
-    )
-    assert await one.sweep()
-    assert not await other.sweep()
-    assert await one.sweep()
-    assert archives.runs == 2
+async def test_one_at_a_time_lets_histories_leave() -> None:
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    instances = MemoryInstances(MemoryStore(clock=clock))
+
+    def a_reaper(archives: Archives, owner: str) -> Retaining:
+        return Retaining(archives, instances=instances, role=ROLE, owner=owner, lease_s=60)
+
+    other = a_reaper(Archives(), "other")
+    archives = Archives(meanwhile=other.sweep)
+    assert await a_reaper(archives, "one").sweep()
+    assert archives.found == [False]
+    clock.advance(1.0)
+    assert await other.sweep()
 
 
 def test_nothing_leaves_by_default() -> None:

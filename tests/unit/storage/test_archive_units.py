@@ -1,5 +1,6 @@
 """What is archived is read back as it was, and what was changed in it is found."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from io import BytesIO
@@ -9,6 +10,7 @@ import pytest
 from msgspec import structs
 from tests.support.builders import History, a_cursor_loop, a_failed_run, stories
 
+from noetl_chassis.payload_sealing import read_keys
 from noetl_contracts import archives, codec, stored, upcast
 from noetl_contracts.archives import Manifest, Unit
 from noetl_contracts.errors import MalformedMessage
@@ -157,6 +159,15 @@ async def test_a_part_that_was_changed_or_lost_is_named() -> None:
         list(parquet.decode(b"PAR1 no more"))
     with pytest.raises(MalformedMessage, match=r"this release reads noetl\.archive 1"):
         archives.decode_manifest(codec.encode(structs.replace(manifest, format_version=2)))
+
+
+async def test_a_sealed_store_gives_back_what_was_archived() -> None:
+    key = f"one:{b64encode(b'k' * 32).decode()}"
+    store = MemoryPayloads(seals=read_keys(key, file=""))
+    manifest = await written(store)
+    assert await checking.verify(store, manifest) == len(BOTH)
+    execution = ExecutionId(FAILED[0].execution_id)
+    assert [one async for one in units.read(store, manifest, execution)] == FAILED
 
 
 async def test_columns_say_what_an_auditor_asks_for() -> None:

@@ -149,7 +149,7 @@ def _retaining(
         instances=PostgresInstances(database),
         role=ROLE,
         owner=owner,
-        lease_s=config.retention_sweep_interval_s,
+        lease_s=_RETENTION_STATEMENT_S,
     )
 
 

@@ -4,17 +4,18 @@ Each step is durable before the next one begins and does nothing the second time
 comes after a crash goes on with what is there. Nothing leaves that was not read back.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 
 from msgspec import Struct
 
 from noetl_contracts import codec, stored, upcast
 from noetl_contracts.archives import Kept, Manifest, Unit
+from noetl_contracts.errors import NoetlError, Permanent
 from noetl_contracts.stored import StoredEvent
 from noetl_storage.archive import checking, units
 from noetl_storage.audit_ports import LedgerAudit
-from noetl_storage.errors import RetentionRefused
+from noetl_storage.errors import PayloadMissing, RetentionRefused
 from noetl_storage.payload_ports import Owner
 from noetl_storage.ports import Payloads
 from noetl_storage.retention_ports import (
@@ -112,14 +113,20 @@ class Archivist:
         return found
 
     async def run(self, tell: Tell) -> None:
-        """Resume what was begun, do what is due, and then take out what was verified."""
+        """Resume what was begun, do what is due, and then take out what was verified.
+
+        What is wrong with one unit keeps no other one; it is raised at the end.
+        """
+        doubts: list[NoetlError] = []
         for unit in await self.list_open():
-            await self._archive(unit, tell)
+            await _attempt(self._archive(unit, tell), doubts)
         for owner in await self._retention.list_owners():
-            await self._archive_due(owner, tell)
+            await self._archive_due(owner, tell, doubts)
         # A partition can go once the last of its units is verified.
         for unit in await self.list_open():
-            await self._compact(unit, tell)
+            await _attempt(self._compact(unit, tell), doubts)
+        if doubts:
+            raise doubts[0]
 
     async def _policy(self, owner: Owner) -> RetentionPolicy | None:
         own = await self._retention.find_policy(owner)
@@ -133,7 +140,7 @@ class Archivist:
             set_by=_BY_DEFAULT,
         )
 
-    async def _archive_due(self, owner: Owner, tell: Tell) -> None:
+    async def _archive_due(self, owner: Owner, tell: Tell, doubts: list[NoetlError]) -> None:
         policy = await self._policy(owner)
         if policy is None or policy.action is Action.KEEP:
             return
@@ -148,7 +155,7 @@ class Archivist:
             who=self._who,
         ):
             tell(Progress(unit=unit, status=UnitStatus.PLANNED))
-            await self._archive(unit, tell)
+            await _attempt(self._archive(unit, tell), doubts)
 
     async def _archive(self, unit: ArchiveUnit, tell: Tell) -> None:
         """Bring a unit to where it is verified."""
@@ -246,6 +253,14 @@ class Archivist:
                 return
             status = done.status
             tell(Progress(unit=unit, status=status, histories=done.histories, events=done.events))
+
+
+async def _attempt(step: Awaitable[None], doubts: list[NoetlError]) -> None:
+    """Let a unit that is not as it should be stay where it is; a store that is away ends it all."""
+    try:
+        await step
+    except (Permanent, PayloadMissing) as failure:
+        doubts.append(failure)
 
 
 def unit_of(unit: ArchiveUnit) -> Unit:

@@ -8,6 +8,8 @@ import structlog
 from noetl_chassis import instruments, names
 from noetl_storage.ports import Instances
 
+_RELEASE_S = 0.001
+
 log = structlog.get_logger(__name__)
 
 
@@ -52,7 +54,11 @@ class Retaining:
             role=self._role, owner=self._owner, lease_s=self._lease_s
         ):
             return False
-        await self._archives.run(_show)
+        try:
+            await self._archives.run(_show)
+        finally:
+            # `noetl retention run` need not wait for this instance's next look.
+            await self._instances.lead(role=self._role, owner=self._owner, lease_s=_RELEASE_S)
         return True
 
 
