@@ -135,12 +135,12 @@ async def _rebuild(
 @asynccontextmanager
 async def _open_ledger(where: Place, database: Database) -> AsyncIterator[LedgerReader]:
     """Open the ledger, and the archive behind it where the payload store is known."""
-    ledger = PostgresLedger(database)
+    ledger, index = PostgresLedger(database), PostgresArchiveIndex(database)
     if not where.url:
-        yield ledger
+        yield ArchivedReader(ledger, Archive(index, None))
         return
     async with stores.open_store(where) as payloads:
-        yield ArchivedReader(ledger, Archive(PostgresArchiveIndex(database), payloads))
+        yield ArchivedReader(ledger, Archive(index, payloads))
 
 
 def _stores(directory: Any, *, dsn: str | None, url: str | None, key_file: str) -> Place:

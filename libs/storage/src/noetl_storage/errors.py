@@ -55,5 +55,9 @@ class RetentionRefused(Permanent):
     """What was archived and what the ledger has disagree: nothing leaves before that is cleared."""
 
 
+class ArchiveUnreachable(Permanent):
+    """The history was archived, and this process was not told where the payload store is."""
+
+
 class HistoryDropped(Permanent):
     """The history was removed by its owner's retention policy, and kept nowhere."""

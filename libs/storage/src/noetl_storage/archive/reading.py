@@ -18,7 +18,7 @@ from noetl_contracts.stored import StoredEvent
 from noetl_storage import histories
 from noetl_storage.archive import archivist, parquet, units
 from noetl_storage.audit_ports import Bucket, LedgerAudit
-from noetl_storage.errors import HistoryDropped, PayloadMissing
+from noetl_storage.errors import ArchiveUnreachable, HistoryDropped, PayloadMissing
 from noetl_storage.ports import LedgerReader, LedgerWriter, Payloads
 from noetl_storage.retention_ports import Action, Archived, ArchiveIndex
 
@@ -33,7 +33,7 @@ class Archive:
     """Reads what has left the ledger; keeps the parts that were read last."""
 
     def __init__(
-        self, index: ArchiveIndex, store: Payloads, *, cache_bytes: int = CACHE_BYTES_DEFAULT
+        self, index: ArchiveIndex, store: Payloads | None, *, cache_bytes: int = CACHE_BYTES_DEFAULT
     ) -> None:
         self._index = index
         self._store = store
@@ -46,7 +46,7 @@ class Archive:
     ) -> list[StoredEvent]:
         """Return a page of what has left the ledger; nothing when nothing has.
 
-        Raises `HistoryDropped`, `PayloadMissing` or `PayloadCorrupt`.
+        Raises `HistoryDropped`, `ArchiveUnreachable`, `PayloadMissing` or `PayloadCorrupt`.
         """
         found: list[StoredEvent] = []
         for archived in await self._index.find_archived(execution_id):
@@ -63,19 +63,24 @@ class Archive:
                 f"execution {execution_id} were removed by the retention policy (manifest "
                 f"{unit.manifest_id}, {unit.dropped_at or unit.planned_at:%F})"
             )
-        manifest = await self._manifest(archivist.unit_of(unit))
+        if self._store is None:
+            raise ArchiveUnreachable(
+                f"execution {execution_id} was archived (manifest {unit.manifest_id}), and the "
+                "payload store's address is not set here"
+            )
+        manifest = await self._manifest(self._store, archivist.unit_of(unit))
         kept = manifest.find(execution_id)
         found: list[StoredEvent] = []
         for part in manifest.parts:
             if kept is not None and part.number in kept.parts and len(found) < room:
-                data = await self._part(manifest.unit, part)
+                data = await self._part(self._store, manifest.unit, part)
                 found += await asyncio.to_thread(_decoded, data, execution_id, after)
         return found[:room]
 
-    async def _manifest(self, unit: Unit) -> Manifest:
+    async def _manifest(self, store: Payloads, unit: Unit) -> Manifest:
         known = self._manifests.get(unit.manifest_id)
         if known is None:
-            known = await units.find_manifest(self._store, unit)
+            known = await units.find_manifest(store, unit)
             if known is None:
                 raise PayloadMissing(
                     f"manifest {unit.manifest_id} is not in the payload store, and its events are "
@@ -86,10 +91,10 @@ class Archive:
                 self._manifests.popitem(last=False)
         return known
 
-    async def _part(self, unit: Unit, part: Part) -> bytes:
+    async def _part(self, store: Payloads, unit: Unit, part: Part) -> bytes:
         data = self._parts.pop(part.name, None)
         if data is None:
-            data = await units.read_part(self._store, unit, part)
+            data = await units.read_part(store, unit, part)
         self._parts[part.name] = data
         while sum(map(len, self._parts.values())) > self._cache_bytes and len(self._parts) > 1:
             self._parts.popitem(last=False)

@@ -4,6 +4,7 @@ Whoever writes a unit anew after a crash writes the same: what was written befor
 it holds the same events, and else refused.
 """
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 
 from noetl_contracts import archives, codec
@@ -56,7 +57,7 @@ class _Writer:
     async def _flush(self) -> None:
         number = len(self._parts)
         name = archives.part_name(self._unit, number)
-        data = await self._put(name, parquet.encode(self._waiting))
+        data = await self._put(name, await asyncio.to_thread(parquet.encode, self._waiting))
         self._parts.append(_part(number, name, data, events=len(self._waiting)))
         self._waiting = []
 
