@@ -1,32 +1,21 @@
 """Composition root: the only lines of the projector that name a concrete adapter."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from noetl_chassis import lifecycle, loop
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.loop import Pulse
-from noetl_chassis.payload_sealing import read_keys
 from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
-from noetl_projector import settings
+from noetl_projector import settings, wiring
 from noetl_projector.service import Projector, Stores
 from noetl_projector.settings import Settings
-from noetl_storage.archive.reading import Archive, ArchivedReader
-from noetl_storage.payloads.open import open_payloads
-from noetl_storage.ports import LedgerReader
 from noetl_storage.postgres import migrate
-from noetl_storage.postgres.database import Database, open_database
-from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.projections import PostgresProjections
-from noetl_storage.postgres.retention import PostgresArchiveIndex
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
-
-# What was archived is rarely read again.
-_PAYLOAD_THREADS = 2
 
 
 async def serve(config: Settings) -> None:
@@ -43,7 +32,7 @@ async def serve(config: Settings) -> None:
             must_be_durable=False,  # what a projection loses is folded again
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as connection,
-        _open_ledger(config, database) as ledger,
+        wiring.open_ledger(config, database) as ledger,
         asyncio.TaskGroup() as tasks,
     ):
         await migrate.verify(database)
@@ -70,23 +59,6 @@ async def serve(config: Settings) -> None:
         check_s, check = config.ledger_check_interval_s, projector.guard.check_all
         tasks.create_task(loop.every(check_s, check, stop=stop, name="check ledger"))
         tasks.create_task(projector.guard.watch(stop))
-
-
-@asynccontextmanager
-async def _open_ledger(config: Settings, database: Database) -> AsyncIterator[LedgerReader]:
-    """Read histories in the ledger, and in the archive where the payload store is known."""
-    ledger, index = PostgresLedger(database), PostgresArchiveIndex(database)
-    if not config.payload_url:
-        yield ArchivedReader(ledger, Archive(index, None))
-        return
-    async with open_payloads(
-        config.payload_url,
-        access_key=config.payload_access_key or None,
-        secret_key=config.payload_secret_key or None,
-        threads_max=_PAYLOAD_THREADS,
-        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
-    ) as payloads:
-        yield ArchivedReader(ledger, Archive(index, payloads))
 
 
 if __name__ == "__main__":
