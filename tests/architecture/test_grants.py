@@ -29,7 +29,14 @@ from noetl_storage.errors import StorageMisconfigured
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import Database, open_database
 
-ROLES = ("noetl_planner", "noetl_projector", "noetl_outbox", "noetl_reaper", "noetl_reader")
+ROLES = (
+    "noetl_planner",
+    "noetl_projector",
+    "noetl_outbox",
+    "noetl_reaper",
+    "noetl_archivist",
+    "noetl_reader",
+)
 PROJECTIONS = ("business_object", "command", "execution", "frame", "loop", "stage")
 EVERY_SHARD: dict[str, Any] = {
     "shard": 0,
@@ -43,6 +50,13 @@ PROJECTED = {
     "projection_position",
     "projection_snapshot",
 }
+RETENTION = (
+    "archive_unit",
+    "archived_history",
+    "legal_hold",
+    "retention_log",
+    "retention_policy",
+)
 LEFT_BY_COMPACTION = ("manifest", "manifest_part", "result_ref")
 
 READS = {
@@ -50,6 +64,7 @@ READS = {
         *PROJECTIONS,
         *LEFT_BY_COMPACTION,
         "checkpoint",
+        *RETENTION,
         "catalog",
         "credential",
         "event",
@@ -68,6 +83,8 @@ READS = {
     },
     "noetl_projector": {
         *PROJECTIONS,
+        "archive_unit",
+        "archived_history",
         "catalog",
         "checkpoint",
         "event",
@@ -83,6 +100,8 @@ READS = {
         *PROJECTIONS,
         *LEFT_BY_COMPACTION,
         "checkpoint",
+        "archive_unit",
+        "archived_history",
         "event",
         "execution_head",
         "execution_shard",
@@ -94,6 +113,15 @@ READS = {
         "role_lease",
         "runtime",
         "schedule",
+    },
+    "noetl_archivist": {
+        *RETENTION,
+        "event",
+        "execution",
+        "execution_head",
+        "outbox",
+        "projection_position",
+        "request",
     },
     "noetl_reader": {*PROJECTIONS, "event"},
 }
@@ -116,9 +144,12 @@ CALLS = {
         "hand_over_letter",
         "keep_letter",
         "lead_role",
+        "place_hold",
         "register_instance",
         "register_playbook",
+        "release_hold",
         "release_outbox",
+        "set_retention",
         "settle_outbox",
         "shard_of",
         "submit_request",
@@ -140,6 +171,16 @@ CALLS = {
         "register_instance",
         "shard_of",
         "submit_request",
+    },
+    "noetl_archivist": {
+        "advance_archive",
+        "compact",
+        "is_held",
+        "lead_role",
+        "leave_out",
+        "list_due",
+        "month_of",
+        "plan_archive",
     },
     "noetl_reader": set[str](),
 }

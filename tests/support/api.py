@@ -26,6 +26,7 @@ from noetl_planner.http.services import ApiServices
 from noetl_planner.shell.states import Programs
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryRequests
@@ -103,6 +104,7 @@ class ApiWorld:
         self.projections = MemoryProjections(self.store)
         self.catalog = MemoryCatalog(self.store)
         self.requests = MemoryRequests(self.store)
+        self.holds = MemoryHolds(self.store)
         self.fence: ShardFence | None = None
 
     async def _list_problems(self) -> dict[str, str]:
@@ -131,6 +133,7 @@ class ApiWorld:
             "snapshots": MemorySnapshots(self.store),
             "audit": MemoryLedgerAudit(self.store),
             "past": MemoryPast(self.store),
+            "holds": self.holds,
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,
             "list_problems": self._list_problems,

@@ -18,7 +18,7 @@ from noetl_projector.domain.policy import Policy
 from noetl_projector.service import Projector
 from noetl_projector.service import Stores as ProjectorStores
 from noetl_replay import checksum, rows, state
-from noetl_storage.ports import Projections
+from noetl_storage.ports import LedgerReader, Projections
 
 SHARD_COUNT = 2
 OWNER = "planner-1"
@@ -32,7 +32,13 @@ class Desk:
         self.bus = bus
         self._fence: ShardFence | None = None
 
-    def projector(self, *, projections: Projections | None = None, **policy: object) -> Projector:
+    def projector(
+        self,
+        *,
+        projections: Projections | None = None,
+        ledger: LedgerReader | None = None,
+        **policy: object,
+    ) -> Projector:
         """A projector for all shards, with an empty cache."""
         chosen: dict[str, object] = {
             "execution_shard_count": SHARD_COUNT,
@@ -50,7 +56,7 @@ class Desk:
                     topology.EVENTS, topology.projector_consumer(index=0, count=1)
                 ),
                 letters=self.bus.letters,
-                ledger=self.stores.ledger_reader,
+                ledger=ledger or self.stores.ledger_reader,
                 projections=projections or self.stores.projections,
                 snapshots=self.stores.snapshots,
                 past=self.stores.past,

@@ -14,9 +14,17 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import audit_ports, epoch_ports, payload_ports, ports, trigger_ports
+from noetl_storage import (
+    audit_ports,
+    epoch_ports,
+    payload_ports,
+    ports,
+    retention_ports,
+    trigger_ports,
+)
 from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.checkpoints import MemoryCheckpoints
+from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -44,6 +52,7 @@ from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.retention import PostgresHolds
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
@@ -101,6 +110,7 @@ class Stores:
     rebuilds: audit_ports.Rebuilds
     triggers: trigger_ports.Triggers
     checkpoints: epoch_ports.Checkpoints
+    holds: retention_ports.Holds
 
 
 def memory_stores() -> Stores:
@@ -125,6 +135,7 @@ def memory_stores() -> Stores:
         rebuilds=MemoryProjections(store),
         triggers=MemoryTriggers(store),
         checkpoints=MemoryCheckpoints(store),
+        holds=MemoryHolds(store),
     )
 
 
@@ -149,6 +160,7 @@ def postgres_stores(database: Database) -> Stores:
         rebuilds=PostgresProjections(database),
         triggers=PostgresTriggers(database),
         checkpoints=PostgresCheckpoints(database),
+        holds=PostgresHolds(database),
     )
 
 

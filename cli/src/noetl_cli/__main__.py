@@ -29,6 +29,7 @@ from noetl_cli.commands import (
     replay,
     rerun,
     resume,
+    retention,
     run,
     schedule,
     schema,
@@ -85,6 +86,7 @@ app.add_typer(payloads.app, name="payloads")
 app.add_typer(replay.app, name="replay")
 app.add_typer(audit.app, name="audit")
 app.add_typer(projection.app, name="projection")
+app.add_typer(retention.app, name="retention")
 app.command("schema")(schema.schema)
 
 

@@ -107,7 +107,8 @@ class Rebuilding:
         first = await self._ledger.read(execution_id, events_max=1)
         if not first:
             raise CliError(
-                f"The ledger has no execution {execution_id}.", way_out="List them with: noetl ls"
+                f"The ledger has no execution {execution_id}.",
+                way_out="List them with: noetl ls. What was archived needs --payloads.",
             )
         return Replay(empty(execution_id, first[0].tenant_id, first[0].organization_id))
 

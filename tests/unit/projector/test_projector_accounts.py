@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -16,6 +17,8 @@ from noetl_contracts.ids import ExecutionId
 from noetl_messaging.ports import Message
 from noetl_projector.service import Projector
 from noetl_projector.shell.histories import LedgerWentBack
+from noetl_storage.errors import HistoryDropped
+from noetl_storage.ports import LedgerReader
 
 
 @pytest.fixture
@@ -202,3 +205,30 @@ async def test_the_past_is_remembered_on_the_way(desk: Desk) -> None:
         "organization_id": ORGANIZATION,
         "key_ids": [],
     }
+
+
+class Dropped:
+    """A ledger whose histories were all removed by a policy."""
+
+    def __init__(self, ledger: LedgerReader) -> None:
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def read(self, execution_id: ExecutionId, **_: object) -> list[Envelope]:
+        raise HistoryDropped(f"execution {execution_id} was removed by the retention policy")
+
+
+async def test_a_repeated_message_of_a_dropped_history_is_let_go(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    await desk.send([a_batch(history.envelopes)])
+    await run_dry(desk.projector())
+    await desk.send([a_batch(history.envelopes[:5])])
+    ledger: Any = Dropped(desk.stores.ledger_reader)
+    # No snapshot is so far along: the history itself would have to be read.
+    projector = desk.projector(ledger=ledger, snapshot_at_end_versions=10_000)
+    await run_dry(projector)
+    told = projector.summarize()
+    assert (told["duplicates"], told["poisoned"], told["set_aside"]) == (5, 0, [])

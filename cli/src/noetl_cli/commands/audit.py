@@ -89,6 +89,8 @@ def _show(verdict: Any, *, as_json: bool) -> None:
     if as_json:
         render.json_line(verdict)
         return
+    if verdict.get("dropped"):
+        render.note(verdict["dropped"])
     for found in verdict["findings"]:
         render.line(f"{verdict['execution_id']}: {found['damage']}: {found['message']}")
 

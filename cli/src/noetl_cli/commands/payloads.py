@@ -1,7 +1,7 @@
 """`noetl payloads`: what lies in the payload store that nobody mentions, and keys that turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
@@ -10,53 +10,25 @@ import typer
 from msgspec import Struct
 
 from noetl_chassis.clock import SystemClock
-from noetl_chassis.payload_sealing import read_keys
 from noetl_chassis.sealing import KeyUnusable
-from noetl_cli import render, settings, tables
+from noetl_cli import render, stores, tables
 from noetl_cli.commands.options import AsJson
 from noetl_cli.commands.up import Directory
 from noetl_cli.failures import CliError, ExitCode, StackError
-from noetl_cli.stack import keyring, state
-from noetl_cli.stack.home import Home
+from noetl_cli.stores import Dsn, KeyFile, Place, Url
 from noetl_contracts.errors import NoetlError
 from noetl_playbook import coercion
 from noetl_storage.payload_ports import Owner
 from noetl_storage.payloads.collecting import TTL_MIN, Collector, Patience, Sweep
-from noetl_storage.payloads.open import open_payloads
 from noetl_storage.payloads.stored import StoredPayloads
-from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 
 T = TypeVar("T")
 
-CONNECT_S = 5.0
 STATEMENT_S = 600.0
 SHOWN_MAX = 20
-SEAL_KEY = "NOETL_PAYLOAD_SEAL_KEY"
 
 app = typer.Typer(no_args_is_help=True, help="Collect payloads, and seal them with another key.")
-
-Dsn = Annotated[
-    str | None, typer.Option("--postgres", help="The ledger's address (default: `up`'s).")
-]
-Url = Annotated[
-    str | None, typer.Option("--payloads", help="The payload store's address (default: `up`'s).")
-]
-KeyFile = Annotated[
-    str,
-    typer.Option("--keys", help=f"A file of <id>:<base64> keys, newest first; else ${SEAL_KEY}."),
-]
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """Where the ledger and the payloads are, and what opens them."""
-
-    dsn: str
-    url: str
-    access_key: str | None
-    secret_key: str | None
-    key_file: str
-    environ: Mapping[str, str]
 
 
 class Opened(Struct, frozen=True, kw_only=True):
@@ -103,7 +75,7 @@ def collect(
             for owner in await opened.references.list_owners()
         ]
 
-    place = _place(directory, dsn=postgres, url=payloads, key_file=keys)
+    place = stores.find(directory, dsn=postgres, url=payloads, key_file=keys)
     found = _ask(sweep, place)
     if as_json:
         render.json_line([_summary(one, is_dry_run=dry_run) for one in found])
@@ -134,7 +106,7 @@ def rotate(
             for owner in await opened.references.list_owners()
         ]
 
-    place = _place(directory, dsn=postgres, url=payloads, key_file=keys)
+    place = stores.find(directory, dsn=postgres, url=payloads, key_file=keys)
     done = _ask(reseal, place)
     for owner, changed, kept in done:
         if as_json:
@@ -155,7 +127,7 @@ def _ask(question: Callable[[Opened], Awaitable[T]], place: Place) -> T:
     except KeyUnusable as failure:
         raise CliError(
             f"The keys cannot be used: {failure}",
-            way_out=f"Give a file with --keys, or set {SEAL_KEY}.",
+            way_out=f"Give a file with --keys, or set {stores.SEAL_KEY}.",
             exit_code=ExitCode.USAGE,
         ) from failure
     except NoetlError as failure:
@@ -167,54 +139,8 @@ def _ask(question: Callable[[Opened], Awaitable[T]], place: Place) -> T:
 
 @asynccontextmanager
 async def _open(place: Place) -> AsyncIterator[Opened]:
-    seals = read_keys(
-        "" if place.key_file else place.environ.get(SEAL_KEY, ""), file=place.key_file
-    )
-    async with (
-        open_database(
-            place.dsn,
-            application_name="noetl-cli",
-            connections_max=2,
-            connect_deadline_s=CONNECT_S,
-            statement_timeout_s=STATEMENT_S,
-            must_be_durable=False,
-        ) as database,
-        open_payloads(
-            place.url,
-            access_key=place.access_key,
-            secret_key=place.secret_key,
-            connect_s=CONNECT_S,
-            seals=seals,
-        ) as payloads,
-    ):
+    async with stores.open_both(place, statement_s=STATEMENT_S) as (database, payloads):
         yield Opened(payloads=payloads, references=PostgresPayloadReferences(database))
-
-
-def _place(directory: Any, *, dsn: str | None, url: str | None, key_file: str) -> Place:
-    environ = settings.environment()
-    home = Home(root=settings.home(directory, environ=environ))
-    urls: Mapping[str, str] = {}
-    if dsn is None or url is None:
-        current = state.find(home)
-        if current is None or not {"postgres", "payloads"} <= current.urls.keys():
-            raise StackError(
-                f"No stack runs in {home.root}.",
-                way_out="Start it with `noetl up`, or name both: --postgres and --payloads.",
-            )
-        urls = current.urls
-    access_key = environ.get("AWS_ACCESS_KEY_ID")
-    secret_key = environ.get("AWS_SECRET_ACCESS_KEY")
-    if url is None and "s3" in urls:
-        own = keyring.load_or_make(home)
-        access_key, secret_key = own.s3_access_key, own.s3_secret_key
-    return Place(
-        dsn=dsn or urls["postgres"],
-        url=url or urls["payloads"],
-        access_key=access_key,
-        secret_key=secret_key,
-        key_file=key_file,
-        environ=environ,
-    )
 
 
 def _duration(option: str, text: str) -> timedelta:

@@ -2,24 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import render, settings
+from noetl_cli import render, settings, stores
 from noetl_cli.commands.options import AsJson, Organization, Tenant
 from noetl_cli.commands.up import Directory
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.rebuilding import Rebuilding, Rebuilt
-from noetl_cli.stack import state
-from noetl_cli.stack.home import Home
+from noetl_cli.stores import KeyFile, Place, Url
 from noetl_contracts import ids
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ExecutionId
+from noetl_storage.archive.reading import Archive, ArchivedReader
+from noetl_storage.ports import LedgerReader
 from noetl_storage.postgres.audit import PostgresLedgerAudit
-from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.projections import PostgresProjections
+from noetl_storage.postgres.retention import PostgresArchiveIndex
 from noetl_storage.postgres.snapshots import PostgresPast
 
 CONNECT_S = 10.0
@@ -50,6 +53,8 @@ def rebuild(  # noqa: PLR0913 - one parameter for each option of the command lin
         str | None,
         typer.Option("--postgres", help="The database, as projector (default: `up`'s)."),
     ] = None,
+    payloads: Url = None,
+    keys: KeyFile = "",
     tenant: Tenant = None,
     organization: Organization = None,
     directory: Directory = None,
@@ -71,7 +76,7 @@ def rebuild(  # noqa: PLR0913 - one parameter for each option of the command lin
         )
     place = settings.place(tenant, organization, environ=settings.environment())
     work = _rebuild(
-        postgres or _stack_dsn(directory),
+        _stores(directory, dsn=postgres, url=payloads, key_file=keys),
         named,
         shard=shard,
         shard_count=shard_count,
@@ -88,7 +93,7 @@ def rebuild(  # noqa: PLR0913 - one parameter for each option of the command lin
 
 
 async def _rebuild(
-    dsn: str,
+    where: Place,
     named: list[ExecutionId],
     *,
     shard: int | None,
@@ -96,15 +101,18 @@ async def _rebuild(
     place: dict[str, str],
     as_json: bool,
 ) -> None:
-    async with open_database(
-        dsn,
-        application_name="noetl-cli",
-        connections_max=2,
-        connect_deadline_s=CONNECT_S,
-        must_be_durable=False,  # what a projection loses is folded again
-    ) as database:
+    async with (
+        open_database(
+            where.dsn,
+            application_name="noetl-cli",
+            connections_max=2,
+            connect_deadline_s=CONNECT_S,
+            must_be_durable=False,  # what a projection loses is folded again
+        ) as database,
+        _open_ledger(where, database) as ledger,
+    ):
         rebuilding = Rebuilding(
-            ledger=PostgresLedger(database),
+            ledger=ledger,
             models=PostgresProjections(database),
             past=PostgresPast(database),
             shard_count=shard_count,
@@ -122,6 +130,24 @@ async def _rebuild(
         render.note(f"{execution_id}  is not in the ledger: its rows are removed")
     if not as_json:
         render.line(f"{total} rebuilt, {different} of them had other rows before.")
+
+
+@asynccontextmanager
+async def _open_ledger(where: Place, database: Database) -> AsyncIterator[LedgerReader]:
+    """Open the ledger, and the archive behind it where the payload store is known."""
+    ledger, index = PostgresLedger(database), PostgresArchiveIndex(database)
+    if not where.url:
+        yield ArchivedReader(ledger, Archive(index, None))
+        return
+    async with stores.open_store(where) as payloads:
+        yield ArchivedReader(ledger, Archive(index, payloads))
+
+
+def _stores(directory: Any, *, dsn: str | None, url: str | None, key_file: str) -> Place:
+    """Find the stores; a database that is named alone has its ledger, and no archive."""
+    if dsn is None or url is not None:
+        return stores.find(directory, dsn=dsn, url=url, key_file=key_file)
+    return Place(dsn=dsn, url="", access_key=None, secret_key=None, key_file="", environ={})
 
 
 async def _chosen(
@@ -157,14 +183,3 @@ def _checked(text: str) -> ExecutionId:
             exit_code=ExitCode.USAGE,
         )
     return ExecutionId(text)
-
-
-def _stack_dsn(directory: Any) -> str:
-    place = Home(root=settings.home(directory, environ=settings.environment()))
-    current = state.find(place)
-    if current is None or "postgres" not in current.urls:
-        raise StackError(
-            f"No stack runs in {place.root}.",
-            way_out="Start it with `noetl up`, or name a database with --postgres.",
-        )
-    return current.urls["postgres"]

@@ -35,6 +35,7 @@ from noetl_planner.shell.shards import ShardOwner
 from noetl_projector import settings as projector_settings
 from noetl_projector.service import Projector, Stores
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -156,6 +157,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             snapshots=MemorySnapshots(store),
             audit=MemoryLedgerAudit(store),
             past=MemoryPast(store),
+            holds=MemoryHolds(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),

@@ -49,11 +49,16 @@ def load_or_make(home: Home) -> Keyring:
 
 
 def _completed(home: Home, found: Keyring) -> Keyring:
-    """Add the users that an earlier release did not know."""
-    missing = {user: _password() for user in nats.USERS if user not in found.nats_by_user}
-    if not missing:
+    """Add the users and roles that an earlier release did not know."""
+    users = {user: _password() for user in nats.USERS if user not in found.nats_by_user}
+    names = {role: _password() for role in roles.ROLES if role not in found.postgres_by_role}
+    if not users and not names:
         return found
-    made = structs.replace(found, nats_by_user={**found.nats_by_user, **missing})
+    made = structs.replace(
+        found,
+        nats_by_user={**found.nats_by_user, **users},
+        postgres_by_role={**found.postgres_by_role, **names},
+    )
     write_privately(home.secrets, msgspec.json.format(msgspec.json.encode(made)))
     return made
 

@@ -13,6 +13,7 @@ ROLES = (
     "noetl_projector",
     "noetl_outbox",
     "noetl_reaper",
+    "noetl_archivist",
     "noetl_reader",
     "pft",
 )

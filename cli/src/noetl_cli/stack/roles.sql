@@ -13,6 +13,7 @@ alter role noetl_planner password :'noetl_planner';
 alter role noetl_projector password :'noetl_projector';
 alter role noetl_outbox password :'noetl_outbox';
 alter role noetl_reaper password :'noetl_reaper';
+alter role noetl_archivist password :'noetl_archivist';
 alter role noetl_reader password :'noetl_reader';
 alter role pft password :'pft';
 select format('create database %I owner noetl_owner', :'database')
@@ -30,5 +31,6 @@ where not exists (
 revoke all on database :"database" from public;
 grant create, connect, temporary on database :"database" to noetl_owner;
 grant connect on database :"database"
-to noetl_planner, noetl_projector, noetl_outbox, noetl_reaper, noetl_reader;
+to noetl_planner, noetl_projector, noetl_outbox, noetl_reaper, noetl_archivist,
+noetl_reader;
 revoke all on database target from public;

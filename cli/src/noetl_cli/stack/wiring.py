@@ -117,6 +117,7 @@ def specs(
         if service == "reaper":
             declared = topology(options, environ)
             own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
+            own["NOETL_REAPER_RETENTION_DSN"] = wires.dsn("noetl_archivist")
         if service == "planner":
             own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
             own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)

@@ -238,6 +238,9 @@ PAYLOADS_COLLECTED = _counter(
 PAYLOADS_PURGED_BYTES = _counter(
     "noetl_payloads_purged_bytes_total", "By", "Bytes of payloads removed for good."
 )
+EVENTS_RETIRED = _counter(
+    "noetl_events_retired_total", "{event}", "Events that left the ledger, archived or dropped."
+)
 IS_LEADER = _gauge("noetl_reaper_is_leader", "1", "1 on the instance that leads, else 0.")
 
 # Spans and their attributes (OpenTelemetry semantic conventions where they exist).

@@ -49,3 +49,15 @@ class NodeNumbersExhausted(Retryable):
 
 class RowRefused(Permanent):
     """Values break a rule of their table or type; nothing of the transaction was stored."""
+
+
+class RetentionRefused(Permanent):
+    """What was archived and what the ledger has disagree: nothing leaves before that is cleared."""
+
+
+class ArchiveUnreachable(Permanent):
+    """The history was archived, and this process was not told where the payload store is."""
+
+
+class HistoryDropped(Permanent):
+    """The history was removed by its owner's retention policy, and kept nowhere."""

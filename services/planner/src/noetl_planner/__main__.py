@@ -16,6 +16,7 @@ from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import assembly, settings
 from noetl_planner.assembly import Adapters, run
 from noetl_planner.settings import Settings
+from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
@@ -24,6 +25,7 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.retention import PostgresArchiveIndex, PostgresHolds
 from noetl_storage.postgres.schedules import PostgresSchedules
 from noetl_storage.postgres.shards import PostgresShardLeases
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
@@ -40,6 +42,8 @@ async def serve(config: Settings) -> None:
         waits = Waits(connect_s=config.connect_s)
         bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
         payloads = await enter(assembly.open_store(config))
+        archive = Archive(PostgresArchiveIndex(database), payloads)
+        ledger = PostgresLedger(database)
         clock, instances = SystemClock(), PostgresInstances(database)
         node = await instances.register(
             instance=process.instance, kind="planner", lease_s=config.shard_lease_s * 2
@@ -47,15 +51,16 @@ async def serve(config: Settings) -> None:
         process.health.add("nats", bus.check)
         await run(
             Adapters(
-                ledger=PostgresLedger(database),
+                ledger=ArchivedLedger(ledger, ledger, archive),
                 requests=PostgresRequests(database),
                 outbox=PostgresOutbox(database),
                 shards=PostgresShardLeases(database),
                 instances=instances,
                 projections=PostgresProjections(database),
                 snapshots=PostgresSnapshots(database),
-                audit=PostgresLedgerAudit(database),
+                audit=ArchivedAudit(PostgresLedgerAudit(database), archive),
                 past=PostgresPast(database),
+                holds=PostgresHolds(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),

@@ -48,6 +48,7 @@ from noetl_storage.ports import (
     Snapshots,
 )
 from noetl_storage.postgres.database import Database, open_database
+from noetl_storage.retention_ports import Holds
 from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 
 
@@ -67,6 +68,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     audit: LedgerAudit
     past: Past
+    holds: Holds
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -163,6 +165,7 @@ def api_services(
         schedules=adapters.schedules,
         webhooks=adapters.webhooks,
         triggers=adapters.triggers,
+        holds=adapters.holds,
         payloads=adapters.payloads,
         hints=adapters.hints,
         backlogs=adapters.backlogs,

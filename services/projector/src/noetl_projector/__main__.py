@@ -9,13 +9,12 @@ from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
-from noetl_projector import settings
+from noetl_projector import settings, wiring
 from noetl_projector.service import Projector, Stores
 from noetl_projector.settings import Settings
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.database import open_database
-from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 
@@ -34,13 +33,14 @@ async def serve(config: Settings) -> None:
             must_be_durable=False,  # what a projection loses is folded again
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as connection,
+        wiring.open_ledger(config, database) as ledger,
         asyncio.TaskGroup() as tasks,
     ):
         await migrate.verify(database)
         stores = Stores(
             consumer=JetStreamConsumer(connection, stream=topology.EVENTS, name=name),
             letters=JetStreamDeadLetters(connection),
-            ledger=PostgresLedger(database),
+            ledger=ledger,
             projections=PostgresProjections(database),
             snapshots=PostgresSnapshots(database),
             past=PostgresPast(database),

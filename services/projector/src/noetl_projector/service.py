@@ -215,6 +215,8 @@ class Projector:
                 held = await self._hold(execution_id, positions, arrivals[0].batch)
                 await self._advance(held, [arrival.batch for arrival in arrivals])
             except Poisoned as failure:
+                if self._is_repeated(positions.get(execution_id, 0), arrivals):
+                    continue
                 self._poison(execution_id, failure)
                 # One letter tells of it; the ledger has the rest.
                 first, *inbox[execution_id] = arrivals
@@ -227,6 +229,14 @@ class Projector:
                 if held.state.version > held.position:
                     moving[execution_id] = held
         return moving
+
+    def _is_repeated(self, position: int, arrivals: list[Arrival]) -> bool:
+        """Tell whether nothing is new: a history that nobody can read any more is not missed."""
+        batches = [arrival.batch for arrival in arrivals]
+        if position < max(batch.last_version for batch in batches):
+            return False
+        self.counting.duplicates(ordering.arrange(position, batches).duplicates)
+        return True
 
     async def _hold(
         self, execution_id: ExecutionId, positions: dict[str, int], like: EventBatch

@@ -23,10 +23,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     """A field without a default must be set."""
 
     postgres_dsn: str
-    # Handed to every service that may read payloads; no projection needs one so far.
+    # Where archived histories are; needed once histories leave the ledger.
     payload_url: str = ""
     payload_access_key: str = ""
     payload_secret_key: str = ""
+    payload_seal_key: str = ""
+    payload_seal_file: str = ""
     # This projector's number from 0, and how many there are: the ordinal and size of the set.
     shard_index: Annotated[int, Meta(ge=0)] = 0
     # The pod's name: its ordinal is the number where SHARD_INDEX does not say it.

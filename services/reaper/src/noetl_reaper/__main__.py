@@ -6,7 +6,7 @@ from noetl_chassis.loop import Pulse, every
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_reaper import settings
 from noetl_reaper.settings import Settings
-from noetl_reaper.wiring import collecting, wire
+from noetl_reaper.wiring import collecting, retaining, wire
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.database import open_database
 
@@ -30,7 +30,10 @@ async def serve(config: Settings) -> None:
         process.health.add("nats", nats.check)
         process.health.add("sweep", pulse.check)
         reaper = wire(config, owner=process.instance, database=database, nats=nats)
-        async with collecting(config, process=process, database=database):
+        async with (
+            collecting(config, process=process, database=database),
+            retaining(config, process=process),
+        ):
             await every(
                 config.sweep_interval_s, reaper.sweep, stop=process.stop, name="sweep", pulse=pulse
             )

@@ -8,6 +8,7 @@ from msgspec import Meta
 from noetl_chassis import settings
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_reaper import domain
+from noetl_storage.retention_ports import Action
 
 PREFIX = "NOETL_REAPER_"
 
@@ -54,6 +55,15 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_shelf_s: Seconds = 86_400.0
     # A look reads the ledger and every payload: rarely is enough.
     payload_sweep_interval_s: Seconds = 21_600.0
+    # The ledger's database as `noetl_archivist`; without it nothing ever leaves the ledger.
+    retention_dsn: str = ""
+    # How many days after its end a history stays, where its owner has no policy; else it stays.
+    retention_keep_days: Annotated[int, Meta(ge=0, le=36_500)] | None = None
+    retention_action: Action = Action.ARCHIVE
+    # Deleting rows where a partition has to stay costs the ledger more than waiting for it.
+    retention_can_delete: bool = False
+    # 0 never looks: `noetl retention run` is then the only way.
+    retention_sweep_interval_s: Annotated[float, Meta(ge=0)] = 0.0
     connect_s: Seconds = 30.0
     request_s: Seconds = 5.0
     pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 3

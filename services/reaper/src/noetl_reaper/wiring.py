@@ -18,21 +18,29 @@ from noetl_reaper import settings
 from noetl_reaper.service import Reaper, Tables
 from noetl_reaper.settings import Settings
 from noetl_reaper.shell.collecting import Collecting
+from noetl_reaper.shell.retaining import Retaining
 from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
+from noetl_replay.fold import FOLD_VERSION
+from noetl_storage.archive.archivist import ROLE, Archivist, Terms
 from noetl_storage.payload_ports import PayloadShelf
 from noetl_storage.payloads.collecting import Collector, Patience
 from noetl_storage.payloads.open import open_payloads
-from noetl_storage.postgres.database import Database
+from noetl_storage.ports import Payloads
+from noetl_storage.postgres.audit import PostgresLedgerAudit
+from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.partitions import PostgresPartitions
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.retention import PostgresRetention
 from noetl_storage.postgres.schedules import PostgresSchedules
 
 # Collecting may take its time; the store's other readers may not wait for it.
 _PAYLOAD_THREADS = 4
+# Counting a whole partition before it goes takes a while.
+_RETENTION_STATEMENT_S = 600.0
 
 
 def wire(config: Settings, *, owner: str, database: Database, nats: Connection) -> Reaper:
@@ -91,6 +99,58 @@ async def collecting(
             )
         )
         yield
+
+
+@asynccontextmanager
+async def retaining(config: Settings, *, process: Process) -> AsyncIterator[None]:
+    """Let histories leave beside the sweep; not at all without an address and an interval."""
+    if not (config.retention_dsn and config.retention_sweep_interval_s):
+        yield
+        return
+    opening = open_payloads(
+        config.payload_url,
+        access_key=config.payload_access_key or None,
+        secret_key=config.payload_secret_key or None,
+        connect_s=config.connect_s,
+        threads_max=_PAYLOAD_THREADS,
+        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+    )
+    database = open_database(
+        config.retention_dsn,
+        application_name=f"{process.instance}/retention",
+        connections_max=1,
+        connect_deadline_s=config.connect_s,
+        statement_timeout_s=_RETENTION_STATEMENT_S,
+    )
+    async with opening as payloads, database as archive, asyncio.TaskGroup() as group:
+        sweep = _retaining(config, payloads, owner=process.instance, database=archive).sweep
+        interval_s = config.retention_sweep_interval_s
+        group.create_task(every(interval_s, sweep, stop=process.stop, name="retention"))
+        yield
+
+
+def _retaining(
+    config: Settings, payloads: Payloads, *, owner: str, database: Database
+) -> Retaining:
+    archivist = Archivist(
+        retention=PostgresRetention(database),
+        audit=PostgresLedgerAudit(database),
+        store=payloads,
+        terms=Terms(
+            keep_days=config.retention_keep_days,
+            action=config.retention_action,
+            can_delete=config.retention_can_delete,
+        ),
+        fold_version=FOLD_VERSION,
+        who=owner,
+    )
+    return Retaining(
+        archivist,
+        instances=PostgresInstances(database),
+        role=ROLE,
+        owner=owner,
+        lease_s=_RETENTION_STATEMENT_S,
+    )
 
 
 def _collecting(

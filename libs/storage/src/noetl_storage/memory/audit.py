@@ -1,12 +1,13 @@
 """Histories as memory keeps them, and where cuts fall in them."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from noetl_contracts import stored
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Head
 from noetl_contracts.stored import StoredEvent
+from noetl_storage import histories
 from noetl_storage.audit_ports import Bucket
 from noetl_storage.memory.store import MemoryStore
 
@@ -47,43 +48,15 @@ class MemoryLedgerAudit:
 
     async def find_version_at(self, execution_id: ExecutionId, at: datetime) -> int:
         """Return the latest version whose event time is not after an instant; 0 for none."""
-        return max(
-            (one.stream_version for one in self._history(execution_id) if one.event_time <= at),
-            default=0,
-        )
+        return histories.version_at(self._history(execution_id), at)
 
     async def find_version_of(self, execution_id: ExecutionId, event_id: EventId) -> int | None:
         """Return the version of an event, or None when the history has no such event."""
-        return next(
-            (one.stream_version for one in self._history(execution_id) if one.event_id == event_id),
-            None,
-        )
+        return histories.version_of(self._history(execution_id), event_id)
 
     async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[Bucket]:
         """Cut the time of a run into equal spans and return those with events, in order."""
-        history = self._history(execution_id)
-        if not history:
-            return []
-        times = [one.event_time for one in history]
-        low, width = min(times), max(max(times) - min(times), timedelta(microseconds=1))
-        placed: dict[int, list[Envelope]] = {}
-        for one in history:
-            number = min(int((one.event_time - low) / width * buckets), buckets - 1)
-            placed.setdefault(number, []).append(one)
-        return [_bucket(number, placed[number]) for number in sorted(placed)]
+        return histories.buckets(self._history(execution_id), buckets=buckets)
 
     def _history(self, execution_id: ExecutionId) -> list[Envelope]:
         return self._store.history_by_execution.get(execution_id, [])
-
-
-def _bucket(number: int, events: list[Envelope]) -> Bucket:
-    versions = [one.stream_version for one in events]
-    times = [one.event_time for one in events]
-    return Bucket(
-        number=number,
-        events=len(events),
-        first_version=min(versions),
-        last_version=max(versions),
-        began_at=min(times),
-        ended_at=max(times),
-    )

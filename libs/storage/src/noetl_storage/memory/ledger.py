@@ -5,14 +5,10 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
-from noetl_contracts.events.loop import LoopDone, LoopFailed
-from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, Head, Link, StreamAppend
-from noetl_storage import appends
+from noetl_storage import appends, histories
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
-from noetl_storage.memory import tracing
 from noetl_storage.memory.store import MemoryStore
 
 
@@ -37,23 +33,16 @@ class MemoryLedger:
         self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
     ) -> list[Envelope]:
         """Return at most `events_max` events after a version, in order."""
-        history = self._store.history_by_execution.get(execution_id, [])
+        history = self._history(execution_id)
         return history[after_version : after_version + events_max]
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
     ) -> list[Envelope]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
-        found = [
-            (event.item_index, envelope.stream_version, envelope)
-            for envelope in self._store.history_by_execution.get(execution_id, [])
-            if isinstance(event := envelope.event, CallDone | CallError)
-            and event.run_id == run_id
-            and event.item_index is not None
-            and event.item_index > after_index
-        ]
-        ordered = sorted(found, key=lambda item: item[:2])[:results_max]
-        return [envelope for _, _, envelope in ordered]
+        return histories.item_results(
+            self._history(execution_id), run_id, after_index=after_index, results_max=results_max
+        )
 
     async def list_frame_results(
         self,
@@ -64,39 +53,17 @@ class MemoryLedger:
         results_max: int,
     ) -> list[Envelope]:
         """Return a page of the outcomes of one stage's frames, by slot and frame index."""
-        found = [
-            ((event.slot, event.frame_index), envelope)
-            for envelope in self._store.history_by_execution.get(execution_id, [])
-            if isinstance(event := envelope.event, FrameCommitted | FrameFailed)
-            and event.stage_id == stage_id
-            and (event.slot, event.frame_index) > after
-        ]
-        return [one for _, one in sorted(found, key=lambda item: item[0])[:results_max]]
+        return histories.frame_results(
+            self._history(execution_id), stage_id, after=after, results_max=results_max
+        )
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
-        for envelope in self._store.history_by_execution.get(execution_id, []):
-            match envelope.event:
-                case LoopDone(run_id=of) | LoopFailed(run_id=of) if of == run_id:
-                    return envelope
-                case CallDone(run_id=of, item_index=None) | CallError(run_id=of, item_index=None):
-                    if of == run_id:
-                        return envelope
-                case _:
-                    pass
-        return None
+        return histories.outcome(self._history(execution_id), run_id)
 
     async def trace(self, execution_id: ExecutionId, step: str, *, links_max: int) -> list[Link]:
         """Return the latest run of a step, the run whose end started it, and so on, back."""
-        history = self._store.history_by_execution.get(execution_id, [])
-        links: list[Link] = []
-        entered = tracing.latest_entry(history, step)
-        while entered is not None and len(links) < links_max:
-            run_id = tracing.entry_of(entered).run_id
-            outcome = await self.find_outcome(execution_id, run_id)
-            links.append(tracing.link(entered, outcome))
-            entered = tracing.producer(history, entered)
-        return links
+        return histories.trace(self._history(execution_id), step, links_max=links_max)
 
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages at once; return the messages' outbox ids."""
@@ -114,6 +81,9 @@ class MemoryLedger:
             self._store.enqueue(message, owner=batch.fence.owner, lease_s=batch.publish_lease_s)
             for message in batch.messages
         ]
+
+    def _history(self, execution_id: ExecutionId) -> list[Envelope]:
+        return self._store.history_by_execution.get(execution_id, [])
 
     def _check_fence(self, batch: Append) -> None:
         fence = batch.fence

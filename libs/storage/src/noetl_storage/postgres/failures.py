@@ -9,6 +9,7 @@ import asyncpg
 from noetl_storage.errors import (
     DuplicateKey,
     NodeNumbersExhausted,
+    RetentionRefused,
     RowRefused,
     ShardLost,
     StorageMisconfigured,
@@ -19,6 +20,7 @@ from noetl_storage.errors import (
 _SHARD_LOST = "NT001"
 _VERSION_CONFLICT = "NT002"
 _NODES_EXHAUSTED = "NT003"
+_RETENTION_REFUSED = "NT004"
 _KEY_IN_DETAIL = re.compile(r"\(execution_id, idempotency_key\)=\(\d+, (.*)\)[^)]*$", re.DOTALL)
 # The driver has one class for a closed connection and for calls that can never work.
 _CLOSED = re.compile(r"\bclos(?:ed|ing)\b|\breleased\b")
@@ -64,13 +66,15 @@ def translated() -> Iterator[None]:
 
 
 def _named(failure: asyncpg.PostgresError) -> Exception:
-    """Name what `noetl.append` refused; anything else stays what it is."""
+    """Name what a function of ours refused; anything else stays what it is."""
     if failure.sqlstate == _SHARD_LOST:
         return ShardLost(_sentence(failure))
     if failure.sqlstate == _VERSION_CONFLICT:
         return VersionConflict(_sentence(failure))
     if failure.sqlstate == _NODES_EXHAUSTED:
         return NodeNumbersExhausted(_sentence(failure))
+    if failure.sqlstate == _RETENTION_REFUSED:
+        return RetentionRefused(_sentence(failure))
     if isinstance(failure, asyncpg.UniqueViolationError):
         key = _KEY_IN_DETAIL.search(failure.detail or "")
         return DuplicateKey(key[1]) if key else VersionConflict(_sentence(failure))

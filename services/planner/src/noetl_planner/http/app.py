@@ -28,6 +28,7 @@ from noetl_planner.http import (
     replay,
     reruns,
     results,
+    retention,
     schedules,
     stream,
     traces,
@@ -38,6 +39,7 @@ from noetl_planner.http import (
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.stream import Seats
+from noetl_storage.errors import HistoryDropped
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 
@@ -63,6 +65,7 @@ def create_app(services: ApiServices) -> Litestar:
             *reruns.ROUTES,
             *forks.ROUTES,
             *results.ROUTES,
+            *retention.ROUTES,
             *schedules.ROUTES,
             *traces.ROUTES,
             *triggers.ROUTES,
@@ -80,6 +83,7 @@ def create_app(services: ApiServices) -> Litestar:
             ApiError: problems.show_api_error,
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
+            HistoryDropped: problems.show_dropped,
             Exception: problems.show_unexpected,
         },
         openapi_config=OpenAPIConfig(

@@ -12,7 +12,8 @@ from noetl_contracts.ledger import Head
 from noetl_planner.http import finding, problems
 from noetl_planner.http.cuts import Text
 from noetl_planner.http.services import ApiServices, Services
-from noetl_replay.chain import Examination, Finding
+from noetl_replay.chain import Damage, Examination, Finding
+from noetl_storage.errors import HistoryDropped
 
 PAGE_EVENTS = 1000
 HEADS_MAX = 1000
@@ -28,7 +29,10 @@ class HeadPage(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What was found in one history; no finding means that it is as it was written."""
+    """What was found in one history; no finding means that it is as it was written.
+
+    `dropped` says that its owner's policy has removed it: only where it ended can be compared.
+    """
 
     execution_id: str
     events: int
@@ -36,6 +40,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     checksum: str
     is_whole: bool
     findings: list[Finding]
+    dropped: str | None = None
 
 
 @get("/audit/heads", tags=["audit"])
@@ -47,7 +52,7 @@ async def list_heads(
     limit: Annotated[int, QueryParameter(ge=1, le=HEADS_MAX)] = HEADS_MAX,
 ) -> HeadPage:
     """List where every history ends; kept elsewhere, the list shows what is changed later."""
-    _check_place(services, tenant_id, organization_id)
+    check_place(services, tenant_id, organization_id)
     heads = await services.audit.list_histories(
         **services.place,
         after=None if after is None else finding.checked_id(after),
@@ -71,22 +76,16 @@ async def verify(
     checksum: Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$")] = None,
 ) -> Verdict:
     """Follow the chain of one history, and compare it with a head that was exported before."""
-    _check_place(services, tenant_id, organization_id)
+    check_place(services, tenant_id, organization_id)
     known = finding.checked_id(execution_id)
     exported = _exported(known, version, checksum)
     head = await services.ledger.find_head(known)
     examination = Examination(exported=exported)
-    after = 0
-    while page := await services.audit.read_stored(
-        known, after_version=after, events_max=PAGE_EVENTS
-    ):
-        if any(one.tenant_id != tenant_id for one in page) and after == 0:
-            raise _unknown(known)
-        examination.feed(page)
-        after = page[-1].stream_version
-        # Other requests have their turn between two pages.
-        await asyncio.sleep(0)
-    if not after and head is None and exported is None:
+    try:
+        events = await _examine(services, examination, known)
+    except HistoryDropped as failure:
+        return _dropped(head, exported, failure)
+    if not events and head is None and exported is None:
         raise _unknown(known)
     findings = examination.end(head)
     last = examination.last
@@ -100,6 +99,46 @@ async def verify(
     )
 
 
+async def _examine(
+    services: ApiServices, examination: Examination, execution_id: ExecutionId
+) -> int:
+    """Feed a whole history to an examination; return how many events it has."""
+    after = 0
+    while page := await services.audit.read_stored(
+        execution_id, after_version=after, events_max=PAGE_EVENTS
+    ):
+        if any(one.tenant_id != services.tenant_id for one in page) and after == 0:
+            raise _unknown(execution_id)
+        examination.feed(page)
+        after = page[-1].stream_version
+        # Other requests have their turn between two pages.
+        await asyncio.sleep(0)
+    return examination.events
+
+
+def _dropped(head: Head | None, exported: Head | None, failure: HistoryDropped) -> Verdict:
+    """Say of a history that is kept nowhere whether it ended where it was said to end."""
+    assert head is not None, "a head outlives its events"
+    findings = []
+    if exported is not None and exported.version == head.version and exported != head:
+        findings = [
+            Finding(
+                damage=Damage.HEAD,
+                version=head.version,
+                message="the ledger's head is not the one that was exported",
+            )
+        ]
+    return Verdict(
+        execution_id=head.execution_id,
+        events=0,
+        version=head.version,
+        checksum=head.checksum,
+        is_whole=not findings,
+        findings=findings,
+        dropped=str(failure),
+    )
+
+
 def _exported(execution_id: ExecutionId, version: int | None, checksum: str | None) -> Head | None:
     if version is None and checksum is None:
         return None
@@ -110,7 +149,8 @@ def _exported(execution_id: ExecutionId, version: int | None, checksum: str | No
     return Head(execution_id=execution_id, version=version, checksum=checksum)
 
 
-def _check_place(services: ApiServices, tenant_id: str, organization_id: str) -> None:
+def check_place(services: ApiServices, tenant_id: str, organization_id: str) -> None:
+    """Serve the planner's own owner alone; raises a 404."""
     if (tenant_id, organization_id) != (services.tenant_id, services.organization_id):
         raise problems.not_found(
             f"this planner has no tenant {tenant_id[:80]!r} with an organization "

@@ -7,12 +7,14 @@ from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, Quer
 from litestar.status_codes import HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
+from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
 from noetl_planner.http import finding, submission, views, waiting, wishes
-from noetl_planner.http.services import Services
+from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.submission import ExecuteBody
 from noetl_planner.http.views import EventView, StageView, StatusView, Summary
+from noetl_storage.errors import HistoryDropped
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
@@ -47,7 +49,7 @@ class Pagination(Struct, frozen=True, kw_only=True):
 
 
 class ExecutionPage(Struct, frozen=True, kw_only=True):
-    """An execution and one page of its events."""
+    """An execution and one page of its events; `dropped` says why there are none any more."""
 
     execution_id: str
     path: str
@@ -56,6 +58,7 @@ class ExecutionPage(Struct, frozen=True, kw_only=True):
     parent_execution_id: str | None
     events: list[EventView]
     pagination: Pagination
+    dropped: str | None = None
 
 
 class EventPage(Struct, frozen=True, kw_only=True):
@@ -134,11 +137,7 @@ async def show_execution(
     head = await services.ledger.find_head(known)
     total = 0 if head is None else head.version
     skipped = (page - 1) * page_size
-    history = (
-        await services.ledger.read(known, after_version=skipped, events_max=page_size)
-        if skipped < total
-        else []
-    )
+    history, dropped = await _page_of(services, known, skipped, page_size if skipped < total else 0)
     return ExecutionPage(
         execution_id=known,
         path=row["path"],
@@ -149,7 +148,22 @@ async def show_execution(
         pagination=Pagination(
             page=page, page_size=page_size, total=total, has_next=skipped + page_size < total
         ),
+        dropped=dropped,
     )
+
+
+async def _page_of(
+    services: ApiServices, execution_id: ExecutionId, skipped: int, size: int
+) -> tuple[list[Envelope], str | None]:
+    """Read a page of events, or why there are none any more."""
+    if not size:
+        return [], None
+    try:
+        return await services.ledger.read(
+            execution_id, after_version=skipped, events_max=size
+        ), None
+    except HistoryDropped as failure:
+        return [], str(failure)
 
 
 @get("/executions/{execution_id:str}/status", tags=["executions"])

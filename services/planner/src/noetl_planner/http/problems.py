@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException
 from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
+from noetl_storage.errors import HistoryDropped
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
@@ -113,6 +114,17 @@ def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
         detail=str(error),
         hint=f"ask again in {RETRY_AFTER_S} s; the same Idempotency-Key never runs twice",
         headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+def show_dropped(request: AnyRequest, error: HistoryDropped) -> Response[bytes]:
+    """Answer for a history that its owner's policy has removed."""
+    return _problem(
+        request,
+        status=HTTPStatus.GONE,
+        code="history_dropped",
+        detail=str(error),
+        hint="GET /api/executions shows what the read models keep of it (noetl status)",
     )
 
 

@@ -25,6 +25,7 @@ from noetl_storage.ports import (
     Requests,
     Snapshots,
 )
+from noetl_storage.retention_ports import Holds
 from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 
 STREAMS_MAX = 256
@@ -59,6 +60,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     audit: LedgerAudit
     past: Past
+    holds: Holds
     tenant_id: TenantId
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]

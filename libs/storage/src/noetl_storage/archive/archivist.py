@@ -1,0 +1,289 @@
+"""Takes histories whose time is over out of the ledger: planned, archived, verified, and gone.
+
+Each step is durable before the next one begins and does nothing the second time, so that whoever
+comes after a crash goes on with what is there. Nothing leaves that was not read back.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+
+from msgspec import Struct
+
+from noetl_contracts import codec, stored, upcast
+from noetl_contracts.archives import Kept, Manifest, Unit
+from noetl_contracts.errors import NoetlError, Permanent
+from noetl_contracts.stored import StoredEvent
+from noetl_storage.archive import checking, units
+from noetl_storage.audit_ports import LedgerAudit
+from noetl_storage.errors import PayloadMissing, RetentionRefused
+from noetl_storage.payload_ports import Owner
+from noetl_storage.ports import Payloads
+from noetl_storage.retention_ports import (
+    Action,
+    ArchiveUnit,
+    Due,
+    Retention,
+    RetentionPolicy,
+    Span,
+    UnitStatus,
+)
+
+_PAGE_EVENTS = 1000
+_PAGE_UNITS = 100
+_DAY_S = 86_400.0
+_BY_DEFAULT = "default"
+
+# Of all processes one does this at a time.
+ROLE = "archivist"
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What holds for owners without a policy, and how much is done at once.
+
+    Without `can_delete` verified histories wait until their whole partition can go, unless they
+    are in the one for executions that no month's partition was made for.
+    """
+
+    keep_days: int | None = None
+    action: Action = Action.ARCHIVE
+    can_delete: bool = False
+    histories_max: int = 500
+    events_max: int = 200_000
+    deleted_max: int = 100
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What would be done for an owner."""
+
+    owner: Owner
+    policy: RetentionPolicy | None
+    due: list[Due]
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """A unit that has come to a status, and what left the ledger on the way there."""
+
+    unit: ArchiveUnit
+    status: UnitStatus
+    histories: int = 0
+    events: int = 0
+
+
+Tell = Callable[[Progress], None]
+
+
+class Archivist:
+    """Owns the way out of the ledger; several at once do no harm."""
+
+    def __init__(
+        self,
+        *,
+        retention: Retention,
+        audit: LedgerAudit,
+        store: Payloads,
+        terms: Terms,
+        fold_version: int,
+        who: str,
+    ) -> None:
+        self._retention = retention
+        self._audit = audit
+        self._store = store
+        self._terms = terms
+        self._fold_version = fold_version
+        self._who = who
+
+    async def preview(self) -> list[Plan]:
+        """Say what a run would begin with, and change nothing."""
+        plans = []
+        for owner in await self._retention.list_owners():
+            policy = await self._policy(owner)
+            due: list[Due] = []
+            if policy is not None and policy.action is not Action.KEEP:
+                due = await self._retention.count_due(owner, keep_s=policy.keep_days * _DAY_S)
+            plans.append(Plan(owner=owner, policy=policy, due=due))
+        return plans
+
+    async def list_open(self) -> list[ArchiveUnit]:
+        """Return the units that are not done with."""
+        found: list[ArchiveUnit] = []
+        while page := await self._retention.list_open(
+            after=found[-1].manifest_id if found else None, units_max=_PAGE_UNITS
+        ):
+            found += page
+        return found
+
+    async def run(self, tell: Tell) -> None:
+        """Resume what was begun, do what is due, and then take out what was verified.
+
+        What is wrong with one unit keeps no other one; it is raised at the end.
+        """
+        doubts: list[NoetlError] = []
+        for unit in await self.list_open():
+            await _attempt(self._archive(unit, tell), doubts)
+        for owner in await self._retention.list_owners():
+            await self._archive_due(owner, tell, doubts)
+        # A partition can go once the last of its units is verified.
+        for unit in await self.list_open():
+            await _attempt(self._compact(unit, tell), doubts)
+        if doubts:
+            raise doubts[0]
+
+    async def _policy(self, owner: Owner) -> RetentionPolicy | None:
+        own = await self._retention.find_policy(owner)
+        if own is not None or self._terms.keep_days is None:
+            return own
+        return RetentionPolicy(
+            tenant_id=owner.tenant_id,
+            organization_id=owner.organization_id,
+            keep_days=self._terms.keep_days,
+            action=self._terms.action,
+            set_by=_BY_DEFAULT,
+        )
+
+    async def _archive_due(self, owner: Owner, tell: Tell, doubts: list[NoetlError]) -> None:
+        policy = await self._policy(owner)
+        if policy is None or policy.action is Action.KEEP:
+            return
+        while unit := await self._retention.plan(
+            owner,
+            action=policy.action,
+            keep_s=policy.keep_days * _DAY_S,
+            histories_max=self._terms.histories_max,
+            events_max=self._terms.events_max,
+            fold_version=self._fold_version,
+            upcaster_digest=upcast.digest(),
+            who=self._who,
+        ):
+            tell(Progress(unit=unit, status=UnitStatus.PLANNED))
+            await _attempt(self._archive(unit, tell), doubts)
+
+    async def _archive(self, unit: ArchiveUnit, tell: Tell) -> None:
+        """Bring a unit to where it is verified."""
+        if unit.status is UnitStatus.PLANNED:
+            manifest = await self._write(unit)
+            await self._retention.advance(
+                unit.manifest_id,
+                status=UnitStatus.ARCHIVED,
+                manifest_sha256=codec.digest(codec.encode(manifest)),
+            )
+            tell(Progress(unit=unit, status=UnitStatus.ARCHIVED))
+        if unit.status in (UnitStatus.PLANNED, UnitStatus.ARCHIVED):
+            await self._verify(unit)
+            await self._retention.advance(unit.manifest_id, status=UnitStatus.VERIFIED)
+            tell(Progress(unit=unit, status=UnitStatus.VERIFIED))
+
+    async def _write(self, unit: ArchiveUnit) -> Manifest:
+        for span in await self._retention.list_spans(unit.manifest_id):
+            reason = await self._doubt(span)
+            if reason is not None:
+                await self._retention.leave_out(unit.manifest_id, span.execution_id, reason=reason)
+        spans = await self._retention.list_spans(unit.manifest_id)
+        if unit.action is Action.DROP:
+            kept = [_kept(span, at=unit.planned_at) for span in spans]
+            return await units.record(self._store, unit_of(unit), kept)
+        return await units.write(
+            self._store,
+            unit_of(unit),
+            self._events(spans),
+            previous={span.execution_id: span.previous for span in spans},
+        )
+
+    async def _doubt(self, span: Span) -> str | None:
+        """Follow a history before any of it is written; say what is wrong with it, if anything."""
+        version, checksum = span.first_version - 1, span.previous
+        async for one in self._events([span]):
+            if one.altered or not stored.is_sealed(one, checksum, version=version + 1):
+                return (
+                    f"version {version + 1} is not what was sealed there; see: noetl audit verify "
+                    f"{span.execution_id}"
+                )
+            version, checksum = one.stream_version, one.envelope_checksum
+        if (version, checksum) == (span.last_version, span.checksum):
+            return None
+        return f"the history ends at version {version} and not at {span.last_version}"
+
+    async def _events(self, spans: list[Span]) -> AsyncIterator[StoredEvent]:
+        for span in spans:
+            after = span.first_version - 1
+            while after < span.last_version:
+                page = await self._audit.read_stored(
+                    span.execution_id,
+                    after_version=after,
+                    events_max=min(_PAGE_EVENTS, span.last_version - after),
+                )
+                for one in page:
+                    yield one
+                if not page:
+                    break
+                after = page[-1].stream_version
+
+    async def _verify(self, unit: ArchiveUnit) -> None:
+        """Read a unit back, and compare it with what was planned."""
+        manifest = await units.find_manifest(self._store, unit_of(unit))
+        if manifest is None:
+            raise RetentionRefused(
+                f"the manifest of unit {unit.manifest_id} is not in the payload store any more: "
+                "nothing leaves the ledger for it"
+            )
+        if not manifest.is_dropped:
+            await checking.verify(self._store, manifest)
+        planned = {
+            (span.execution_id, span.first_version, span.last_version, span.checksum)
+            for span in await self._retention.list_spans(unit.manifest_id)
+        }
+        found = {
+            (kept.execution_id, kept.first_version, kept.last_version, kept.checksum)
+            for kept in manifest.histories
+        }
+        if planned != found or manifest.is_dropped != (unit.action is Action.DROP):
+            raise RetentionRefused(
+                f"the manifest of unit {unit.manifest_id} names other histories than were planned"
+            )
+
+    async def _compact(self, unit: ArchiveUnit, tell: Tell) -> None:
+        """Take steps as long as one leads on."""
+        status = unit.status
+        while status in (UnitStatus.VERIFIED, UnitStatus.DETACHED):
+            done = await self._retention.compact(
+                unit.manifest_id,
+                can_delete=self._terms.can_delete,
+                histories_max=self._terms.deleted_max,
+            )
+            if done.status is status and not done.histories:
+                return
+            status = done.status
+            tell(Progress(unit=unit, status=status, histories=done.histories, events=done.events))
+
+
+async def _attempt(step: Awaitable[None], doubts: list[NoetlError]) -> None:
+    """Let a unit that is not as it should be stay where it is; a store that is away ends it all."""
+    try:
+        await step
+    except (Permanent, PayloadMissing) as failure:
+        doubts.append(failure)
+
+
+def unit_of(unit: ArchiveUnit) -> Unit:
+    """Return what the archive's manifest says of a unit."""
+    return Unit(
+        manifest_id=unit.manifest_id,
+        tenant_id=unit.tenant_id,
+        organization_id=unit.organization_id,
+        month=unit.month,
+        planned_at=unit.planned_at,
+        fold_version=unit.fold_version,
+        upcaster_digest=unit.upcaster_digest,
+    )
+
+
+def _kept(span: Span, *, at: datetime) -> Kept:
+    return Kept(
+        execution_id=span.execution_id,
+        first_version=span.first_version,
+        last_version=span.last_version,
+        previous=span.previous,
+        checksum=span.checksum,
+        began_at=at,
+        ended_at=at,
+        parts=[],
+    )
