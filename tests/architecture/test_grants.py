@@ -37,6 +37,7 @@ EVERY_SHARD: dict[str, Any] = {
     "older_than_s": 0.0,
     "executions_max": 9,
 }
+LINEAGE = {"lineage", "lineage_position"}
 PROJECTED = {
     *PROJECTIONS,
     "projection_checkpoint",
@@ -75,6 +76,7 @@ READS = {
         "projection_position",
         "projection_snapshot",
         "runtime",
+        *LINEAGE,
     },
     "noetl_outbox": {"outbox", "runtime"},
     "noetl_reaper": {
@@ -92,7 +94,7 @@ READS = {
         "runtime",
         "schedule",
     },
-    "noetl_reader": {*PROJECTIONS, "event"},
+    "noetl_reader": {*PROJECTIONS, "event", "lineage"},
 }
 WRITES = {
     "noetl_planner": {
@@ -101,9 +103,9 @@ WRITES = {
         "delete": {"schedule", "trigger", "webhook"},
     },
     "noetl_projector": {
-        "insert": {*PROJECTED, "projection_past"},
-        "update": PROJECTED,
-        "delete": {*PROJECTED, "projection_past"},
+        "insert": {*PROJECTED, *LINEAGE, "projection_past"},
+        "update": {*PROJECTED, *LINEAGE},
+        "delete": {*PROJECTED, *LINEAGE, "projection_past"},
     },
 }
 CALLS = {

@@ -14,10 +14,11 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import audit_ports, payload_ports, ports, trigger_ports
+from noetl_storage import audit_ports, lineage_ports, payload_ports, ports, trigger_ports
 from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryProjections
@@ -38,6 +39,7 @@ from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
@@ -98,6 +100,8 @@ class Stores:
     past: audit_ports.Past
     rebuilds: audit_ports.Rebuilds
     triggers: trigger_ports.Triggers
+    lineage: lineage_ports.LineageRows
+    steps: lineage_ports.LineageHistories
 
 
 def memory_stores() -> Stores:
@@ -121,6 +125,8 @@ def memory_stores() -> Stores:
         past=MemoryPast(store),
         rebuilds=MemoryProjections(store),
         triggers=MemoryTriggers(store),
+        lineage=MemoryLineage(store),
+        steps=MemoryLineageHistories(store),
     )
 
 
@@ -144,6 +150,8 @@ def postgres_stores(database: Database) -> Stores:
         past=PostgresPast(database),
         rebuilds=PostgresProjections(database),
         triggers=PostgresTriggers(database),
+        lineage=PostgresLineage(database),
+        steps=PostgresLineageHistories(database),
     )
 
 

@@ -37,6 +37,7 @@ from noetl_projector.service import Projector, Stores
 from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
@@ -156,6 +157,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             snapshots=MemorySnapshots(store),
             audit=MemoryLedgerAudit(store),
             past=MemoryPast(store),
+            lineage=MemoryLineageHistories(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),

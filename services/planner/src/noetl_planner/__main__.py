@@ -21,6 +21,7 @@ from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.lineage import PostgresLineageHistories
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
@@ -56,6 +57,7 @@ async def serve(config: Settings) -> None:
                 snapshots=PostgresSnapshots(database),
                 audit=PostgresLedgerAudit(database),
                 past=PostgresPast(database),
+                lineage=PostgresLineageHistories(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),

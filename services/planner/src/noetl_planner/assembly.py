@@ -33,6 +33,7 @@ from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
@@ -67,6 +68,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     audit: LedgerAudit
     past: Past
+    lineage: LineageHistories
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -174,6 +176,7 @@ def api_services(
         snapshots=adapters.snapshots,
         audit=adapters.audit,
         past=adapters.past,
+        lineage=adapters.lineage,
         limits=limits(config),
         programs=Programs(adapters.catalog),
         tenant_id=TenantId(config.tenant_id),

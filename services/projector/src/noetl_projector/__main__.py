@@ -9,12 +9,16 @@ from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.openlineage.endpoint import open_endpoint
 from noetl_projector import settings
 from noetl_projector.service import Projector, Stores
 from noetl_projector.settings import Settings
+from noetl_projector.shell.lineages import Lineages, LineageStores
 from noetl_storage.postgres import migrate
+from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.database import open_database
 from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 
@@ -33,6 +37,7 @@ async def serve(config: Settings) -> None:
             must_be_durable=False,  # what a projection loses is folded again
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as connection,
+        open_endpoint(config.openlineage_url, api_key=config.openlineage_api_key) as endpoint,
         asyncio.TaskGroup() as tasks,
     ):
         await migrate.verify(database)
@@ -46,6 +51,13 @@ async def serve(config: Settings) -> None:
             rebuilds=PostgresProjections(database),
         )
         projector = Projector(stores=stores, clock=clock, policy=settings.policy(config))
+        told = LineageStores(
+            histories=PostgresLineageHistories(database),
+            rows=PostgresLineage(database),
+            catalog=PostgresCatalog(database),
+            endpoint=endpoint,
+        )
+        lineages = Lineages(stores=told, clock=clock, policy=settings.lineage_policy(config))
         await projector.guard.check_all()
         pulse = Pulse("projecting", stale_s=config.stale_after_s)
         process.health.add("nats", connection.check)
@@ -58,6 +70,9 @@ async def serve(config: Settings) -> None:
         tasks.create_task(loop.every(rest_s, projector.measure, stop=stop, name="measure"))
         check_s, check = config.ledger_check_interval_s, projector.guard.check_all
         tasks.create_task(loop.every(check_s, check, stop=stop, name="check ledger"))
+        rest_s = config.lineage_interval_s
+        tasks.create_task(loop.every(rest_s, lineages.tell, stop=stop, name="tell lineage"))
+        tasks.create_task(loop.every(rest_s, lineages.deliver, stop=stop, name="send lineage"))
         tasks.create_task(projector.guard.watch(stop))
 
 

@@ -16,6 +16,7 @@ from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -59,6 +60,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     snapshots: Snapshots
     audit: LedgerAudit
     past: Past
+    lineage: LineageHistories
     tenant_id: TenantId
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]
