@@ -93,6 +93,14 @@ def decode(data: bytes | str) -> StoredEvent:
         raise MalformedMessage(f"this is no event of a ledger: {failure}") from failure
 
 
+def encode(one: StoredEvent) -> bytes:
+    """Encode an event as it is stored, without notes on how it came here; `decode` reads it."""
+    values = structs.asdict(one)
+    for note in _NOTES:
+        del values[note]
+    return codec.encode({name: value for name, value in values.items() if value is not None})
+
+
 def covered(stored: StoredEvent, *, version: int | None = None) -> bytes:
     """Return the bytes that an event's checksum covers, perhaps as if it stood at a version."""
     values = {name: getattr(stored, name) for name in _COVERED} | _UNCOVERED

@@ -1,0 +1,1 @@
+"""Events that have left the ledger: written, read back, and found again."""
