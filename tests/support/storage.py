@@ -14,11 +14,19 @@ from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_storage import audit_ports, lineage_ports, payload_ports, ports, trigger_ports
+from noetl_storage import (
+    audit_ports,
+    lineage_ports,
+    object_ports,
+    payload_ports,
+    ports,
+    trigger_ports,
+)
 from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
+from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryProjections
@@ -40,6 +48,7 @@ from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
+from noetl_storage.postgres.objects import PostgresObjects
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
@@ -102,6 +111,7 @@ class Stores:
     triggers: trigger_ports.Triggers
     lineage: lineage_ports.LineageRows
     steps: lineage_ports.LineageHistories
+    objects: object_ports.ObjectRows
 
 
 def memory_stores() -> Stores:
@@ -127,6 +137,7 @@ def memory_stores() -> Stores:
         triggers=MemoryTriggers(store),
         lineage=MemoryLineage(store),
         steps=MemoryLineageHistories(store),
+        objects=MemoryObjects(store),
     )
 
 
@@ -152,6 +163,7 @@ def postgres_stores(database: Database) -> Stores:
         triggers=PostgresTriggers(database),
         lineage=PostgresLineage(database),
         steps=PostgresLineageHistories(database),
+        objects=PostgresObjects(database),
     )
 
 

@@ -22,6 +22,7 @@ from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.lineage import PostgresLineageHistories
+from noetl_storage.postgres.objects import PostgresObjects
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
@@ -58,6 +59,7 @@ async def serve(config: Settings) -> None:
                 audit=PostgresLedgerAudit(database),
                 past=PostgresPast(database),
                 lineage=PostgresLineageHistories(database),
+                objects=PostgresObjects(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),
