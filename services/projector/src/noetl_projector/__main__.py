@@ -1,6 +1,7 @@
 """Composition root: the only lines of the projector that name a concrete adapter."""
 
 import asyncio
+from functools import partial
 
 from noetl_chassis import lifecycle, loop
 from noetl_chassis.clock import SystemClock
@@ -14,6 +15,7 @@ from noetl_projector import settings
 from noetl_projector.service import Projector, Stores
 from noetl_projector.settings import Settings
 from noetl_projector.shell.lineages import Lineages, LineageStores
+from noetl_projector.shell.pruning import prune_past
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.database import open_database
@@ -70,6 +72,8 @@ async def serve(config: Settings) -> None:
         tasks.create_task(loop.every(rest_s, projector.measure, stop=stop, name="measure"))
         check_s, check = config.ledger_check_interval_s, projector.guard.check_all
         tasks.create_task(loop.every(check_s, check, stop=stop, name="check ledger"))
+        prune = partial(prune_past, stores.past, ended_s=config.past_keep_s)
+        tasks.create_task(loop.every(config.prune_interval_s, prune, stop=stop, name="prune"))
         rest_s = config.lineage_interval_s
         tasks.create_task(loop.every(rest_s, lineages.tell, stop=stop, name="tell lineage"))
         tasks.create_task(loop.every(rest_s, lineages.deliver, stop=stop, name="send lineage"))

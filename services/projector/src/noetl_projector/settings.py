@@ -57,6 +57,10 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     snapshot_every_versions: Count = 1000
     snapshot_at_end_versions: Count = 200
     pool_connections_max: Annotated[int, Meta(ge=2, le=100)] = 4
+    # Snapshots for looking back into an execution are forgotten so long after its end: looking
+    # then takes as long as folding it. Its latest snapshot stays.
+    past_keep_s: Seconds = 30 * 86400.0
+    prune_interval_s: Seconds = 600.0
     # Lineage is told, kept and sent here; empty: none of it. The receiver's address, to which the
     # path of the standard is added, and its key.
     openlineage_url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
