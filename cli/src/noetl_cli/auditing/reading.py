@@ -20,7 +20,7 @@ from noetl_contracts.stored import StoredEvent
 from noetl_replay import rows
 from noetl_replay.auditing import Audited, Auditor, LiveRows, Projected
 from noetl_storage.archive import parquet, units
-from noetl_storage.audit_ports import LedgerAudit
+from noetl_storage.audit_ports import LedgerAudit, ManyHistories
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import LedgerReader, Payloads, Projections
 from noetl_storage.postgres.audit import PostgresLedgerAudit
@@ -43,6 +43,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     """What an audit reads; without a ledger everything comes from the archive."""
 
     audit: LedgerAudit | None = None
+    many: ManyHistories | None = None
     ledger: LedgerReader | None = None
     projections: Projections | None = None
     payloads: Payloads | None = None
@@ -63,8 +64,10 @@ async def open_sources(access: AuditAccess) -> AsyncIterator[Sources]:
             connect_deadline_s=CONNECT_S,
             must_be_durable=False,  # an audit writes nothing
         ) as database:
+            audit = PostgresLedgerAudit(database)
             yield Sources(
-                audit=PostgresLedgerAudit(database),
+                audit=audit,
+                many=audit,
                 ledger=PostgresLedger(database),
                 projections=PostgresProjections(database),
                 payloads=store,
@@ -158,11 +161,11 @@ async def _feed_ledger(
     sources: Sources, auditors: dict[ExecutionId, Auditor], lost: dict[ExecutionId, str]
 ) -> dict[ExecutionId, Head]:
     """Feed what the ledger has; return where it says that each history ends."""
-    if sources.audit is None or sources.ledger is None:
+    if sources.audit is None or sources.many is None or sources.ledger is None:
         return {}
     # An event that cannot be read spoils its page: who was on it is read alone further below.
     with suppress(Permanent):
-        await _feed_together(sources.audit, auditors)
+        await _feed_together(sources.many, auditors)
     heads: dict[ExecutionId, Head] = {}
     for _ in range(MOVES_MAX):
         # Histories may go on while they are read: who ends later than what was seen is read on.
@@ -183,10 +186,10 @@ async def _feed_ledger(
     return heads
 
 
-async def _feed_together(audit: LedgerAudit, auditors: dict[ExecutionId, Auditor]) -> None:
+async def _feed_together(many: ManyHistories, auditors: dict[ExecutionId, Auditor]) -> None:
     waiting = [key for key, one in auditors.items() if one.version == 0]
     after = (ExecutionId("0"), 0)
-    while page := await audit.read_many(waiting, after=after, events_max=PAGE_EVENTS):
+    while page := await many.read_many(waiting, after=after, events_max=PAGE_EVENTS):
         # As the query found them: what an event says of its execution may have been changed.
         for place, events in groupby(page, key=lambda found: found[0]):
             auditors[place].feed([event for _, _, event in events])

@@ -38,18 +38,6 @@ class LedgerAudit(Protocol):
     ) -> list[StoredEvent]:
         """Return at most `events_max` events after a version as they are kept, in order."""
 
-    async def read_many(
-        self,
-        execution_ids: Sequence[ExecutionId],
-        *,
-        after: tuple[ExecutionId, int],
-        events_max: int,
-    ) -> list[tuple[ExecutionId, int, StoredEvent]]:
-        """Return at most `events_max` events of many histories as they are kept, behind `after`.
-
-        Each comes with the history and version that it stands at, which order them.
-        """
-
     async def list_histories(
         self,
         *,
@@ -68,6 +56,22 @@ class LedgerAudit(Protocol):
 
     async def list_buckets(self, execution_id: ExecutionId, *, buckets: int) -> list[Bucket]:
         """Cut the time of a run into equal spans and return those with events, in order."""
+
+
+class ManyHistories(Protocol):
+    """Reads the histories of many executions at once."""
+
+    async def read_many(
+        self,
+        execution_ids: Sequence[ExecutionId],
+        *,
+        after: tuple[ExecutionId, int],
+        events_max: int,
+    ) -> list[tuple[ExecutionId, int, StoredEvent]]:
+        """Return at most `events_max` events of many histories as they are kept, behind `after`.
+
+        Each comes with the history and version that it stands at, which order them.
+        """
 
 
 class Past(Protocol):

@@ -60,7 +60,10 @@ class LineageRows(Protocol):
     async def list_behind(
         self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
     ) -> list[LineageBehind]:
-        """Return executions of a shard whose ledger is ahead, or that an older release told."""
+        """Return executions of a shard whose ledger is ahead, or that an older release told.
+
+        Those whose beginning has left the ledger are none of them.
+        """
 
     async def keep(
         self,

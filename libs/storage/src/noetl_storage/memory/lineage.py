@@ -58,14 +58,16 @@ class MemoryLineage:
             kept = self._kept(head.execution_id)
             is_same = kept.lineage_version == lineage_version
             is_behind = head.version > kept.version or not is_same
+            history = self._store.history_by_execution.get(head.execution_id, [])
+            if not history or history[0].stream_version != 1:
+                continue
             if not is_behind or ids.shard_of(head.execution_id, shard_count) != shard:
                 continue
-            first = self._store.history_by_execution[head.execution_id][0]
             found.append(
                 LineageBehind(
                     execution_id=head.execution_id,
-                    tenant_id=first.tenant_id,
-                    organization_id=first.organization_id,
+                    tenant_id=history[0].tenant_id,
+                    organization_id=history[0].organization_id,
                     head=head.version,
                     kept=kept.version if is_same else 0,
                     state=kept.state if is_same else None,

@@ -1,6 +1,7 @@
 """Lineage of an execution, told from the ledger as OpenLineage's run events."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from noetl_contracts import codec
+from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.openlineage import RunEvent
@@ -17,9 +19,10 @@ from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook import datasets
 from noetl_playbook.model import Playbook
-from noetl_replay.lineage import Lineage, Plan, Told, tell
+from noetl_replay.lineage import Lineage, Plan, Told, is_told, tell
 
 PAGE_VERSIONS = 5000
+PAGE_EVENTS = 1000
 EVENTS_MAX = 1000
 
 
@@ -67,21 +70,40 @@ async def _told(
     lineage = Lineage(execution_id=execution_id, **services.place)
     plan: Plan = {}
     found: list[Told] = []
-    for start in range(0, end, PAGE_VERSIONS):
-        until = min(start + PAGE_VERSIONS, end)
-        for envelope in await services.lineage.read_steps(
-            execution_id, after_version=start, until_version=until
-        ):
-            told = tell(lineage, [envelope], plan)
-            if not plan and lineage.catalog_id:
-                plan = await _plan(services, lineage.catalog_id)
-            if envelope.stream_version > after:
-                found += told
-            if len(found) >= events_max:
-                return found, envelope.stream_version
+    async for envelope in _steps(services, execution_id, end):
+        told = tell(lineage, [envelope], plan)
+        if not plan and lineage.catalog_id:
+            plan = await _plan(services, lineage.catalog_id)
+        if envelope.stream_version > after:
+            found += told
+        if len(found) >= events_max:
+            return found, envelope.stream_version
+    return found, end
+
+
+async def _steps(
+    services: ApiServices, execution_id: ExecutionId, end: int
+) -> AsyncIterator[Envelope]:
+    """Yield the events that matter, also of a history whose beginning has left the ledger."""
+    version, is_whole = 0, True
+    while version < end:
+        until = min(version + PAGE_VERSIONS, end)
+        page = await services.lineage.read_steps(
+            execution_id, after_version=version, until_version=until
+        )
+        if version == 0:
+            is_whole = bool(page) and page[0].stream_version == 1
+        if not is_whole:
+            page = await services.ledger.read(
+                execution_id, after_version=version, events_max=min(PAGE_EVENTS, end - version)
+            )
+            until = page[-1].stream_version if page else end
+        for envelope in page:
+            if is_told(envelope):
+                yield envelope
+        version = until
         # Other requests have their turn between two pages.
         await asyncio.sleep(0)
-    return found, end
 
 
 async def _plan(services: ApiServices, catalog_id: CatalogId) -> Plan:
