@@ -44,6 +44,7 @@ EVERY_SHARD: dict[str, Any] = {
     "older_than_s": 0.0,
     "executions_max": 9,
 }
+LINEAGE = {"lineage", "lineage_position"}
 PROJECTED = {
     *PROJECTIONS,
     "projection_checkpoint",
@@ -94,6 +95,7 @@ READS = {
         "projection_position",
         "projection_snapshot",
         "runtime",
+        *LINEAGE,
     },
     "noetl_outbox": {"outbox", "runtime"},
     "noetl_reaper": {
@@ -123,7 +125,7 @@ READS = {
         "projection_position",
         "request",
     },
-    "noetl_reader": {*PROJECTIONS, "event"},
+    "noetl_reader": {*PROJECTIONS, "event", "lineage"},
 }
 WRITES = {
     "noetl_planner": {
@@ -132,9 +134,9 @@ WRITES = {
         "delete": {"schedule", "trigger", "webhook"},
     },
     "noetl_projector": {
-        "insert": {*PROJECTED, "checkpoint", "projection_past"},
-        "update": PROJECTED,
-        "delete": {*PROJECTED, "checkpoint", "projection_past"},
+        "insert": {*PROJECTED, *LINEAGE, "checkpoint", "projection_past"},
+        "update": {*PROJECTED, *LINEAGE},
+        "delete": {*PROJECTED, *LINEAGE, "checkpoint", "projection_past"},
     },
 }
 CALLS = {

@@ -29,6 +29,8 @@ from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.lineage import MemoryLineageHistories
+from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
@@ -134,6 +136,8 @@ class ApiWorld:
             "audit": MemoryLedgerAudit(self.store),
             "past": MemoryPast(self.store),
             "holds": self.holds,
+            "lineage": MemoryLineageHistories(self.store),
+            "objects": MemoryObjects(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,
             "list_problems": self._list_problems,

@@ -17,6 +17,8 @@ from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, Stre
 from noetl_storage import (
     audit_ports,
     epoch_ports,
+    lineage_ports,
+    object_ports,
     payload_ports,
     ports,
     retention_ports,
@@ -27,6 +29,8 @@ from noetl_storage.memory.checkpoints import MemoryCheckpoints
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
+from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryProjections
@@ -48,6 +52,8 @@ from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
+from noetl_storage.postgres.objects import PostgresObjects
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
@@ -111,6 +117,9 @@ class Stores:
     triggers: trigger_ports.Triggers
     checkpoints: epoch_ports.Checkpoints
     holds: retention_ports.Holds
+    lineage: lineage_ports.LineageRows
+    steps: lineage_ports.LineageHistories
+    objects: object_ports.ObjectRows
 
 
 def memory_stores() -> Stores:
@@ -136,6 +145,9 @@ def memory_stores() -> Stores:
         triggers=MemoryTriggers(store),
         checkpoints=MemoryCheckpoints(store),
         holds=MemoryHolds(store),
+        lineage=MemoryLineage(store),
+        steps=MemoryLineageHistories(store),
+        objects=MemoryObjects(store),
     )
 
 
@@ -161,6 +173,9 @@ def postgres_stores(database: Database) -> Stores:
         triggers=PostgresTriggers(database),
         checkpoints=PostgresCheckpoints(database),
         holds=PostgresHolds(database),
+        lineage=PostgresLineage(database),
+        steps=PostgresLineageHistories(database),
+        objects=PostgresObjects(database),
     )
 
 

@@ -17,6 +17,7 @@ from noetl_cli.commands import (
     down,
     events,
     fork,
+    lineage,
     lint,
     logs,
     ls,
@@ -62,6 +63,7 @@ app.command("status")(status.status)
 app.command("ls")(ls.ls)
 app.command("events")(events.events)
 app.command("trace")(trace.trace)
+app.command("lineage")(lineage.lineage)
 app.command("cancel")(cancel.cancel)
 app.command("pause")(pause.pause)
 app.command("resume")(resume.resume)

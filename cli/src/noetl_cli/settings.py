@@ -3,8 +3,21 @@
 import os
 from pathlib import Path
 
+from msgspec import Struct, structs
+
 HOME_VARIABLE = "NOETL_HOME"
 SET_PREFIX = "NOETL_"
+AUDIT_PREFIX = "NOETL_AUDIT_"
+
+
+class AuditAccess(Struct, frozen=True, kw_only=True):
+    """Where ledger and archive are, and what opens them; either address may be empty."""
+
+    dsn: str = ""
+    payload_url: str = ""
+    payload_access_key: str = ""
+    payload_secret_key: str = ""
+    payload_seal_key: str = ""
 
 
 def environment() -> dict[str, str]:
@@ -42,3 +55,17 @@ def place(
         "tenant_id": tenant or environ.get("NOETL_TENANT") or "default",
         "organization_id": organization or environ.get("NOETL_ORGANIZATION") or "default",
     }
+
+
+def audit_environ(access: AuditAccess) -> dict[str, str]:
+    """Return the variables by which executors of an audit are told what they open."""
+    found: dict[str, str] = structs.asdict(access)
+    return {f"{AUDIT_PREFIX}{name.upper()}": value for name, value in found.items() if value}
+
+
+def audit_access() -> AuditAccess:
+    """Read what an audit opens where one of its executors runs."""
+    names = AuditAccess.__struct_fields__
+    return AuditAccess(
+        **{name: os.environ.get(f"{AUDIT_PREFIX}{name.upper()}", "") for name in names}
+    )

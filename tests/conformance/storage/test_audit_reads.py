@@ -1,6 +1,7 @@
 """What replay and audit read, and the rebuilding of read models, on every adapter."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 from tests.support.storage import (
     NOON,
@@ -21,6 +22,8 @@ from noetl_contracts.ids import CommandId, EventId, ExecutionId, OrganizationId,
 from noetl_contracts.ledger import Snapshot
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
+from noetl_replay.rows import SURFACES, execution_row
+from noetl_replay.state import empty
 
 PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 # jsonb would not give these back as they were sealed.
@@ -193,3 +196,33 @@ async def test_projections_ahead_of_the_ledger_are_found(stores: Stores) -> None
     await stores.projections.apply(shard=0, rows={}, positions={execution: (5, 6), gone: (0, 1)})
     ahead = await stores.rebuilds.list_ahead(executions_max=9)
     assert ahead == sorted([execution, gone], key=int)
+
+
+async def test_the_past_of_a_long_history_is_thinned_out(stores: Stores) -> None:
+    execution = an_execution()
+    for version in range(1, 200):
+        await stores.past.keep(a_snapshot(execution, version), spacing_versions=version // 8)
+    kept = set()
+    at = 200
+    while (found := await stores.past.find_before(execution, at)) is not None:
+        kept.add(found.version)
+        at = found.version - 1
+    gaps = [later - earlier for earlier, later in pairwise([*sorted(kept), 200])]
+    assert 8 <= len(kept) <= 17
+    assert max(gaps) <= 48
+
+
+async def test_the_past_of_what_ended_long_ago_is_forgotten(stores: Stores) -> None:
+    ended, running = await a_history(stores), await a_history(stores)
+    for execution in (ended, running):
+        await stores.past.keep(a_snapshot(execution, 3), spacing_versions=0)
+        row = execution_row(empty(execution, TENANT, ORGANIZATION))
+        rows = {surface: [] for surface in SURFACES} | {
+            "execution": [row | {"ended_at": NOON if execution == ended else None}]
+        }
+        await stores.rebuilds.replace(shard=0, execution_id=execution, rows=rows, version=1)
+    assert await stores.past.prune(ended_s=1e10, executions_max=9) == 0
+    assert await stores.past.prune(ended_s=1.0, executions_max=9) == 1
+    assert await stores.past.prune(ended_s=1.0, executions_max=9) == 0
+    assert await stores.past.find_before(ended, 9) is None
+    assert await stores.past.find_before(running, 9) is not None

@@ -56,3 +56,11 @@ def test_bad_wiring_is_refused(fields: dict[str, str], sentence: str) -> None:
     environ = {f"NOETL_PROJECTOR_{name}": value for name, value in fields.items()}
     with pytest.raises(SettingsError, match=sentence):
         settings.load({**PODS, **environ})
+
+
+def test_lineage_is_told_where_a_receiver_is_named() -> None:
+    assert not settings.lineage_policy(settings.load(NEEDED)).is_kept
+    address = {"NOETL_PROJECTOR_OPENLINEAGE_URL": "http://marquez:5000"}
+    assert settings.lineage_policy(settings.load({**NEEDED, **address})).is_kept
+    with pytest.raises(SettingsError, match="OPENLINEAGE_URL"):
+        settings.load({**NEEDED, "NOETL_PROJECTOR_OPENLINEAGE_URL": "marquez:5000"})

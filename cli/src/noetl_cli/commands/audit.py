@@ -9,12 +9,15 @@ import typer
 
 from noetl_cli import client, render, settings
 from noetl_cli.client import Client
+from noetl_cli.commands import audit_run
 from noetl_cli.commands.options import AsJson, Organization, Server, Tenant
 from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts import codec
 from noetl_contracts.ledger import Head
 
 app = typer.Typer(no_args_is_help=True, help="Check that histories are as they were written.")
+
+app.command("run")(audit_run.run)
 
 HEADS_BYTES_MAX = 1024 * 1024 * 1024
 

@@ -21,6 +21,7 @@ from noetl_storage.ports import LedgerReader
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.database import Database, open_database
 from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.lineage import PostgresLineage
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.retention import PostgresArchiveIndex
 from noetl_storage.postgres.snapshots import PostgresPast
@@ -117,12 +118,14 @@ async def _rebuild(
             past=PostgresPast(database),
             shard_count=shard_count,
         )
-        audit = PostgresLedgerAudit(database)
+        audit, lineage = PostgresLedgerAudit(database), PostgresLineage(database)
         total = different = 0
         async for execution_id in _chosen(audit, named, place):
             if shard is not None and ids.shard_of(execution_id, shard_count) != shard:
                 continue
             done = await rebuilding.rebuild(execution_id)
+            # Projectors that keep lineage tell it again; what says the same is not sent again.
+            await lineage.forget(execution_id)
             total, different = total + 1, different + bool(done.differences)
             _show(done, as_json=as_json)
         gone = [] if named or shard is not None else await rebuilding.drop_orphans()

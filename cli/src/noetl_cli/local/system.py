@@ -38,6 +38,8 @@ from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.lineage import MemoryLineageHistories
+from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
@@ -158,6 +160,8 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             audit=MemoryLedgerAudit(store),
             past=MemoryPast(store),
             holds=MemoryHolds(store),
+            lineage=MemoryLineageHistories(store),
+            objects=MemoryObjects(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),

@@ -198,6 +198,10 @@ PROJECTOR_BEHIND = _gauge(
 PROJECTOR_POISONED = _gauge(
     "noetl_projector_poisoned", "{execution}", "Executions whose history cannot be folded."
 )
+LINEAGE_TOLD = _counter("noetl_lineage_events_total", "{event}", "Run events told from the ledger.")
+LINEAGE_DELIVERIES = _counter(
+    "noetl_lineage_deliveries_total", "{event}", "Run events sent, by what became of them.", OUTCOME
+)
 
 # Reaper.
 LEASES_EXPIRED = _counter(

@@ -22,6 +22,14 @@ class Bucket(Struct, frozen=True, kw_only=True):
     ended_at: datetime
 
 
+def thinned_span(spacing_versions: int) -> int:
+    """Return the versions of which the past keeps one: a power of two, so that spans nest.
+
+    Thinned out again and again by spans that grow, what is left stays spread.
+    """
+    return 1 << max(0, spacing_versions.bit_length() - 1)
+
+
 class LedgerAudit(Protocol):
     """Reads histories without giving them a meaning."""
 
@@ -50,6 +58,22 @@ class LedgerAudit(Protocol):
         """Cut the time of a run into equal spans and return those with events, in order."""
 
 
+class ManyHistories(Protocol):
+    """Reads the histories of many executions at once."""
+
+    async def read_many(
+        self,
+        execution_ids: Sequence[ExecutionId],
+        *,
+        after: tuple[ExecutionId, int],
+        events_max: int,
+    ) -> list[tuple[ExecutionId, int, StoredEvent]]:
+        """Return at most `events_max` events of many histories as they are kept, behind `after`.
+
+        Each comes with the history and version that it stands at, which order them.
+        """
+
+
 class Past(Protocol):
     """Remembered folds of earlier positions; dropping all of them changes nothing but time."""
 
@@ -57,7 +81,16 @@ class Past(Protocol):
         """Return the latest snapshot that is not beyond a version, or None."""
 
     async def keep(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
-        """Keep a snapshot unless one stands so close before it."""
+        """Keep a snapshot unless one stands so close before it; thin out those before.
+
+        Afterwards there is at most one in each of its `thinned_span`s.
+        """
+
+    async def prune(self, *, ended_s: float, executions_max: int) -> int:
+        """Forget the past of executions that ended so long ago; return how many snapshots.
+
+        At most so many executions are looked at: ask again while there are any.
+        """
 
     async def forget(self, execution_id: ExecutionId) -> None:
         """Forget what is remembered of an execution's past."""

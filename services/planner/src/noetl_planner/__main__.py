@@ -22,6 +22,8 @@ from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
+from noetl_storage.postgres.lineage import PostgresLineageHistories
+from noetl_storage.postgres.objects import PostgresObjects
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
@@ -61,6 +63,8 @@ async def serve(config: Settings) -> None:
                 audit=ArchivedAudit(PostgresLedgerAudit(database), archive),
                 past=PostgresPast(database),
                 holds=PostgresHolds(database),
+                lineage=PostgresLineageHistories(database),
+                objects=PostgresObjects(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),

@@ -33,6 +33,8 @@ from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.lineage_ports import LineageHistories
+from noetl_storage.object_ports import ObjectRows
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
@@ -69,6 +71,8 @@ class Adapters(Struct, frozen=True, kw_only=True):
     audit: LedgerAudit
     past: Past
     holds: Holds
+    lineage: LineageHistories
+    objects: ObjectRows
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -177,6 +181,8 @@ def api_services(
         snapshots=adapters.snapshots,
         audit=adapters.audit,
         past=adapters.past,
+        lineage=adapters.lineage,
+        objects=adapters.objects,
         limits=limits(config),
         programs=Programs(adapters.catalog),
         tenant_id=TenantId(config.tenant_id),

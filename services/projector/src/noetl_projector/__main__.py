@@ -1,6 +1,7 @@
 """Composition root: the only lines of the projector that name a concrete adapter."""
 
 import asyncio
+from functools import partial
 
 from noetl_chassis import lifecycle, loop
 from noetl_chassis.clock import SystemClock
@@ -9,12 +10,17 @@ from noetl_messaging import topology
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
+from noetl_messaging.openlineage.endpoint import open_endpoint
 from noetl_projector import settings, wiring
 from noetl_projector.service import Projector, Stores
 from noetl_projector.settings import Settings
+from noetl_projector.shell.lineages import Lineages, LineageStores
+from noetl_projector.shell.pruning import prune_past
 from noetl_storage.postgres import migrate
+from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.snapshots import PostgresPast, PostgresSnapshots
 
@@ -34,6 +40,7 @@ async def serve(config: Settings) -> None:
         ) as database,
         open_connection(config.nats_url, name=process.instance, waits=waits) as connection,
         wiring.open_ledger(config, database) as ledger,
+        open_endpoint(config.openlineage_url, api_key=config.openlineage_api_key) as endpoint,
         asyncio.TaskGroup() as tasks,
     ):
         await migrate.verify(database)
@@ -48,6 +55,13 @@ async def serve(config: Settings) -> None:
             checkpoints=PostgresCheckpoints(database),
         )
         projector = Projector(stores=stores, clock=clock, policy=settings.policy(config))
+        told = LineageStores(
+            histories=PostgresLineageHistories(database),
+            rows=PostgresLineage(database),
+            catalog=PostgresCatalog(database),
+            endpoint=endpoint,
+        )
+        lineages = Lineages(stores=told, clock=clock, policy=settings.lineage_policy(config))
         await projector.begin()
         pulse = Pulse("projecting", stale_s=config.stale_after_s)
         process.health.add("nats", connection.check)
@@ -62,6 +76,11 @@ async def serve(config: Settings) -> None:
         tasks.create_task(loop.every(check_s, check, stop=stop, name="check ledger"))
         epoch_s, epoch = config.epoch_interval_s, projector.commit_epoch
         tasks.create_task(loop.every(epoch_s, epoch, stop=stop, name="epoch"))
+        prune = partial(prune_past, stores.past, ended_s=config.past_keep_s)
+        tasks.create_task(loop.every(config.prune_interval_s, prune, stop=stop, name="prune"))
+        rest_s = config.lineage_interval_s
+        tasks.create_task(loop.every(rest_s, lineages.tell, stop=stop, name="tell lineage"))
+        tasks.create_task(loop.every(rest_s, lineages.deliver, stop=stop, name="send lineage"))
         tasks.create_task(projector.guard.watch(stop))
 
 

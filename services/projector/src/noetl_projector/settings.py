@@ -9,6 +9,7 @@ from msgspec import Meta, structs
 
 from noetl_chassis import settings
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_projector.domain.lineage import LineagePolicy
 from noetl_projector.domain.policy import Policy
 
 PREFIX = "NOETL_PROJECTOR_"
@@ -64,6 +65,15 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     snapshot_every_versions: Count = 1000
     snapshot_at_end_versions: Count = 200
     pool_connections_max: Annotated[int, Meta(ge=2, le=100)] = 4
+    # Snapshots for looking back into an execution are forgotten so long after its end: looking
+    # then takes as long as folding it. Its latest snapshot stays.
+    past_keep_s: Seconds = 30 * 86400.0
+    prune_interval_s: Seconds = 600.0
+    # Lineage is told, kept and sent here; empty: none of it. The receiver's address, to which the
+    # path of the standard is added, and its key.
+    openlineage_url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    openlineage_api_key: str = ""
+    lineage_interval_s: Seconds = 2.0
     # Readiness fails when no turn has succeeded for so long.
     stale_after_s: Seconds = 30.0
 
@@ -123,4 +133,14 @@ def policy(config: Settings) -> Policy:
         states_bytes_max=config.states_bytes_max,
         snapshot_every_versions=config.snapshot_every_versions,
         snapshot_at_end_versions=config.snapshot_at_end_versions,
+    )
+
+
+def lineage_policy(config: Settings) -> LineagePolicy:
+    """Tell lineage which executions it is about, and whether it is wanted at all."""
+    return LineagePolicy(
+        is_kept=bool(config.openlineage_url),
+        index=config.shard_index,
+        count=config.shard_count,
+        execution_shard_count=config.execution_shard_count,
     )

@@ -1,5 +1,6 @@
 """Histories as memory keeps them, and where cuts fall in them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from noetl_contracts import stored
@@ -24,6 +25,23 @@ class MemoryLedgerAudit:
         """Return at most `events_max` events after a version as they are kept, in order."""
         history = self._history(execution_id)
         return [stored.of(one) for one in history[after_version : after_version + events_max]]
+
+    async def read_many(
+        self,
+        execution_ids: Sequence[ExecutionId],
+        *,
+        after: tuple[ExecutionId, int],
+        events_max: int,
+    ) -> list[tuple[ExecutionId, int, StoredEvent]]:
+        """Return events of many histories as they are kept, each with the place it stands at."""
+        behind = (int(after[0]), after[1])
+        found = [
+            (execution_id, one.stream_version, stored.of(one))
+            for execution_id in sorted(execution_ids, key=int)
+            for one in self._history(execution_id)
+            if (int(execution_id), one.stream_version) > behind
+        ]
+        return found[:events_max]
 
     async def list_histories(
         self,

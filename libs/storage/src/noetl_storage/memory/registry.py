@@ -5,6 +5,7 @@ from msgspec import structs
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import CatalogEntry, Snapshot
+from noetl_storage.audit_ports import thinned_span
 from noetl_storage.errors import VersionConflict
 from noetl_storage.memory.store import MemoryStore
 
@@ -39,11 +40,30 @@ class MemoryPast:
         return None if latest is None else kept[latest]
 
     async def keep(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
-        """Keep a snapshot unless one stands so close before it."""
+        """Keep a snapshot unless one stands so close before it; thin out those before."""
         kept = self._store.past_by_execution.setdefault(snapshot.execution_id, {})
         close = range(snapshot.version - spacing_versions, snapshot.version + 1)
         if not any(version in close for version in kept):
             kept[snapshot.version] = snapshot
+        span, seen = thinned_span(spacing_versions), set[int]()
+        for version in sorted(kept) if span > 1 else ():
+            if version // span in seen:
+                del kept[version]
+            seen.add(version // span)
+
+    async def prune(self, *, ended_s: float, executions_max: int) -> int:
+        """Forget the past of executions that ended so long ago; return how many snapshots."""
+        rows = self._store.row_by_key_by_surface.get("execution", {}).values()
+        before = self._store.after(-ended_s)
+        ended = [
+            row["execution_id"]
+            for row in rows
+            if row["execution_id"] in self._store.past_by_execution
+            and row["ended_at"] is not None
+            and row["ended_at"] < before
+        ]
+        gone = [self._store.past_by_execution.pop(one) for one in ended[:executions_max]]
+        return sum(map(len, gone))
 
     async def forget(self, execution_id: ExecutionId) -> None:
         """Forget what is remembered of an execution's past."""

@@ -22,6 +22,7 @@ from noetl_contracts.ledger import (
 from noetl_contracts.schedules import Schedule
 from noetl_contracts.triggers import Trigger
 from noetl_contracts.webhooks import Webhook
+from noetl_storage.lineage_ports import LineageRow
 from noetl_storage.ports import Clock
 
 
@@ -70,6 +71,17 @@ class StoredRole:
     leased_until: datetime
 
 
+@dataclass(kw_only=True)
+class StoredLineage:
+    """How far an execution was told, and the run events with what became of each."""
+
+    version: int = 0
+    lineage_version: int = 0
+    state: bytes = b""
+    rows: dict[tuple[int, int], LineageRow] = field(default_factory=dict)
+    settled: dict[tuple[int, int], str | None] = field(default_factory=dict)
+
+
 Row = dict[str, Any]
 
 
@@ -98,6 +110,7 @@ class MemoryStore:
     epochs_by_shard: dict[tuple[int, int], list[CheckpointCommitted]] = field(default_factory=dict)
     snapshot_by_execution: dict[str, Snapshot] = field(default_factory=dict)
     past_by_execution: dict[str, dict[int, Snapshot]] = field(default_factory=dict)
+    lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
     trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Histories as PostgreSQL keeps them, and where cuts fall in them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
@@ -26,6 +27,30 @@ class PostgresLedgerAudit:
             _QUERIES["read_stored"], int(execution_id), after_version, events_max
         )
         return [rows.to_stored(record) for record in found]
+
+    async def read_many(
+        self,
+        execution_ids: Sequence[ExecutionId],
+        *,
+        after: tuple[ExecutionId, int],
+        events_max: int,
+    ) -> list[tuple[ExecutionId, int, StoredEvent]]:
+        """Return events of many histories as they are kept, each with the place it stands at."""
+        found = await self._database.fetch(
+            _QUERIES["read_many"],
+            [int(one) for one in execution_ids],
+            int(after[0]),
+            after[1],
+            events_max,
+        )
+        return [
+            (
+                ExecutionId(str(record["execution_id"])),
+                record["stream_version"],
+                rows.to_stored(record),
+            )
+            for record in found
+        ]
 
     async def list_histories(
         self,

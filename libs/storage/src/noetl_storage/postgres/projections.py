@@ -84,7 +84,7 @@ class PostgresProjections:
     async def list_rows(self, surface: str, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return the rows of one surface for one execution, in key order."""
         found = await self._database.fetch(_QUERIES[f"list_{_known(surface)}"], int(execution_id))
-        return [_row(record) for record in found]
+        return [to_row(record) for record in found]
 
     async def list_frames(
         self,
@@ -99,7 +99,7 @@ class PostgresProjections:
         chosen = (int(execution_id), None if stage_id is None else int(stage_id), status)
         total = await self._database.get_value(_QUERIES["count_frames"], *chosen)
         found = await self._database.fetch(_QUERIES["list_frames"], *chosen, offset, frames_max)
-        return [_row(record) for record in found], total
+        return [to_row(record) for record in found], total
 
     async def clear(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""
@@ -155,7 +155,7 @@ class PostgresProjections:
             None if before is None else int(before),
             executions_max,
         )
-        return [_row(record) for record in found]
+        return [to_row(record) for record in found]
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands of which nothing was heard for `grace_s`."""
@@ -177,7 +177,7 @@ class PostgresProjections:
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""
         found = await self._database.fetch(_QUERIES["find_frame"], int(execution_id), int(frame_id))
-        return _row(found[0]) if found else None
+        return to_row(found[0]) if found else None
 
     async def list_issued(
         self,
@@ -199,7 +199,7 @@ class PostgresProjections:
             None if pools is None else list(pools),
             commands_max,
         )
-        return [issued_command(_row(record)) for record in found]
+        return [issued_command(to_row(record)) for record in found]
 
     async def list_waits(
         self,
@@ -221,7 +221,7 @@ class PostgresProjections:
     ) -> list[dict[str, Any]]:
         """Return running executions without any event for too long."""
         found = await self._database.fetch(_QUERIES["list_stalled"], older_than_s, executions_max)
-        return [_row(record) for record in found]
+        return [to_row(record) for record in found]
 
 
 def _applying() -> str:
@@ -251,7 +251,7 @@ def _known(surface: str) -> str:
     return surface
 
 
-def _row(record: asyncpg.Record) -> dict[str, Any]:
+def to_row(record: asyncpg.Record) -> dict[str, Any]:
     """Show a record as it was applied: identities are text outside of the database."""
     return {
         name: str(value) if name.endswith("_id") and isinstance(value, int) else value

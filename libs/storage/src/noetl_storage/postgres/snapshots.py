@@ -6,6 +6,7 @@ import asyncpg
 
 from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Snapshot
+from noetl_storage.audit_ports import thinned_span
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
 
@@ -40,8 +41,15 @@ class PostgresPast:
         return None if row is None else _snapshot(execution_id, row)
 
     async def keep(self, snapshot: Snapshot, *, spacing_versions: int) -> None:
-        """Keep a snapshot unless one stands so close before it."""
+        """Keep a snapshot unless one stands so close before it; thin out those before."""
         await self._database.execute(_QUERIES["keep"], *_columns(snapshot), spacing_versions)
+        span = thinned_span(spacing_versions)
+        if span > 1:
+            await self._database.execute(_QUERIES["thin"], int(snapshot.execution_id), span)
+
+    async def prune(self, *, ended_s: float, executions_max: int) -> int:
+        """Forget the past of executions that ended so long ago; return how many snapshots."""
+        return len(await self._database.fetch(_QUERIES["prune"], ended_s, executions_max))
 
     async def forget(self, execution_id: ExecutionId) -> None:
         """Forget what is remembered of an execution's past."""

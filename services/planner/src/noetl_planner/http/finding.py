@@ -38,7 +38,8 @@ async def get_row(services: ApiServices, text: str) -> Row:
     """Return an execution's row, or a stand-in while it is not projected; raises a 404."""
     execution_id = checked_id(text)
     rows = await services.projections.list_rows("execution", execution_id)
-    if rows and rows[0]["tenant_id"] == services.tenant_id:
+    owner = (services.tenant_id, services.organization_id)
+    if rows and (rows[0]["tenant_id"], rows[0]["organization_id"]) == owner:
         return rows[0]
     if not rows:
         begun = await _find_unprojected(services, execution_id)
@@ -57,14 +58,15 @@ def asked_for(request: Request) -> ExecutionRequested | None:
 
 
 async def _find_unprojected(services: ApiServices, execution_id: ExecutionId) -> Row | None:
+    owner = (services.tenant_id, services.organization_id)
     request = await services.requests.find(request_id(execution_id))
     if request is not None:
         asked = asked_for(request)
-        if request.tenant_id != services.tenant_id or asked is None:
+        if (request.tenant_id, request.organization_id) != owner or asked is None:
             return None
         return views.pending_row(execution_id, asked.path, asked.version)
     history = await services.ledger.read(execution_id, events_max=1)
-    if not history or history[0].tenant_id != services.tenant_id:
+    if not history or (history[0].tenant_id, history[0].organization_id) != owner:
         return None
     match history[0].event:
         case PlaybookInitialized(path=path, catalog_version=version):

@@ -16,6 +16,8 @@ from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.lineage_ports import LineageHistories
+from noetl_storage.object_ports import ObjectRows
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -61,6 +63,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     audit: LedgerAudit
     past: Past
     holds: Holds
+    lineage: LineageHistories
+    objects: ObjectRows
     tenant_id: TenantId
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]

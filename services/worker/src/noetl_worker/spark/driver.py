@@ -116,6 +116,21 @@ def interrupt(session: SparkSession, mark: str) -> None:
         session.sparkContext.cancelJobGroup(mark)
 
 
+def progress(session: SparkSession) -> tuple[int, int] | None:
+    """Return how many tasks of the stages that run now have ended, of how many; None if unknown."""
+    if _is_connect(session):
+        return None
+    try:
+        tracker = session.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+    except (Py4JError, OSError, AttributeError):
+        return None
+    known = [one for one in stages if one is not None]
+    if not known:
+        return None
+    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+
+
 def stop(session: SparkSession) -> None:
     """Stop a session and the Java process that this process started for it."""
     with contextlib.suppress(Py4JError, OSError):

@@ -107,6 +107,11 @@ class Sparks:
             said = await asyncio.to_thread(driver().said, problem)
             raise SparkLost(f"'{name}' ended early: {said}") from problem
 
+    async def progress(self) -> tuple[int, int] | None:
+        """Return how many tasks that run now have ended, of how many; None where nobody knows."""
+        session = self._session
+        return None if session is None else await asyncio.to_thread(driver().progress, session)
+
     async def close(self) -> None:
         """Stop the session and its Java process."""
         async with self._opening:

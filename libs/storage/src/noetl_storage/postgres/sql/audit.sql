@@ -10,6 +10,18 @@ where execution_id = $1 and stream_version > $2
 order by stream_version
 limit $3;
 
+-- name: read_many :many
+-- At most $4 events of histories $1 behind version $3 of history $2, by history and version.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, node_name, node_id, status, stage_id, frame_id,
+    command_id, context, result, error, payload_ref, meta, envelope_checksum, exact
+from noetl.event
+where execution_id = any($1::bigint[]) and (execution_id, stream_version) > ($2, $3)
+order by execution_id, stream_version
+limit $4;
+
 -- name: list_histories :many
 -- At most $4 heads of tenant $1 and organization $2 after execution $3.
 select execution_id, version, checksum

@@ -46,6 +46,32 @@ where not exists (
 )
 on conflict do nothing;
 
+-- name: thin :exec
+-- Of execution $1's past leave the first snapshot in every $2 versions.
+delete from noetl.projection_past as p
+where p.execution_id = $1
+    and exists (
+        select
+        from noetl.projection_past as o
+        where o.execution_id = $1
+            and o.version < p.version
+            and o.version / $2::bigint = p.version / $2::bigint
+    );
+
+-- name: prune :many
+-- Forget the past of at most $2 executions that ended more than $1 seconds ago.
+with ended as (
+    select e.execution_id
+    from noetl.execution as e
+    where e.ended_at < now() - make_interval(secs => $1)
+        and exists (select from noetl.projection_past as p where p.execution_id = e.execution_id)
+    limit $2
+)
+delete from noetl.projection_past as p
+using ended
+where p.execution_id = ended.execution_id
+returning p.execution_id;
+
 -- name: forget :exec
 -- Forget what is remembered of execution $1's past.
 delete from noetl.projection_past

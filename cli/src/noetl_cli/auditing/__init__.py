@@ -1,0 +1,1 @@
+"""Audits of many executions at once, from the ledger and its archive."""

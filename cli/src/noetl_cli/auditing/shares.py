@@ -1,0 +1,88 @@
+"""What there is to audit, and how it is cut into shares for those who audit at the same time."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from noetl_contracts.archives import Manifest
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import Head
+
+# A share is the least that is lost when its process dies, and the step of the progress shown.
+SHARES_PER_PROCESS = 8
+
+
+class Audit(Struct, frozen=True, kw_only=True):
+    """An execution to audit: where the ledger ends it, if it does, and who archived a part of it.
+
+    `manifests` are those of the archive that hold some of it, in the order of its versions.
+    """
+
+    execution_id: ExecutionId
+    head: Head | None = None
+    manifests: tuple[str, ...] = ()
+    archived: Head | None = None
+
+    @property
+    def events(self) -> int:
+        """Return how many events it is expected to have."""
+        known = self.head or self.archived
+        return 0 if known is None else known.version
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """Executions of one owner that one process audits after each other."""
+
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    audits: list[Audit]
+    reads_live: bool = True
+
+
+def plan(heads: Iterable[Head], manifests: Iterable[Manifest]) -> list[Audit]:
+    """Name every execution that the ledger or the archive knows, by its identity."""
+    found = {head.execution_id: Audit(execution_id=head.execution_id, head=head) for head in heads}
+    kept = sorted(
+        (
+            (one.first_version, manifest.unit.manifest_id, one)
+            for manifest in manifests
+            for one in manifest.histories
+        ),
+        key=lambda entry: entry[:2],
+    )
+    for _, manifest_id, history in kept:
+        before = found.get(history.execution_id) or Audit(execution_id=history.execution_id)
+        found[history.execution_id] = Audit(
+            execution_id=history.execution_id,
+            head=before.head,
+            manifests=(*before.manifests, manifest_id),
+            archived=Head(
+                execution_id=history.execution_id,
+                version=history.last_version,
+                checksum=history.checksum,
+            ),
+        )
+    return [found[key] for key in sorted(found, key=int)]
+
+
+def cut(audits: Sequence[Audit], whole: Share, *, processes: int) -> list[Share]:
+    """Cut audits into shares of about as many events each, neighbours together."""
+    total = sum(one.events + 1 for one in audits)
+    room = max(1, -(-total // (processes * SHARES_PER_PROCESS)))
+    shares: list[list[Audit]] = []
+    held = room
+    for one in audits:
+        if held >= room:
+            shares.append([])
+            held = 0
+        shares[-1].append(one)
+        held += one.events + 1
+    return [
+        Share(
+            tenant_id=whole.tenant_id,
+            organization_id=whole.organization_id,
+            audits=chosen,
+            reads_live=whole.reads_live,
+        )
+        for chosen in shares
+    ]

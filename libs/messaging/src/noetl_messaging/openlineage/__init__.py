@@ -1,0 +1,1 @@
+"""Lineage over HTTP, as OpenLineage's receivers take it."""

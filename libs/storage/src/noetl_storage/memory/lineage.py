@@ -1,0 +1,139 @@
+"""Lineage in memory: the events that it is told from, and the run events that are kept."""
+
+from collections.abc import Sequence
+
+from noetl_contracts import ids
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import execution, loop, step
+from noetl_contracts.ids import ExecutionId
+from noetl_storage.lineage_ports import LineageBehind, LineageRow, Undelivered
+from noetl_storage.memory.store import MemoryStore, StoredLineage
+
+_STEPS = (
+    execution.PlaybookInitialized,
+    execution.StateInherited,
+    execution.PlaybookCompleted,
+    execution.PlaybookFailed,
+    execution.ExecutionCancelled,
+    step.StepEnter,
+    step.StepFailed,
+    step.StepExit,
+    step.CallDone,
+    step.CallError,
+    loop.LoopDone,
+    loop.LoopFailed,
+)
+
+
+class MemoryLineageHistories:
+    """Filters the histories of a store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def read_steps(
+        self, execution_id: ExecutionId, *, after_version: int, until_version: int
+    ) -> list[Envelope]:
+        """Return the events of a range of versions that runs and steps begin, end or result in."""
+        history = self._store.history_by_execution.get(execution_id, [])
+        return [
+            one
+            for one in history[after_version:until_version]
+            if isinstance(one.event, _STEPS) and getattr(one.event, "item_index", None) is None
+        ]
+
+
+class MemoryLineage:
+    """Keeps run events beside the histories of a store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def list_behind(
+        self, *, shard: int, shard_count: int, lineage_version: int, executions_max: int
+    ) -> list[LineageBehind]:
+        """Return executions of a shard whose ledger is ahead, or that an older release told."""
+        found = []
+        for head in self._store.head_by_execution.values():
+            kept = self._kept(head.execution_id)
+            is_same = kept.lineage_version == lineage_version
+            is_behind = head.version > kept.version or not is_same
+            history = self._store.history_by_execution.get(head.execution_id, [])
+            if not history or history[0].stream_version != 1:
+                continue
+            if not is_behind or ids.shard_of(head.execution_id, shard_count) != shard:
+                continue
+            found.append(
+                LineageBehind(
+                    execution_id=head.execution_id,
+                    tenant_id=history[0].tenant_id,
+                    organization_id=history[0].organization_id,
+                    head=head.version,
+                    kept=kept.version if is_same else 0,
+                    state=kept.state if is_same else None,
+                )
+            )
+        return found[:executions_max]
+
+    async def keep(
+        self,
+        behind: LineageBehind,
+        rows: Sequence[LineageRow],
+        *,
+        until: int,
+        state: bytes,
+        lineage_version: int,
+    ) -> bool:
+        """Write rows and move the position in one transaction; False when it stands elsewhere."""
+        kept = self._store.lineage_by_execution.setdefault(behind.execution_id, StoredLineage())
+        is_same = kept.lineage_version == lineage_version
+        if behind.kept != (kept.version if is_same else 0):
+            return False
+        new = {(row.version, row.ordinal): row for row in rows}
+        for key in [key for key in kept.rows if behind.kept < key[0] <= until]:
+            if kept.rows[key] != new.get(key):
+                kept.settled.pop(key, None)
+                del kept.rows[key]
+        kept.rows |= new
+        kept.version, kept.state, kept.lineage_version = until, state, lineage_version
+        return True
+
+    async def list_rows(
+        self, execution_id: ExecutionId, *, after: tuple[int, int] = (0, -1), rows_max: int
+    ) -> list[LineageRow]:
+        """Return the rows of an execution, in order, after a version and ordinal."""
+        rows = self._kept(execution_id).rows
+        return [rows[key] for key in sorted(rows) if key > after][:rows_max]
+
+    async def list_undelivered(
+        self, *, shard: int, shard_count: int, rows_max: int
+    ) -> list[Undelivered]:
+        """Return rows of a shard to deliver, in order within each execution."""
+        found = [
+            Undelivered(
+                execution_id=ExecutionId(execution_id),
+                version=key[0],
+                ordinal=key[1],
+                body=kept.rows[key].body,
+            )
+            for execution_id, kept in sorted(self._store.lineage_by_execution.items())
+            if ids.shard_of(ExecutionId(execution_id), shard_count) == shard
+            for key in sorted(kept.rows)
+            if key not in kept.settled
+        ]
+        return found[:rows_max]
+
+    async def settle(self, row: Undelivered, *, refusal: str | None = None) -> None:
+        """Note that a row was delivered, or why its receiver will never take it."""
+        self._kept(row.execution_id).settled[row.version, row.ordinal] = refusal
+
+    async def forget(self, execution_id: ExecutionId) -> bool:
+        """Have an execution told again from its beginning; False when it was not told."""
+        kept = self._store.lineage_by_execution.get(execution_id)
+        if kept is None:
+            return False
+        kept.version, kept.lineage_version, kept.state = 0, 0, b""
+        return True
+
+    def _kept(self, execution_id: ExecutionId) -> StoredLineage:
+        return self._store.lineage_by_execution.get(execution_id, StoredLineage())

@@ -1,0 +1,74 @@
+"""Business objects across executions in memory."""
+
+import copy
+from typing import Any
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_storage.memory.store import MemoryStore, Row
+
+SURFACE = "business_object"
+
+
+class MemoryObjects:
+    """Reads the rows that projectors write."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def list_objects(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        object_type: str | None = None,
+        execution_id: ExecutionId | None = None,
+        has_deleted: bool = True,
+        after: tuple[str, str] = ("", ""),
+        objects_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return the latest row of each object, by type and id, behind a type and id."""
+        latest: dict[tuple[str, str], Row] = {}
+        for row in self._rows(tenant_id, organization_id):
+            if object_type in (None, row["object_type"]) and execution_id in (
+                None,
+                row["execution_id"],
+            ):
+                latest.setdefault(_place(row), row)
+        found = [
+            latest[place]
+            for place in sorted(latest)
+            if place > after and (has_deleted or not latest[place]["is_deleted"])
+        ]
+        return copy.deepcopy(found[:objects_max])
+
+    async def list_of_object(
+        self,
+        object_type: str,
+        object_id: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        rows_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return an object's rows, one an execution that changed it, the latest first."""
+        found = [
+            row
+            for row in self._rows(tenant_id, organization_id)
+            if _place(row) == (object_type, object_id)
+        ]
+        return copy.deepcopy(found[:rows_max])
+
+    def _rows(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
+        """Return an owner's rows, the latest first."""
+        rows = self._store.row_by_key_by_surface.get(SURFACE, {}).values()
+        own = [
+            row
+            for row in rows
+            if (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
+        ]
+        own.sort(key=lambda row: (row["updated_at"], int(row["execution_id"])), reverse=True)
+        return own
+
+
+def _place(row: Row) -> tuple[str, str]:
+    return row["object_type"], row["object_id"]

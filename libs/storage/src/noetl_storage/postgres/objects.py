@@ -1,0 +1,61 @@
+"""Business objects across executions on PostgreSQL."""
+
+from typing import Any
+
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_storage.postgres import queries
+from noetl_storage.postgres.database import Database
+from noetl_storage.postgres.projections import to_row
+
+_QUERIES = queries.load("objects")
+
+
+class PostgresObjects:
+    """Reads the rows that projectors write."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_objects(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        object_type: str | None = None,
+        execution_id: ExecutionId | None = None,
+        has_deleted: bool = True,
+        after: tuple[str, str] = ("", ""),
+        objects_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return the latest row of each object, by type and id, behind a type and id."""
+        found = await self._database.fetch(
+            _QUERIES["list_objects"],
+            tenant_id,
+            organization_id,
+            object_type,
+            None if execution_id is None else int(execution_id),
+            has_deleted,
+            *after,
+            objects_max,
+        )
+        return [to_row(record) for record in found]
+
+    async def list_of_object(
+        self,
+        object_type: str,
+        object_id: str,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        rows_max: int,
+    ) -> list[dict[str, Any]]:
+        """Return an object's rows, one an execution that changed it, the latest first."""
+        found = await self._database.fetch(
+            _QUERIES["list_of_object"],
+            tenant_id,
+            organization_id,
+            object_type,
+            object_id,
+            rows_max,
+        )
+        return [to_row(record) for record in found]

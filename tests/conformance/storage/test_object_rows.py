@@ -1,0 +1,86 @@
+"""Business objects across executions, on every adapter."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, an_execution
+
+from noetl_contracts.ids import ExecutionId, OrganizationId
+from noetl_replay import rows
+
+PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+OLD, NEW = sorted((an_execution(), an_execution()), key=int)
+
+
+def a_row(execution_id: str, object_id: str, minute: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "execution_id": execution_id,
+        "object_id": object_id,
+        **PLACE,
+        "object_type": object_id.partition("/")[0],
+        "status": "open",
+        "version": 1,
+        "attributes": {"minute": minute},
+        "payload_refs": [],
+        "first_event_id": "1",
+        "last_event_id": "2",
+        "is_deleted": False,
+        "created_at": NOON,
+        "updated_at": NOON + timedelta(minutes=minute),
+        **fields,
+    }
+
+
+async def project(stores: Stores, execution_id: ExecutionId, found: list[dict[str, Any]]) -> None:
+    await stores.rebuilds.replace(
+        shard=0,
+        execution_id=execution_id,
+        rows={surface: [] for surface in rows.SURFACES} | {"business_object": found},
+        version=1,
+    )
+
+
+@pytest.fixture
+async def filled(stores: Stores) -> Stores:
+    first = [
+        a_row(OLD, "order/1", 1),
+        a_row(OLD, "order/2", 9),
+        a_row(OLD, "parcel/1", 1, is_deleted=True),
+        a_row(OLD, "order/9", 1, organization_id=OrganizationId("other")),
+    ]
+    await project(stores, OLD, first)
+    await project(stores, NEW, [a_row(NEW, "order/1", 2), a_row(NEW, "order/2", 8)])
+    return stores
+
+
+def shown(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(row["object_id"], row["execution_id"]) for row in found]
+
+
+async def test_each_object_is_listed_as_it_was_left_last(filled: Stores) -> None:
+    found = await filled.objects.list_objects(**PLACE, objects_max=9)
+    assert shown(found) == [("order/1", NEW), ("order/2", OLD), ("parcel/1", OLD)]
+    assert found[0]["attributes"] == {"minute": 2}
+    assert found[0]["updated_at"] == NOON + timedelta(minutes=2)
+
+
+async def test_a_list_is_narrowed_and_paged(filled: Stores) -> None:
+    objects = filled.objects
+    parcels = await objects.list_objects(**PLACE, object_type="parcel", objects_max=9)
+    assert shown(parcels) == [("parcel/1", OLD)]
+    there = await objects.list_objects(**PLACE, has_deleted=False, objects_max=9)
+    assert shown(there) == [("order/1", NEW), ("order/2", OLD)]
+    of_run = await objects.list_objects(**PLACE, execution_id=NEW, objects_max=9)
+    assert shown(of_run) == [("order/1", NEW), ("order/2", NEW)]
+    second = await objects.list_objects(**PLACE, after=("order", "order/1"), objects_max=1)
+    assert shown(second) == [("order/2", OLD)]
+
+
+async def test_an_object_is_found_in_every_execution_that_changed_it(filled: Stores) -> None:
+    objects = filled.objects
+    found = await objects.list_of_object("order", "order/2", **PLACE, rows_max=9)
+    assert shown(found) == [("order/2", OLD), ("order/2", NEW)]
+    assert len(await objects.list_of_object("order", "order/2", **PLACE, rows_max=1)) == 1
+    assert await objects.list_of_object("order", "order/9", **PLACE, rows_max=9) == []
+    assert await objects.list_of_object("parcel", "order/2", **PLACE, rows_max=9) == []

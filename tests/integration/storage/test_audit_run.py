@@ -1,0 +1,216 @@
+"""An audit of many executions finds the same, and all of it, here and on Spark."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import pytest_asyncio
+from msgspec import Struct
+from tests.support.builders import ORGANIZATION, STORIES, TENANT, History
+from tests.support.servers import PostgresServer
+from tests.support.spark import BRIEF
+from tests.support.storage import a_fence, an_append, migrated, postgres_stores
+
+from noetl_cli.auditing import engines, reading, reporting, shares
+from noetl_cli.auditing.engines import SparkPlace
+from noetl_cli.auditing.shares import Share
+from noetl_cli.settings import AuditAccess
+from noetl_contracts import archives, codec, stored, upcast
+from noetl_contracts.archives import Unit
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.stored import StoredEvent
+from noetl_replay.auditing import Audited
+from noetl_replay.fold import FOLD_VERSION
+from noetl_replay.replaying import Replay
+from noetl_replay.state import empty
+from noetl_storage.archive import units
+from noetl_storage.payloads.open import open_payloads
+from noetl_storage.postgres.database import Database
+
+WHOLE = Share(tenant_id=TENANT, organization_id=ORGANIZATION, audits=[])
+DAMAGE = {
+    "changed": "update noetl.event set producer = 'x' where stream_version = 2 and",
+    "removed": "delete from noetl.event where stream_version = 3 and",
+    "projection": "update noetl.execution set path = 'x' where",
+    "unreadable": "update noetl.event set exact = '{' where stream_version = 2 and",
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """A ledger and an archive with whole histories and some that are not."""
+
+    access: AuditAccess
+    damaged: dict[str, str]
+    archived: list[str]
+    folder: Path
+
+
+def histories() -> list[History]:
+    """Every story under an identity of its own."""
+    found = []
+    for place, make in enumerate(STORIES.values()):
+        told = make()
+        twin = History(ExecutionId(str(int(told.execution_id) + (place << 22))))
+        twin.add(*(one.event for one in told.envelopes))
+        found.append(twin)
+    return found
+
+
+async def project(stores: Any, history: History) -> None:
+    replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
+    replay.feed(history.envelopes)
+    rows = {surface: list(kept.values()) for surface, kept in replay.surfaces.items()}
+    await stores.rebuilds.replace(
+        shard=0, execution_id=history.execution_id, rows=rows, version=len(history.envelopes)
+    )
+
+
+async def archive(url: str, whole: list[History]) -> None:
+    async def events() -> AsyncIterator[StoredEvent]:
+        for history in whole:
+            for one in history.envelopes:
+                yield stored.of(one)
+
+    unit = Unit(
+        manifest_id="7",
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        month=archives.month_of(whole[0].execution_id),
+        planned_at=whole[0].envelopes[0].event_time,
+        fold_version=FOLD_VERSION,
+        upcaster_digest=upcast.digest(),
+    )
+    async with open_payloads(url) as store:
+        await units.write(store, unit, events(), part_events_max=20)
+
+
+async def spoil(database: Database, execution_id: ExecutionId, statement: str) -> None:
+    async with database.transaction() as transaction:
+        await transaction.execute("set local session_replication_role = replica")
+        await transaction.execute(f"{statement} execution_id = $1", int(execution_id))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "store").mkdir()
+    url = f"file://{folder}/store"
+    dsn = await postgres.create_database("audit_run")
+    told = histories()
+    gone, cut, *rest = told
+    async with migrated(dsn) as database:
+        stores = postgres_stores(database)
+        fence = await a_fence(stores)
+        for history in (cut, *rest):
+            await stores.ledger.append(an_append(fence, history.stream()))
+            await project(stores, history)
+        # The one has left the ledger as a whole, of the other only its beginning.
+        await archive(url, [gone, cut])
+        await spoil(
+            database,
+            cut.execution_id,
+            "delete from noetl.event where stream_version < 5 and",
+        )
+        damaged = {kind: history.execution_id for kind, history in zip(DAMAGE, rest, strict=False)}
+        for kind, execution_id in damaged.items():
+            await spoil(database, execution_id, DAMAGE[kind])
+    return Site(
+        access=AuditAccess(dsn=dsn, payload_url=url),
+        damaged=dict(damaged),
+        archived=[gone.execution_id, cut.execution_id],
+        folder=folder,
+    )
+
+
+async def planned(site: Site) -> list[shares.Audit]:
+    async with reading.open_sources(site.access) as sources:
+        assert sources.audit is not None
+        heads = await sources.audit.list_histories(
+            tenant_id=TENANT, organization_id=ORGANIZATION, heads_max=1000
+        )
+        return shares.plan(heads, await reading.list_manifests(sources, WHOLE))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(site: Site) -> list[Audited]:
+    cut = shares.cut(await planned(site), WHOLE, processes=1)
+    return await engines.audit_here(site.access, cut, lambda _: None)
+
+
+async def test_each_damage_is_named_and_nothing_else(site: Site, here: list[Audited]) -> None:
+    assert [one.execution_id for one in here] == sorted(
+        (one.execution_id for one in histories()), key=int
+    )
+    bad = {one.execution_id: one for one in here if not one.is_ok}
+    assert bad.keys() == set(site.damaged.values())
+    for kind, execution_id in site.damaged.items():
+        assert any(said.startswith(kind) for said in bad[execution_id].damage), bad[execution_id]
+    by_id = {one.execution_id: one for one in here}
+    assert [by_id[key].source for key in site.archived] == ["archive", "archive+ledger"]
+    assert [str(by_id[key].projected) for key in site.archived] == ["absent", "same"]
+
+
+@pytest.mark.timeout(400)
+async def test_spark_finds_the_same(
+    site: Site, here: list[Audited], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in BRIEF.items():
+        monkeypatch.setenv(name, value)
+    kept = dict(os.environ)
+    audits = await planned(site)
+    found = await engines.audit_on_spark(
+        SparkPlace(master="local[2]", folder=site.folder / "spark", memory_bytes=512 * 1024**2),
+        site.access,
+        lambda processes: shares.cut(audits, WHOLE, processes=processes),
+        lambda _: None,
+    )
+    os.environ.clear()
+    os.environ.update(kept)
+    assert sorted(found, key=lambda one: int(one.execution_id)) == here
+
+
+async def test_a_report_says_the_same_in_parquet_and_json(site: Site, here: list[Audited]) -> None:
+    summary = reporting.summarize(here, engine="local", seconds=2.0)
+    assert (summary.executions, summary.damaged) == (len(here), len(DAMAGE))
+    assert summary.events_per_s == summary.events / 2
+    table, plain = site.folder / "report.parquet", site.folder / "report.json"
+    reporting.write(table, summary, here)
+    reporting.write(plain, summary, here)
+    decoded = codec.decode(plain.read_bytes())
+    assert pq.read_table(table).to_pylist() == decoded["executions"]
+    told = "\n".join(reporting.lines(summary, here))
+    assert all(execution_id in told for execution_id in site.damaged.values())
+
+
+async def test_an_archive_alone_can_be_audited(site: Site) -> None:
+    access = AuditAccess(payload_url=site.access.payload_url)
+    async with reading.open_sources(access) as sources:
+        audits = shares.plan([], await reading.list_manifests(sources, WHOLE))
+    cut = shares.cut(audits, WHOLE, processes=1)
+    found = await engines.audit_here(access, cut, lambda _: None)
+    assert [(one.execution_id, one.is_ok, one.source) for one in found] == [
+        (key, True, "archive") for key in site.archived
+    ]
+
+
+async def test_a_part_that_was_changed_is_named(site: Site) -> None:
+    store = site.folder / "store"
+    (part,) = [one for one in store.rglob("*-0.parquet*") if one.is_file()]
+    kept = part.read_bytes()
+    part.chmod(0o600)
+    part.write_bytes(kept[:-1])
+    try:
+        access = AuditAccess(payload_url=site.access.payload_url)
+        async with reading.open_sources(access) as sources:
+            audits = shares.plan([], await reading.list_manifests(sources, WHOLE))
+        cut = shares.cut(audits, WHOLE, processes=1)
+        found = await engines.audit_here(access, cut, lambda _: None)
+    finally:
+        part.write_bytes(kept)
+    assert all(one.damage[0].startswith("archive: ") for one in found if not one.is_ok)
+    assert not found[0].is_ok

@@ -1,0 +1,207 @@
+"""Lineage beside the projection: told once, delivered at least once, the same however it went."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.support import openlineage
+from tests.support.builders import ORGANIZATION, TENANT, History, a_failed_run, an_item_loop
+from tests.support.bus import memory_bus
+from tests.support.projecting import SHARD_COUNT, Desk
+from tests.support.storage import memory_stores
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import codec
+from noetl_contracts.events import execution
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ledger import CatalogEntry
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.lineage_ports import LineageEndpoint, LineageRefused
+from noetl_messaging.memory.lineage import MemoryLineageEndpoint
+from noetl_messaging.openlineage.endpoint import open_endpoint
+from noetl_playbook import parse
+from noetl_projector.domain.lineage import LineagePolicy
+from noetl_projector.shell.lineages import Lineages, LineageStores
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: story, path: examples/story}
+workflow:
+  - step: fetch
+    tool: {kind: duckdb, query: SELECT 41 + 1}
+"""
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    async with memory_bus() as bus:
+        await bus.streams.ensure()
+        yield Desk(memory_stores(), bus)
+
+
+def lineages(desk: Desk, endpoint: LineageEndpoint, **policy: Any) -> Lineages:
+    chosen = {"is_kept": True, "execution_shard_count": SHARD_COUNT, "page_versions": 7, **policy}
+    return Lineages(
+        stores=LineageStores(
+            histories=desk.stores.steps,
+            rows=desk.stores.lineage,
+            catalog=desk.stores.catalog,
+            endpoint=endpoint,
+        ),
+        clock=SystemClock(),
+        policy=LineagePolicy(**chosen),
+    )
+
+
+async def run_dry(telling: Lineages) -> None:
+    while await telling.tell():
+        pass
+    while await telling.deliver():
+        pass
+
+
+async def bodies(desk: Desk, execution_id: ExecutionId) -> list[str]:
+    return [one.body for one in await desk.stores.lineage.list_rows(execution_id, rows_max=999)]
+
+
+def other(history: History) -> History:
+    twin = History(ExecutionId(str(int(history.execution_id) + (1 << 22))))
+    twin.add(*(one.event for one in history.envelopes))
+    return twin
+
+
+async def test_what_is_delivered_is_what_the_standard_wants_in_order(desk: Desk) -> None:
+    one, two = a_failed_run(), other(an_item_loop())
+    for history in (one, two):
+        await desk.append(history)
+    endpoint = MemoryLineageEndpoint()
+    await run_dry(lineages(desk, endpoint))
+    kept = [await bodies(desk, history.execution_id) for history in (one, two)]
+    assert sorted(endpoint.bodies) == sorted(kept[0] + kept[1])
+    for rows in kept:
+        assert [body for body in endpoint.bodies if body in rows] == rows
+        assert openlineage.check(rows[0])["eventType"] == "START"
+
+
+async def test_statements_come_from_the_playbook_of_the_run(desk: Desk) -> None:
+    history = History()
+    history.start()
+    history.enter("fetch")
+    started = history.envelopes[0].event
+    assert isinstance(started, execution.PlaybookInitialized)
+    await desk.stores.catalog.register(
+        CatalogEntry(
+            catalog_id=started.catalog_id,
+            tenant_id=TENANT,
+            organization_id=ORGANIZATION,
+            path="examples/story",
+            version=0,
+            digest="d",
+            source=PLAYBOOK,
+            model=codec.builtins(parse.parse(PLAYBOOK).playbook),
+            diagnostics=[],
+        )
+    )
+    await desk.append(history)
+    await run_dry(lineages(desk, MemoryLineageEndpoint()))
+    _, entered = await bodies(desk, history.execution_id)
+    assert codec.decode(entered)["job"]["facets"]["sql"] == {
+        "_producer": "https://noetl.io",
+        "_schemaURL": "https://openlineage.io/spec/facets/1-1-0/SQLJobFacet.json"
+        "#/$defs/SQLJobFacet",
+        "query": "SELECT 41 + 1",
+        "dialect": "duckdb",
+    }
+
+
+async def test_told_in_parts_or_again_the_bytes_are_the_same(desk: Desk) -> None:
+    history = an_item_loop()
+    half = len(history.envelopes) // 2
+    telling = lineages(desk, MemoryLineageEndpoint(), page_versions=3, pages_max=1)
+    await desk.append(history, until=half)
+    await telling.tell()
+    await desk.append(history, after=half)
+    # Another process, which knows nothing of what the first one held.
+    await run_dry(lineages(desk, MemoryLineageEndpoint(), page_versions=2))
+    first = await bodies(desk, history.execution_id)
+    await desk.stores.lineage.forget(history.execution_id)
+    endpoint = MemoryLineageEndpoint()
+    await run_dry(lineages(desk, endpoint))
+    assert await bodies(desk, history.execution_id) == first
+    assert endpoint.bodies == []
+
+
+async def test_a_receiver_that_is_away_gets_everything_later(desk: Desk) -> None:
+    history = a_failed_run()
+    await desk.append(history)
+    endpoint = MemoryLineageEndpoint()
+    endpoint.absent = 2
+    telling = lineages(desk, endpoint, retry_min_s=0.01, retry_max_s=0.01)
+    await telling.tell()
+    expected = await bodies(desk, history.execution_id)
+    while endpoint.bodies != expected:
+        await telling.deliver()
+
+
+async def test_without_a_receiver_nothing_is_read_or_kept(desk: Desk) -> None:
+    history = a_failed_run()
+    await desk.append(history)
+    telling = lineages(desk, MemoryLineageEndpoint(), is_kept=False)
+    assert (await telling.tell(), await telling.deliver()) == (0, 0)
+    assert await bodies(desk, history.execution_id) == []
+
+
+class Refusing:
+    """Takes all but the first of what it is sent."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def deliver(self, body: str) -> None:
+        self.taken += 1
+        if self.taken == 1:
+            raise LineageRefused("422")
+
+
+async def test_one_refused_event_does_not_hold_back_the_others(desk: Desk) -> None:
+    history = a_failed_run()
+    await desk.append(history)
+    endpoint = Refusing()
+    await run_dry(lineages(desk, endpoint))
+    assert endpoint.taken == len(await bodies(desk, history.execution_id))
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [(201, None), (422, LineageRefused), (503, MessagingUnavailable), (401, MessagingUnavailable)],
+)
+async def test_an_endpoint_is_told_over_http(status: int, failure: type[Exception] | None) -> None:
+    received: list[tuple[str, str | None, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        key = request.headers.get("Authorization")
+        received.append((request.path, key, await request.text()))
+        return web.Response(status=status, text="so it is")
+
+    app = web.Application()
+    app.router.add_post("/api/v1/lineage", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        async with open_endpoint(url, api_key="k") as endpoint:
+            if failure is None:
+                await endpoint.deliver('{"a": 1}')
+            else:
+                with pytest.raises(failure, match=f"{status}: so it is"):
+                    await endpoint.deliver('{"a": 1}')
+    finally:
+        await runner.cleanup()
+    assert received == [("/api/v1/lineage", "Bearer k", '{"a": 1}')]
+    async with open_endpoint(url, api_key="") as endpoint:
+        with pytest.raises(MessagingUnavailable, match="does not answer"):
+            await endpoint.deliver("{}")

@@ -1,0 +1,160 @@
+"""What lineage tells of histories: whole, alike however it is cut, and as the standard wants it."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.replay import record
+from tests.support import openlineage
+from tests.support.builders import History, a_failed_run, a_ref, a_single_step, an_item_loop
+
+from noetl_contracts import codec
+from noetl_contracts.datasets import Dataset, StepData
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import step
+from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_playbook import datasets, parse
+from noetl_replay import lineage
+from noetl_replay.lineage import Lineage, Told
+
+NAMES = record.names()
+ENDS = {"COMPLETE", "FAIL", "ABORT"}
+
+
+def begun(history: list[Envelope]) -> Lineage:
+    first = history[0]
+    return Lineage(
+        execution_id=first.execution_id,
+        tenant_id=first.tenant_id,
+        organization_id=first.organization_id,
+    )
+
+
+def told(history: list[Envelope], plan: lineage.Plan | None = None) -> list[Told]:
+    return lineage.tell(begun(history), history, plan or {})
+
+
+def shown(found: list[Told]) -> list[dict[str, Any]]:
+    return [openlineage.check(codec.encode(one.event)) for one in found]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_run_of_a_history_is_told_once_and_as_the_standard_wants(name: str) -> None:
+    history = record.load(name)
+    events = shown(told(history))
+    starts = Counter(one["run"]["runId"] for one in events if one["eventType"] == "START")
+    ends = Counter(one["run"]["runId"] for one in events if one["eventType"] in ENDS)
+    assert set(starts.values()) == {1}
+    assert set(ends.values()) <= {1}
+    assert ends.keys() <= starts.keys()
+    if events[-1]["eventType"] in ENDS and "parent" not in events[-1]["run"]["facets"]:
+        assert ends.keys() == starts.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_history_is_told_alike_wherever_it_is_cut(name: str) -> None:
+    history = record.load(name)
+    whole = [codec.encode(one) for one in told(history)]
+    for cut in {1, len(history) // 3, len(history) // 2, len(history) - 1}:
+        kept = begun(history)
+        found = lineage.tell(kept, history[:cut], {})
+        resumed = codec.decode_as(codec.encode(kept), Lineage)
+        found += lineage.tell(resumed, history[cut:], {})
+        assert [codec.encode(one) for one in found] == whole
+
+
+def test_what_does_not_matter_may_be_left_out() -> None:
+    for name in NAMES:
+        history = record.load(name)
+        few = [one for one in history if lineage.is_told(one)]
+        assert told(few) == told(history)
+
+
+def test_items_are_not_told_one_by_one() -> None:
+    history = an_item_loop().envelopes
+    runs = {one.event.run.run_id for one in told(history)}
+    steps = sum(isinstance(one.event, step.StepEnter) for one in history)
+    assert len(runs) == steps + 1
+
+
+def test_a_failed_run_says_what_it_failed_with() -> None:
+    events = shown(told(a_failed_run().envelopes))
+    failed = [one for one in events if one["eventType"] == "FAIL"]
+    assert [one["run"]["facets"]["errorMessage"]["message"] for one in failed]
+    assert failed[-1]["job"]["name"] == "examples/story"
+    assert failed[0]["run"]["facets"]["parent"]["run"]["runId"] == failed[-1]["run"]["runId"]
+
+
+def test_a_result_is_a_dataset_whose_version_is_its_digest() -> None:
+    history = History()
+    history.start(entry="read")
+    reference = a_ref(40, "rows")
+    run = RunId("7")
+    result = ResultEnvelope(status="ok", reference=reference, context={"columns": ["id", "name"]})
+    history.add(
+        step.StepEnter(step="read", run_id=run, activation=1),
+        step.CallDone(step="read", run_id=run, command_id=CommandId("9"), result=result),
+        step.StepEnter(step="use", run_id=RunId("8"), activation=2, came_from="read"),
+    )
+    plan = {
+        "read": StepData(
+            kind="postgres",
+            reads=(Dataset(namespace="postgres://main", name="people"),),
+            statements=("select 1",),
+            dialect="postgres",
+        ),
+        "use": StepData(kind="python", uses=("read", "never")),
+    }
+    kept = begun(history.envelopes)
+    *_, entered = shown(lineage.tell(kept, history.envelopes, plan))
+    (source,) = entered["inputs"]
+    assert source["name"] == "noetl://tenant/acme/org/west/result/examples%2Fstory/read"
+    assert source["facets"]["version"]["datasetVersion"] == reference.sha256
+    assert source["facets"]["symlinks"]["identifiers"][0]["name"] == reference.uri
+    assert [one["name"] for one in source["facets"]["schema"]["fields"]] == ["id", "name"]
+    assert kept.open[run].inputs[0].name == "people"
+
+
+def test_inline_results_have_versions_too() -> None:
+    events = shown(told(a_single_step().envelopes))
+    outputs = [one for event in events for one in event["outputs"]]
+    assert outputs
+    assert all(len(one["facets"]["version"]["datasetVersion"]) == 64 for one in outputs)
+
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: data, path: demo/data}
+workflow:
+  - step: get
+    tool: {kind: http, url: "https://user:pw@api.example.com:8443/v1/items?key=s3cret", method: GET}
+    next: {arcs: [{step: move}]}
+  - step: move
+    tool:
+      kind: transfer
+      source:
+        type: postgres
+        auth: main_db
+        query: SELECT id FROM items WHERE day = $1
+        params: ["{{ keychain.k.v }}"]
+      target: {type: postgres, auth: main_db, table: mart.items, mode: append}
+    next: {arcs: [{step: sum}]}
+  - step: sum
+    tool: {kind: duckdb, query: "SELECT {{ get.status }}", inputs: {g: "{{ get }}"}}
+"""
+
+
+def test_a_playbook_tells_its_data_without_what_is_secret() -> None:
+    parsed = parse.parse(PLAYBOOK)
+    found = datasets.of_playbook(parsed.playbook)
+    assert found["get"].reads == (
+        Dataset(namespace="https://api.example.com:8443", name="v1/items"),
+    )
+    assert found["move"].writes == (Dataset(namespace="postgres://main_db", name="mart.items"),)
+    assert found["move"].statements == ("SELECT id FROM items WHERE day = $1",)
+    assert found["move"].dialect is None
+    assert (found["sum"].uses, found["sum"].dialect) == (("get",), "duckdb")
+    assert "s3cret" not in repr(found)
+    assert "keychain" not in repr(found)
