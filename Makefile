@@ -66,9 +66,18 @@ logs: ## Follow the logs of the embedded stack
 doctor: setup ## Check this machine and the running stack
 	@$(BIN)/noetl doctor
 
+.PHONY: proof
+proof: setup $(PROOFS) ## Show what is too long for the suite, all or as proof/NAME; writes docs/proofs.md
+
 .PHONY: bench
 bench: setup ## Measure against the raw floor in the same run; writes docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+# Each is a module of tests/proof.
+PROOFS := $(addprefix proof/,analytics million tables nearness)
+.PHONY: $(PROOFS)
+$(PROOFS): proof/%: setup
+	@$(BIN)/python -m tests.proof $*
 
 .PHONY: lock
 lock: $(UV) ## Pin every dependency with hashes again
