@@ -74,7 +74,7 @@ bench: setup ## Measure against the raw floor in the same run; writes docs/bench
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 # Each is a module of tests/proof.
-PROOFS := $(addprefix proof/,analytics million tables nearness)
+PROOFS := $(addprefix proof/,analytics million leases tables nearness)
 .PHONY: $(PROOFS)
 $(PROOFS): proof/%: setup
 	@$(BIN)/python -m tests.proof $*

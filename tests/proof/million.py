@@ -55,7 +55,9 @@ SELECT count(*) AS events,
        extract(epoch FROM min(created_at) FILTER (WHERE event_type = 'stage.opened')
          - max(created_at) FILTER (WHERE event_type = 'step.enter' AND node_name = 'each'))::float8 AS opening_s,
        extract(epoch FROM min(created_at) FILTER (WHERE event_type = 'frame.dispatched')
-         - max(created_at) FILTER (WHERE event_type = 'call.done' AND node_name = 'load'))::float8 AS first_frame_s
+         - max(created_at) FILTER (WHERE event_type = 'call.done' AND node_name = 'load'))::float8 AS first_frame_s,
+       extract(epoch FROM min(created_at) FILTER (WHERE event_type = 'frame.committed')
+         - min(created_at) FILTER (WHERE event_type = 'stage.opened'))::float8 AS first_commit_s
 FROM noetl.event e WHERE execution_id = $1
 """
 
@@ -131,8 +133,9 @@ def section(found: dict[str, Any]) -> str:
 | events, of them about frames | {found["events"]:,}, {found["of_frames"]:,} | 4 a frame |
 | `stage.closed` | {found["closed"]} | 1 |
 | the largest event, as the ledger's whole row in JSON | {found["largest"]:,} bytes | 2,048 |
-| the stage opens after the step was entered | {found["opening_s"]} s | 1 s |
+| the stage opens after the step was entered; 0: in the same transaction | {found["opening_s"]} s | 1 s |
 | the first frame is dispatched after the rows were there | {found["first_frame_s"]} s | |
+| the first frame is committed, the rows cut for all frames before it | {found["first_commit_s"]} s | |
 | the planner's resident memory before, at most, after | {first}, {most}, {last} MiB | {GROWTH_MIB_MAX} MiB more |
 
 What the projections show is what the ledger folds to, row by row.

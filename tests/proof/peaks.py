@@ -12,6 +12,7 @@ from tests.support.stack import Stack
 _EVERY_S = 1.0
 _MIB = 2**20
 JAVA = "java"
+TASKS = "Python of Spark's tasks"
 
 
 @contextmanager
@@ -38,13 +39,18 @@ def _look(stack: Stack) -> Counter[str]:
     for name, found in stack.state["processes"].items():
         part = name.rpartition("-")[0] or name
         try:
-            process = psutil.Process(found["pid"])
-            for each in [process, *process.children(recursive=True)]:
-                is_java = each.name() == JAVA
-                memory[JAVA if is_java else part] += each.memory_full_info().pss
+            _add(memory, part, psutil.Process(found["pid"]))
         except psutil.NoSuchProcess:
             continue  # ended between the listing and the look
     return memory
+
+
+def _add(memory: Counter[str], part: str, process: psutil.Process) -> None:
+    """Count a process and all that it has started; what Java has started is Spark's own."""
+    part = JAVA if process.name() == JAVA else part
+    memory[part] += process.memory_full_info().pss
+    for child in process.children():
+        _add(memory, TASKS if part in {JAVA, TASKS} else part, child)
 
 
 def high_water_mib(pid: int) -> int:

@@ -2,11 +2,12 @@
 
 from types import ModuleType
 
-from tests.proof import analytics, million, nearness, tables
+from tests.proof import analytics, leases, million, nearness, tables
 
 PROOFS: dict[str, ModuleType] = {
     "analytics": analytics,
     "million": million,
+    "leases": leases,
     "tables": tables,
     "nearness": nearness,
 }
