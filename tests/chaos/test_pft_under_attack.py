@@ -9,6 +9,7 @@ from tests.chaos.conftest import LEASE_S
 from tests.support import pft
 from tests.support.parity import assert_parity
 from tests.support.pft import Fixture, Run
+from tests.support.servers import wait_past
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.timeout(240)
@@ -92,14 +93,6 @@ def test_frames_in_a_transaction_take_effect_once_however_often_workers_die(
     run.wait_for_requests(4 * FRAMES_OF_5 // 5)
     sleep_past_the_lease(stack, "worker-1")
     conclude(run, "--frame-rows", "5", "--exactly-once")
-
-
-def wait_past(since: float, seconds: float) -> None:
-    pft.wait_until(
-        lambda: time.monotonic() - since > seconds,
-        timeout_s=seconds * 2,
-        what="the lease has ended",
-    )
 
 
 @pytest.mark.parametrize(
