@@ -8,7 +8,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 from tests.bench.cpu import spent
-from tests.proof.peaks import peaks
+from tests.proof import peaks
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -58,7 +58,7 @@ def status(stack: Stack, execution_id: str) -> dict[str, Any]:
 def run(stack: Stack, path: str, **workload: Any) -> Ran:
     """Run a playbook to its end, which must be a good one."""
     before, began = spent(stack), time.perf_counter()
-    with peaks(stack) as seen:
+    with peaks.peaks(stack) as seen:
         execution_id = begin(stack, path, workload)
 
         def is_over() -> bool:
@@ -86,9 +86,11 @@ def costs(found: dict[str, Any]) -> str:
         for part in parts
     ]
     total = round(sum(found["cpu_s"].values()), 1)
+    apart = peaks.TASKS in found["memory_mib"] or peaks.JAVA not in found["memory_mib"]
     return "\n".join(
         [
-            f"Wall time {found['seconds']} s, CPU {total} s in all.",
+            f"Wall time {found['seconds']} s, CPU {total} s in all. CPU time of Spark counts to the worker"
+            + ("." if apart else ", and so does the memory of its Python processes."),
             "",
             "| part | CPU s | most memory, MiB |",
             "|---|---:|---:|",
