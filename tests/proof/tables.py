@@ -18,7 +18,7 @@ from noetl_storage.payloads.open import open_payloads
 MEBIBYTE = 2**20
 ROWS = 1_000_000
 STORED_BYTES_MIN = 500 * MEBIBYTE
-HIGH_WATER_MIB_MAX = 300
+HELD_MIB_MAX = 300
 # Eight digests of 128 characters a row, which pack badly, as real text in Parquet does not.
 PLAYBOOK = f"""\
 apiVersion: noetl.io/v2
@@ -64,11 +64,13 @@ def prove(folder: Path) -> dict[str, Any]:
         parts, stored_bytes = asyncio.run(_stored(stack, ran.execution_id))
     assert ran.variables == {"by_duckdb": WANTED, "by_spark": WANTED}, ran.variables
     assert stored_bytes >= STORED_BYTES_MIN, (stored_bytes, held)
-    assert max(held.values()) < HIGH_WATER_MIB_MAX, (held, ran)
+    parts_of = {name: ran.memory_mib[name.rpartition("-")[0]] for name in held}
+    assert max(parts_of.values()) < HELD_MIB_MAX, (parts_of, held)
     return {
         "rows": ROWS,
         "parts": parts,
         "stored_mib": stored_bytes // MEBIBYTE,
+        "held_mib": parts_of,
         "high_water_mib": held,
         **{name: getattr(ran, name) for name in ("seconds", "cpu_s", "memory_mib")},
     }
@@ -113,14 +115,18 @@ async def _stored(stack: Stack, execution_id: str) -> tuple[int, int]:
 
 def section(found: dict[str, Any]) -> str:
     """Write what was found."""
-    held = "\n".join(f"| {name} | {mib} |" for name, mib in found["high_water_mib"].items())
+    held = "\n".join(
+        f"| {name} | {mib} | {found['high_water_mib'][name]} |"
+        for name, mib in found["held_mib"].items()
+    )
     return f"""A Spark task in one pool writes {found["rows"]:,} rows as {found["stored_mib"]} MiB of Parquet in {found["parts"]} parts. A worker of another pool counts
 them and adds up two columns with DuckDB, which scans the parts where they lie, and with Spark, whose executors read
-them. Both find what was written. The high-water mark (`VmHWM`, pages of mapped files with it) of each worker and its
-children, without Spark's Java and Python processes, has to stay below {HIGH_WATER_MIB_MAX} MiB:
+them. Both find what was written. The memory of each worker and its children, without Spark's Java and Python processes,
+has to stay below {HELD_MIB_MAX} MiB, looked at once a second with pages that processes share divided between them. The kernel's
+own mark of a process (`VmHWM`) counts the pages of libraries in full for each process.
 
-| worker | MiB at most, ever |
-|---|---:|
+| worker | MiB at most | sum of `VmHWM`, MiB |
+|---|---:|---:|
 {held}
 
 {running.costs(found)}"""

@@ -195,7 +195,7 @@ async def test_parts_whose_values_json_shows_otherwise_are_read_as_values(plain:
     ref = structs.replace(await spread_over(plain, "arrow", table), payload_bytes=1000)
     assert await InPlace(plain.store).open(ref) is None
     assert await plain.rows("SELECT DISTINCT o.at FROM o", ref, is_result=True) == [
-        {"at": "1970-01-01T00:00:01Z"}
+        {"at": "1970-01-01T00:00:01+00:00"}
     ]
 
 

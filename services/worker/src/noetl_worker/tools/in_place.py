@@ -18,6 +18,8 @@ from noetl_storage.tier_ports import Near
 
 _TABLES = frozenset({ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE})
 _PARQUET = b"PAR1"
+# Loads pandas with it: only workers that come here pay for that.
+_PARQUET_SCANNING = "noetl_worker.tools.parquet_scanning"
 # Each part is a file that stays open while the query runs.
 _PARTS_MAX = 256
 
@@ -70,7 +72,7 @@ class InPlace:
             return pa.concat_tables(opened).replace_schema_metadata(None)
         if any(isinstance(one, pa.Table) for one in opened):
             return None
-        return importlib.import_module("pyarrow.dataset").dataset(opened)
+        return importlib.import_module(_PARQUET_SCANNING).of_parts(opened)
 
 
 def _spread_of(data: bytes, ref: PayloadRef) -> Spread | None:
@@ -91,19 +93,14 @@ def _is_shown_as_stored(schema: pa.Schema) -> bool:
 
 
 def _opened(file: Path) -> Any:
-    """Map a file; raises `PayloadUnreadable` when it is neither Arrow nor Parquet."""
+    """Open a file; raises `PayloadUnreadable` when it is neither Arrow nor Parquet."""
     try:
-        mapped = pa.memory_map(str(file))
-        if mapped.read(len(_PARQUET)) == _PARQUET:
-            # Loads pandas with it: only workers that come here pay for that.
-            datasets = importlib.import_module("pyarrow.dataset")
-            format_ = datasets.ParquetFileFormat()
-            fragment = format_.make_fragment(mapped)
-            return datasets.FileSystemDataset(
-                [fragment], fragment.physical_schema, format_, fragment.filesystem
-            )
-        mapped.seek(0)
-        table = pa.ipc.open_stream(mapped).read_all()
+        # Mapped pages of Parquet would count as memory of a process that unpacks them anyway.
+        plain = pa.OSFile(str(file))
+        if plain.read(len(_PARQUET)) == _PARQUET:
+            return importlib.import_module(_PARQUET_SCANNING).of_file(plain)
+        plain.close()
+        table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
         # The digest of a lent file was checked; its structure is checked as that of any payload.
         table.validate(full=True)
     except (OSError, pa.ArrowException) as failure:
