@@ -69,13 +69,30 @@ def test_a_killed_worker_loses_no_page_that_a_page_enqueued(
 def test_a_worker_paused_past_its_lease_commits_nothing(stack: Stack, served: Fixture) -> None:
     run = begin(stack, served)
     run.wait_for_requests(REQUESTS // 3)
-    stack.pause("worker-1")
+    sleep_past_the_lease(stack, "worker-1")
+    conclude(run)
+
+
+def sleep_past_the_lease(stack: Stack, name: str) -> None:
+    stack.pause(name)
     paused_at = time.monotonic()
     try:
         wait_past(paused_at, LEASE_S * 2)
     finally:
-        stack.resume("worker-1")
-    conclude(run)
+        stack.resume(name)
+
+
+def test_frames_in_a_transaction_take_effect_once_however_often_workers_die(
+    stack: Stack, served: Fixture
+) -> None:
+    """Workers are killed three times, and one sleeps past its lease with a transaction open."""
+    run = begin(stack, served, "b", frame_rows=5, exactly_once=True)
+    for turn in range(3):
+        run.wait_for_requests((turn + 1) * FRAMES_OF_5 // 5)
+        stack.kill(f"worker-{1 + turn % 2}")
+    run.wait_for_requests(4 * FRAMES_OF_5 // 5)
+    sleep_past_the_lease(stack, "worker-1")
+    conclude(run, "--frame-rows", "5", "--exactly-once")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 from tests.support.servers import S3Server
 from tests.support.tiering import Seen, open_shared
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, settings_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import codec
+from noetl_contracts import codec, spread
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
+from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
+from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_storage import encoding
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE
 from noetl_storage.payloads.open import open_payloads
@@ -30,6 +32,7 @@ from noetl_worker.tools.call import Call, Timeout
 from noetl_worker.tools.in_place import InPlace
 
 MEBIBYTE = 1024 * 1024
+GIBIBYTE = 1024 * MEBIBYTE
 TABLE = pa.table(
     {
         "i": pa.array(range(1000), pa.int64()),
@@ -160,6 +163,40 @@ async def plain(tmp_path: Path) -> AsyncIterator[Near]:
     (tmp_path / "work").mkdir()
     async with near((tmp_path / "store").as_uri(), tmp_path) as found:
         yield found
+
+
+async def spread_over(place: Near, format_: str, table: pa.Table = TABLE) -> PayloadRef:
+    """Keep a table as Spark does: each part an object, and a result that names them."""
+    write = as_arrow if format_ == "arrow" else as_parquet
+    cut = [table.slice(start, 300) for start in range(0, table.num_rows, 300)]
+    parts = [await place.put(write(one), encoding.media_type(format_)) for one in cut]  # type: ignore[arg-type]  # both are forms
+    found = Spread(
+        row_count=table.num_rows,
+        payload_bytes=GIBIBYTE,
+        schema="",
+        columns=table.schema.names,
+        parts=parts,
+    )
+    raw = {"rows": spread.marker(found), "columns": table.schema.names}
+    kept = PipelineResult(tasks={"t": TaskResult(kind="spark", raw=raw)}, last="t")
+    ref = await place.put(codec.encode(kept), SPREAD_MEDIA_TYPE)
+    # What a reader gets is the rows: more than would ever be decoded.
+    return structs.replace(ref, payload_bytes=GIBIBYTE)
+
+
+@pytest.mark.parametrize("format_", ["arrow", "parquet"])
+async def test_a_table_in_parts_is_an_input_of_any_size(place: Near, format_: str) -> None:
+    ref = await spread_over(place, format_)
+    assert await place.rows(QUERY, ref, is_result=True) == ANSWER
+
+
+async def test_parts_whose_values_json_shows_otherwise_are_read_as_values(plain: Near) -> None:
+    table = pa.table({"at": pa.array([1_000_000] * 3, pa.timestamp("us", tz="UTC"))})
+    ref = structs.replace(await spread_over(plain, "arrow", table), payload_bytes=1000)
+    assert await InPlace(plain.store).open(ref) is None
+    assert await plain.rows("SELECT DISTINCT o.at FROM o", ref, is_result=True) == [
+        {"at": "1970-01-01T00:00:01+00:00"}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,22 @@ def stored(kept: PipelineResult | LoopResult) -> ResultEnvelope:
     return ResultEnvelope(status="ok", reference=REFERENCE, context=carried.referenced(kept, {}))
 
 
+def test_a_stored_list_is_kept_by_reference_however_long_it_is() -> None:
+    desk = a_loop("{{ load }}", "{mode: chunked, chunk_size: 1000000}")
+    desk.start()
+    (load,) = desk.sent()
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=[])}, last="t")
+    reference = structs.replace(REFERENCE, row_count=None)
+    context = {**carried.referenced(kept, {}), "length": 2_000_000}
+    envelope = ResultEnvelope(status="ok", reference=reference, context=context)
+    desk.tell(structs.replace(done(load), result=envelope))
+    work = desk.sent()[0].work
+    assert isinstance(work, FrameWork)
+    assert (work.collection_ref, work.form) == (reference, Form.PIPELINE)
+    assert (work.start, work.end) == (0, 1_000_000)
+    assert desk.loaded == {}
+
+
 @pytest.mark.parametrize("source", ["{{ load }}", "{{ load.rows }}", "{{ load.data }}"])
 def test_rows_in_a_payload_are_kept_by_reference_and_never_loaded(source: str) -> None:
     desk = a_loop(source)

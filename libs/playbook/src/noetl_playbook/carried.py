@@ -1,7 +1,7 @@
 """How a step's result travels in a result envelope, and becomes a view again.
 
 Inline, `context["data"]` holds the kept form; by reference the payload holds it, and
-`context["fields"]`, `store`, `preview` and `columns` what can be read without loading.
+`context["fields"]`, `store`, `preview`, `columns` and `length` what can be read without loading.
 `context["shape"]` names the kept form.
 """
 
@@ -68,6 +68,7 @@ def view(
         preview=result.context.get("preview"),
         columns=result.context.get("columns"),
         shape=shape,
+        length=result.context.get("length"),
     )
     return Handle(
         stored,

@@ -100,11 +100,11 @@ class Handle(Lookup):
         return self.stored.fields.keys()
 
     def __len__(self) -> int:
-        count = self.stored.reference.row_count
+        count = self.stored.count
         return len(self._value()) if count is None else count
 
     def __bool__(self) -> bool:
-        count = self.stored.reference.row_count
+        count = self.stored.count
         return True if count is None else count > 0
 
     def __iter__(self) -> Iterator[Any]:

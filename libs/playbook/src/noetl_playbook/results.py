@@ -37,7 +37,10 @@ class LoopResult(Canonical, frozen=True, kw_only=True):
 
 
 class Stored(Canonical, frozen=True, kw_only=True):
-    """A result kept by reference; `fields` can be read without loading it."""
+    """A result kept by reference; `fields` can be read without loading it.
+
+    `length` is that of a result which is a bare list; a table says `reference.row_count`.
+    """
 
     reference: PayloadRef
     locator: str
@@ -46,6 +49,12 @@ class Stored(Canonical, frozen=True, kw_only=True):
     preview: str | None = None
     columns: list[Any] | None = None
     shape: str = "pipeline"
+    length: int | None = None
+
+    @property
+    def count(self) -> int | None:
+        """How many rows or values the result has, None where only loading it tells."""
+        return self.length if self.reference.row_count is None else self.reference.row_count
 
     def as_mapping(self) -> dict[str, Any]:
         """Give the `_ref` that templates and tools see."""

@@ -27,6 +27,7 @@ from noetl_worker.domain.storing import (
     FORMAT_FALLBACK,
     Storing,
     columns_of,
+    length_of,
     preview_of,
     storing_of,
 )
@@ -231,11 +232,13 @@ def _described(result: PipelineResult, how: Storing) -> dict[str, Any]:
     """Say what templates may read of a stored result without loading it."""
     about: dict[str, Any] = {"store": how.backend, **how.about}
     preview = preview_of(result, how.preview_bytes_max)
-    columns = columns_of(result)
+    columns, length = columns_of(result), length_of(result)
     if preview:
         about["preview"] = preview
     if columns is not None:
         about["columns"] = columns
+    if length is not None:
+        about["length"] = length
     return about
 
 

@@ -37,7 +37,7 @@ class Source(Struct, frozen=True, kw_only=True):
 def find(draft: Draft, loop: Loop, names: Scope, *, step: str) -> Source:
     """Render a loop's `in` and read it as a list (language, 7.1); raises `Refusal`."""
     found = _rendered(loop.in_, names, step)
-    if isinstance(found, Handle) and found.stored.reference.row_count is not None:
+    if isinstance(found, Handle) and found.stored.count is not None:
         reference = found.stored.reference
         total = len(found)
         _check(total, draft.limits.reference_items_max, step)

@@ -113,6 +113,12 @@ def _pieces(value: Any, characters_max: int) -> Iterator[str]:
         yield codec.text(value[:characters_max])[:-1] if is_long else codec.text(value)
 
 
+def length_of(result: PipelineResult) -> int | None:
+    """Return how many values a result has that is a bare list: a loop over it reads no more."""
+    front = result.tasks.get(result.last or "")
+    return len(front.raw) if front is not None and isinstance(front.raw, list) else None
+
+
 def columns_of(result: PipelineResult) -> list[Any] | None:
     """Return the columns of a tabular result, if they are few enough to stay readable."""
     front = result.tasks.get(result.last or "")

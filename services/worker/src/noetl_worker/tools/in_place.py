@@ -5,16 +5,23 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from noetl_contracts.errors import Permanent, Retryable
+from noetl_contracts import codec, spread
+from noetl_contracts.errors import LocatorError, Permanent, Retryable
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
+from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_storage import encoding
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable
 from noetl_storage.tier_ports import Near
 
 _TABLES = frozenset({ARROW_MEDIA_TYPE, PARQUET_MEDIA_TYPE})
 _PARQUET = b"PAR1"
+# Loads pandas with it: only workers that come here pay for that.
+_PARQUET_SCANNING = "noetl_worker.tools.parquet_scanning"
+# Each part is a file that stays open while the query runs.
+_PARTS_MAX = 256
 
 
 class InPlace:
@@ -32,6 +39,8 @@ class InPlace:
         if self._near is None:
             return None
         try:
+            if ref.media_type == SPREAD_MEDIA_TYPE:
+                return await self._open_parts(ref, self._near)
             mapped = await self._near.table(ref)
             if mapped is not None:
                 return _plain(mapped)
@@ -44,21 +53,54 @@ class InPlace:
         except (Retryable, Permanent):
             return None
 
+    async def _open_parts(self, ref: PayloadRef, near: Near) -> Any:
+        """Lay a table's parts below each other; None when their rows are not read as they lie."""
+        async with near.lend(ref) as file:
+            found = _spread_of(await asyncio.to_thread(file.read_bytes), ref)
+        if found is None or not 0 < len(found.parts) <= _PARTS_MAX:
+            return None
+        opened: list[Any] = []
+        for part in found.parts:
+            mapped = await near.table(part)
+            if mapped is None:
+                async with near.lend(part) as file:
+                    mapped = await asyncio.to_thread(_opened, file)
+            opened.append(mapped)
+        if not _is_shown_as_stored(opened[0].schema):
+            return None
+        if all(isinstance(one, pa.Table) for one in opened):
+            return pa.concat_tables(opened).replace_schema_metadata(None)
+        if any(isinstance(one, pa.Table) for one in opened):
+            return None
+        return importlib.import_module(_PARQUET_SCANNING).of_parts(opened)
+
+
+def _spread_of(data: bytes, ref: PayloadRef) -> Spread | None:
+    """Return the parts of a result that is one task's table and nothing else."""
+    try:
+        kept = codec.decode(data)
+        found = spread.of_result(kept, owner=ref)
+    except (LocatorError, msgspec.DecodeError, msgspec.ValidationError) as problem:
+        raise PayloadUnreadable(f"a payload names no parts: {problem}") from problem
+    return found if found is not None and len(kept["tasks"]) == 1 else None
+
+
+def _is_shown_as_stored(schema: pa.Schema) -> bool:
+    """Tell whether every column has the same values in JSON, which is what the rows mean."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    return all(any(is_kind(field.type) for is_kind in (*kinds, *texts)) for field in schema)
+
 
 def _opened(file: Path) -> Any:
-    """Map a file; raises `PayloadUnreadable` when it is neither Arrow nor Parquet."""
+    """Open a file; raises `PayloadUnreadable` when it is neither Arrow nor Parquet."""
     try:
-        mapped = pa.memory_map(str(file))
-        if mapped.read(len(_PARQUET)) == _PARQUET:
-            # Loads pandas with it: only workers that come here pay for that.
-            datasets = importlib.import_module("pyarrow.dataset")
-            format_ = datasets.ParquetFileFormat()
-            fragment = format_.make_fragment(mapped)
-            return datasets.FileSystemDataset(
-                [fragment], fragment.physical_schema, format_, fragment.filesystem
-            )
-        mapped.seek(0)
-        table = pa.ipc.open_stream(mapped).read_all()
+        # Mapped pages of Parquet would count as memory of a process that unpacks them anyway.
+        plain = pa.OSFile(str(file))
+        if plain.read(len(_PARQUET)) == _PARQUET:
+            return importlib.import_module(_PARQUET_SCANNING).of_file(plain)
+        plain.close()
+        table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
         # The digest of a lent file was checked; its structure is checked as that of any payload.
         table.validate(full=True)
     except (OSError, pa.ArrowException) as failure:

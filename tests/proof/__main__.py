@@ -1,0 +1,42 @@
+"""Show what takes too long for the suite: `python -m tests.proof NAME...`; writes docs/proofs.{json,md}."""
+
+import argparse
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from tests.proof import registry
+from tests.proof.page import JSON_FILE, PAGE_FILE, page, read, write
+
+console = Console()
+
+
+def main() -> None:
+    """Run the proofs that are asked for; what the others found stays on the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="*", choices=[*registry.PROOFS, []], help="what to show")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
+    asked = parser.parse_args()
+    if not asked.name and not asked.page:
+        parser.error(f"name at least one of {', '.join(registry.PROOFS)}")
+    for name in asked.name:
+        with tempfile.TemporaryDirectory(prefix=f"noetl-proof-{name}-") as folder:
+            found = registry.PROOFS[name].prove(Path(folder))
+        console.print(name, found)
+        write(JSON_FILE, {**read(JSON_FILE), name: {"machine": _machine(), **found}})
+    PAGE_FILE.write_text(page(read(JSON_FILE)))
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cores": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    main()
