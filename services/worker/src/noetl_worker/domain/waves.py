@@ -105,9 +105,15 @@ def wave_name(execution_id: ExecutionId, token: str) -> str:
     return f"waves/{execution_id}/{token}"
 
 
-def manifest_name(wave: str, place: int) -> str:
-    """Name what is said of one frame of a wave."""
-    return f"{wave}/frame-{place}"
+def bundle_name(wave: str, part: int, number: int) -> str:
+    """Name what a partition of a wave says of some of its frames at once."""
+    return f"{wave}/part-{part}.{number}"
+
+
+def is_bundle(name: str, part: int | None) -> bool:
+    """Tell whether a name is of a bundle, of one partition or of any."""
+    head, dot, _ = name.rpartition("/")[2].partition(".")
+    return bool(dot) and (part is None or head == f"part-{part}")
 
 
 def claim_name(wave: str, part: int) -> str:

@@ -89,7 +89,7 @@ class Sparks:
 
         Raises as `run` does, and `SparkLost` for a job that failed, which ends all its partitions.
 
-        `entry` is called on executors with Arrow batches of one column; what it yields comes back.
+        `entry` is called on executors with the shares of a partition; what it yields comes back.
         """
         spreading = _loaded(_SPREADING)
 
