@@ -8,7 +8,7 @@ from noetl_contracts import codec
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
-from noetl_contracts.ids import CommandId, ExecutionId, FrameId, OrganizationId, TenantId, WorkerId
+from noetl_contracts.ids import CommandId, FrameId, OrganizationId, TenantId, WorkerId
 from noetl_worker.domain.frames import Frame, Ran
 
 SIZE_FIRST = 16
@@ -98,11 +98,6 @@ def slot_manifest_of(placed: Placed, frame: Frame, outcome: Ran | ErrorObject) -
 
 def _digest(columns: Any) -> str | None:
     return None if columns is None else codec.digest(codec.canonical(columns))
-
-
-def wave_name(execution_id: ExecutionId, token: str) -> str:
-    """Name a wave in the payload store."""
-    return f"waves/{execution_id}/{token}"
 
 
 def bundle_name(wave: str, part: int, number: int) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from noetl_chassis import identity, instruments, names
 from noetl_chassis.clock import Clock
-from noetl_contracts import codec
+from noetl_contracts import codec, passing
 from noetl_contracts.commands import Command, FrameWork, ReduceWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandLost, Fact
@@ -154,7 +154,7 @@ class Waves:
                 await self._room.acquire()
                 members = await self._gathered()
                 execution_id = members[0].command.execution_id
-                wave = _Wave(members, waves.wave_name(execution_id, identity.token()))
+                wave = _Wave(members, passing.wave(execution_id, identity.token()))
                 for member in members:
                     member.wave = wave
                 wave.task = group.create_task(self._sail(wave))
