@@ -120,7 +120,7 @@ class Sparks:
     async def _opened(self) -> "SparkSession":
         async with self._opening:
             if self._session is None:
-                log.info("starting a Spark session", master=self._options.master)
+                log.info("starting a Spark session", master=self._options.address)
                 self._session = await asyncio.to_thread(_started, self._options)
             return self._session
 
@@ -129,7 +129,7 @@ class Sparks:
         async with self._opening:
             if self._session is session:
                 self._session = None
-                log.warning("the Spark session ended", master=self._options.master)
+                log.warning("the Spark session ended", master=self._options.address)
                 await _bounded(lambda: driver().stop(session))
 
     async def _interrupted(
