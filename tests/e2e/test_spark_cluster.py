@@ -268,4 +268,4 @@ def test_a_worker_that_dies_in_the_middle_of_a_copy_leaves_no_half(
         return [every, unlike, await connection.fetchval(leftovers)]
 
     assert asked(spark_stack, carried) == [20_000, 20_000, 0]
-    assert desk.kinds(execution_id).count("command.issued") == 2
+    assert "command.reissued" in desk.kinds(execution_id)
