@@ -192,6 +192,23 @@ async def test_what_an_execution_may_still_mention_stays() -> None:
     assert len((await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)).garbage) == 1
 
 
+async def test_what_a_wave_has_left_goes_when_all_is_over_that_began_before() -> None:
+    world = World(seed=1)
+    world.ledger.begun[1] = world.now
+    for name in ("waves/1/abc/part-0", "frames/1/a"):
+        await world.store.put_named(name, b"[]", **PLACE)
+    world.now += timedelta(days=400)
+
+    async def swept(*, is_dry_run: bool) -> tuple[int, list[str]]:
+        found = await world.collector.sweep(OWNER, now=world.now, is_dry_run=is_dry_run)
+        return found.leftovers, await world.store.list_names("", **PLACE)
+
+    assert await swept(is_dry_run=False) == (0, ["frames/1/a", "waves/1/abc/part-0"])
+    world.ledger.ended.add(1)
+    assert await swept(is_dry_run=True) == (1, ["frames/1/a", "waves/1/abc/part-0"])
+    assert await swept(is_dry_run=False) == (1, ["frames/1/a"])
+
+
 async def test_content_stored_in_the_middle_of_its_move_comes_back() -> None:
     world = World(seed=1)
     ref = await world.put("wanted again")

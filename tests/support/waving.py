@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, structs
-from tests.support.working import KEY, ORGANIZATION, RUN, STAGE, TENANT, command_of
+from tests.support.working import KEY, ORGANIZATION, RUN, STAGE, TENANT, command_of, step_of
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec, ids
@@ -56,7 +56,7 @@ def frames_of(
     step: str, reference: PayloadRef, *, total: int, size: int, frame: Mapping[str, Any]
 ) -> list[Command]:
     """The commands of a collection's frames, as the planner would issue them."""
-    found = []
+    found, definition = [], step_of(step)
     for unit, start in enumerate(range(0, total, size)):
         frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
         work = FrameWork(
@@ -72,7 +72,7 @@ def frames_of(
             collection_ref=reference,
             frame=dict(frame),
         )
-        command = command_of(step, unit=f"frame-{unit}-0")
+        command = command_of(definition, unit=f"frame-{unit}-0")
         found.append(structs.replace(command, lane=SPARK_LANE, work=work, run_id=RUN))
     return found
 

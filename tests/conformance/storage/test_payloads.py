@@ -2,7 +2,7 @@ import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +227,24 @@ async def test_content_is_listed_by_its_owner(case: Case) -> None:
     assert [name async for page in case.store.list_objects(owner) for name in page] == ["n/1"]
     texts = [piece async for piece in case.store.read_text(owner, "n/1", is_name=True)]
     assert b"".join(texts) == b"x"
+
+
+async def test_old_objects_are_listed_by_prefix_and_forgotten(case: Case) -> None:
+    tenant = TenantId(f"old-{codec.digest(repr(case).encode())[:8]}")
+    owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
+    for name in ("waves/7/a", "waves/7/b", "frames/7/a"):
+        await case.store.put_named(name, b"x", tenant_id=tenant, organization_id=ORGANIZATION)
+
+    async def old(before: datetime) -> list[str]:
+        listing = case.store.list_written_before(owner, "waves/", before)
+        return sorted([name async for page in listing for name in page])
+
+    assert await old(datetime(1970, 1, 1, tzinfo=UTC)) == []
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert await old(later) == ["waves/7/a", "waves/7/b"]
+    await case.store.forget(owner, "waves/7/a")
+    await case.store.forget(owner, "waves/7/a")
+    assert await old(later) == ["waves/7/b"]
 
 
 async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> None:

@@ -95,6 +95,19 @@ async def test_a_row_body_runs_once_a_row_and_knows_its_place(worker: Bench) -> 
     assert (fact.row_count, fact.rows_failed, fact.rows_left, fact.key) == (2, 0, 0, None)
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+async def test_outputs_above_the_bytes_of_a_frame_wait_in_the_store(
+    worker: Bench, lanes: int
+) -> None:
+    step = loop_of("{kind: noop, result: \"{{ 'x' * 100 ~ iter.it.n }}\"}")
+    policy = {"max_bytes": 250, "row_concurrency": lanes}
+    fact = await closed(worker, await frame_of(worker, step, frame=policy))
+    assert await results(worker, fact) == ["x" * 100 + str(n) for n in range(10)]
+    assert fact.result is not None
+    assert fact.result.reference is not None
+    assert fact.result.reference.row_count == 10
+
+
 async def test_a_whole_frame_body_runs_once_with_the_list(worker: Bench) -> None:
     step = loop_of("{kind: noop, result: \"{{ iter.it | map(attribute='n') | sum }}\"}")
     fact = await closed(

@@ -2,7 +2,9 @@
 
 import pytest
 from tests.support.planning import Desk
+from tests.support.slices import frame_done
 
+from noetl_planner.domain.crossover import ENDED_MIN, Cores
 from noetl_planner.domain.draft import Limits
 
 HEAD = """
@@ -81,3 +83,29 @@ def test_an_unknown_engine_fails_the_step_and_names_the_known_ones() -> None:
     error = desk.events("playbook.failed")[0].error
     assert error.kind == "validation"
     assert "loop.spec.frame.engine: 'flink' is not one of auto, io, spark" in error.message
+
+
+@pytest.mark.parametrize(("body", "lane"), [(PYTHON, "spark"), (WAITS, "io")])
+def test_auto_moves_what_is_left_to_spark_once_the_pace_shows_that_it_pays(
+    body: str, lane: str
+) -> None:
+    desk = Desk(
+        HEAD
+        + f"""
+  - step: each
+    loop:
+      in: "{{{{ range(2000) | list }}}}"
+      iterator: it
+      spec: {{mode: chunked, chunk_size: 2, max_in_flight: 16, frame: {{}}}}
+    tool: {body}
+""",
+        limits=Limits(cores=Cores(io=2, spark=16)),
+    )
+    desk.start()
+    first = desk.sent()
+    assert {command.lane for command in first} == {"io"}
+    desk.wait(10)
+    for command in first[:ENDED_MIN]:
+        desk.tell(frame_done(command))
+    (last,) = desk.sent()
+    assert last.lane == lane

@@ -102,9 +102,9 @@ class Jobs:
         for share in shares:
             for placed in filter(self.ended_before, share.frames):
                 data = codec.encode(closed(placed, self.rows_left))
-                place = cutting.manifest_name(share.name, placed.place)
+                name = cutting.bundle_name(share.name, share.part, placed.place)
                 await self.payloads.put_named(
-                    place, data, tenant_id=TENANT, organization_id=ORGANIZATION
+                    name, b"[" + data + b"]", tenant_id=TENANT, organization_id=ORGANIZATION
                 )
                 found.append(data)
         try:

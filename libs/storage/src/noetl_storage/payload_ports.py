@@ -85,6 +85,14 @@ class PayloadShelf(Protocol):
     def list_objects(self, owner: Owner) -> AsyncIterator[list[str]]:
         """Yield the names of all named objects of an owner, page by page."""
 
+    def list_written_before(
+        self, owner: Owner, prefix: str, before: datetime
+    ) -> AsyncIterator[list[str]]:
+        """Yield the names under a prefix of objects written before a time, page by page."""
+
+    async def forget(self, owner: Owner, name: str) -> None:
+        """Remove a named object; what is not there is no error."""
+
     def read_text(self, owner: Owner, content: str, *, is_name: bool) -> AsyncIterator[bytes]:
         """Yield the bytes of content by digest, or of a named object; nothing when it is gone.
 

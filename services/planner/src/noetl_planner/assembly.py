@@ -18,6 +18,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
 from noetl_messaging import topology
 from noetl_messaging.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
+from noetl_planner.domain.crossover import Cores
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http import server
 from noetl_planner.http.app import create_app
@@ -110,6 +111,7 @@ def limits(config: Settings) -> Limits:
         step_attempts_max=config.step_attempts_max,
         ctx_bytes_max=config.ctx_bytes_max,
         spark_rows_min=config.spark_rows_min,
+        cores=Cores(io=config.io_cores, spark=config.spark_cores),
         tools=config.tools,
         pools=pools_of(config),
         template_env=config.template_env,

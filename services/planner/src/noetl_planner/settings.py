@@ -58,8 +58,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0
     step_attempts_max: Annotated[int, Meta(ge=1)] = 3
-    # Rows from which on `engine: auto` takes Spark for frames that only compute; 0: never. It pays
-    # where the pool's Spark has more cores than its workers.
+    # Frames that compute at once in a pool: of all its workers, and of its Spark. With both known,
+    # and more of Spark's, `engine: auto` moves what is left of a loop to where it ends sooner.
+    io_cores: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    spark_cores: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    # Rows from which on `engine: auto` takes Spark from the start for frames that only compute;
+    # 0: never.
     spark_rows_min: Annotated[int, Meta(ge=0)] = 0
     # Names of variables that templates may read as `env`; also set as NOETL_TEMPLATE_ENV.
     template_env: dict[str, str] = msgspec.field(default_factory=dict)

@@ -152,6 +152,7 @@ def spark_options(config: Settings, root: Path) -> Options:
         python=config.spark_python or sys.executable,
         memory_bytes=config.spark_memory_bytes,
         jobs_max=config.spark_jobs_max,
+        reach_s=config.spark_reach_s,
     )
 
 

@@ -1,6 +1,7 @@
 """Persist before emit: a result is stored, or small enough to travel, before it is reported."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from msgspec import structs
@@ -201,6 +202,30 @@ class Keeper:
         )
         return ResultEnvelope(
             status="ok", reference=reference, context=carried.referenced(kept, {})
+        )
+
+    async def keep_pieces(
+        self, pieces: Callable[[], AsyncIterator[bytes]], *, row_count: int
+    ) -> ResultEnvelope:
+        """Keep a frame's results that are not in memory together.
+
+        `pieces` yields them as masked JSON with commas in between, as often as it is called.
+        """
+        place = identity.token()
+        whole = codec.canonical(LoopResult(results=[place]))
+        head, _, tail = whole.partition(codec.canonical(place))
+
+        async def all_of_it() -> AsyncIterator[bytes]:
+            yield head
+            async for piece in pieces():
+                yield piece
+            yield tail
+
+        reference = await self._payloads.store_pieces(
+            all_of_it, media_type=JSON_MEDIA_TYPE, row_count=row_count
+        )
+        return ResultEnvelope(
+            status="ok", reference=reference, context=carried.referenced(LoopResult(), {})
         )
 
 

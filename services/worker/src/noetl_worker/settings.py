@@ -75,6 +75,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     spark_master: Annotated[
         str, Meta(pattern=r"^(local(\[[0-9*,]+\])?|(spark|sc|k8s)://[^\s]+)$")
     ] = "local[2]"
+    # How long a cluster's address may take to answer before a session is started there.
+    spark_reach_s: Annotated[float, Meta(gt=0, le=600)] = 10.0
     # Settings of Spark itself, no secrets: spark.name=value, separated by semicolons.
     spark_conf: str = ""
     # The Python of executors on other machines; empty: this one's path.

@@ -7,12 +7,11 @@ keeps them for the waves to come.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 
-import pyarrow as pa
 import structlog
 from msgspec import Struct, structs
 
@@ -36,6 +35,7 @@ from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.manifests import Bundler, Logbook
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.recorded import run_recorded
 from noetl_worker.lanes.unit import template_failure
@@ -52,13 +52,11 @@ FRAMES_AT_ONCE = 2
 log = structlog.get_logger(__name__)
 
 
-def run_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_share(shares: Iterable[bytes]) -> Iterator[bytes]:
     """Run every frame of a partition; yield one manifest for each that ended here."""
     host = _host()
-    for batch in batches:
-        for data in batch.column(0).to_pylist():
-            found = pa.array(host.run(codec.decode_as(data, Share)), type=pa.binary())
-            yield pa.RecordBatch.from_arrays([found], names=["found"])
+    for data in shares:
+        yield from host.run(codec.decode_as(data, Share))
 
 
 class _Collected:
@@ -134,35 +132,35 @@ class Executor(Struct, frozen=True, kw_only=True):
         holder = identity.token()
         name = waves.claim_name(share.name, share.part)
         if await payloads.put_named(name, holder.encode()) is not None:
-            return await _left(share, payloads)
+            return await Logbook(share.name, payloads).read(share.part)
+        bundler = Bundler(share, payloads)
+        async with asyncio.TaskGroup() as writers:
+            writers.create_task(bundler.run())
+            found = await self._run_all(share, self._hands(share, payloads), bundler, holder=holder)
+            bundler.close()
+        return found
+
+    async def _run_all(
+        self, share: Share, hands: Hands, bundler: Bundler, *, holder: str
+    ) -> list[bytes]:
+        """Run a share's frames, a few at once; return their manifests in order."""
         room = asyncio.Semaphore(FRAMES_AT_ONCE)
+
+        async def run(placed: Placed) -> bytes:
+            async with room:
+                data = self.mask.data(codec.encode(await self._placed(placed, hands, holder)))
+            bundler.add(data)
+            return data
+
         async with asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(self._placed(placed, share, payloads, room, holder=holder))
-                for placed in share.frames
-            ]
+            running = [group.create_task(run(placed)) for placed in share.frames]
         return [one.result() for one in running]
 
-    async def _placed(
-        self,
-        placed: Placed,
-        share: Share,
-        payloads: TenantPayloads,
-        room: asyncio.Semaphore,
-        *,
-        holder: str,
-    ) -> bytes:
-        """Run one frame, and write its manifest where the driver finds it at once."""
-        async with room:
-            hands = self._hands(share, payloads)
-            if placed.frame is not None:
-                manifest = await self._slotted(placed, placed.frame, hands)
-            else:
-                fact = await self._fact(placed, hands, holder)
-                manifest = waves.manifest_of(placed, fact)
-            data = self.mask.data(codec.encode(manifest))
-            await payloads.put_named(waves.manifest_name(share.name, placed.place), data)
-            return data
+    async def _placed(self, placed: Placed, hands: Hands, holder: str) -> Manifest:
+        """Run one frame, and say what became of it."""
+        if placed.frame is not None:
+            return await self._slotted(placed, placed.frame, hands)
+        return waves.manifest_of(placed, await self._fact(placed, hands, holder))
 
     async def _slotted(self, placed: Placed, frame: Frame, hands: Hands) -> Manifest:
         """Run a frame that a slot has recorded; the slot reports it."""
@@ -234,12 +232,6 @@ def _defect(placed: Placed, problem: Exception) -> ErrorObject:
     log.error("work ended in a defect", step=step, exc_info=problem)
     text = f"the executor could not run step '{step}': {type(problem).__name__}"
     return failure("internal", text, step=step)
-
-
-async def _left(share: Share, payloads: TenantPayloads) -> list[bytes]:
-    names = [waves.manifest_name(share.name, placed.place) for placed in share.frames]
-    found = [await payloads.find_named(name) for name in names]
-    return [data for data in found if data is not None]
 
 
 @asynccontextmanager

@@ -9,6 +9,9 @@ content again renews its time.
 Garbage is put on a shelf, where readers still find it, and purged only by a later sweep that again
 finds no mention of it; what a mention turned up for in between goes back. So a writer that stores
 the same content at the very moment of the sweep loses nothing either.
+
+Objects that only a running execution needs (`noetl_contracts.passing`) go at once, when they were
+written that long ago: everything that began so early has ended.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -16,6 +19,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from noetl_contracts import passing
 from noetl_storage.payload_ports import (
     Owner,
     PayloadReferences,
@@ -48,6 +52,7 @@ class Sweep(Struct, kw_only=True):
     restored: int = 0
     purged: int = 0
     purged_bytes: int = 0
+    leftovers: int = 0
 
     @property
     def garbage_bytes(self) -> int:
@@ -71,6 +76,7 @@ class Collector:
         found = Sweep(owner=owner, held_since=held_since)
         unheld = now if held_since is None else held_since - _AHEAD
         before = min(unheld, now - max(self._patience.ttl, TTL_MIN))
+        found.leftovers = await self._leave_none(owner, before=before, is_dry_run=is_dry_run)
         suspects, aside = await self._suspects(owner, found, before=before)
         wanted = await self._spare(owner, suspects, aside)
         found.garbage = list(suspects.values())
@@ -80,6 +86,16 @@ class Collector:
                 found, aside, wanted, purge_before=min(unheld, now - self._patience.shelf)
             )
         return found
+
+    async def _leave_none(self, owner: Owner, *, before: datetime, is_dry_run: bool) -> int:
+        """Remove what ended executions have left behind; return how many objects that are."""
+        count = 0
+        for prefix in passing.PREFIXES:
+            async for names in self._shelf.list_written_before(owner, prefix, before):
+                count += len(names)
+                for name in () if is_dry_run else names:
+                    await self._shelf.forget(owner, name)
+        return count
 
     async def _suspects(
         self, owner: Owner, found: Sweep, *, before: datetime

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import ParamSpec, TypeVar
@@ -175,6 +176,20 @@ class StoredPayloads:
         place = keys.named_prefix(owner.tenant_id, owner.organization_id)
         async for page in self._pages(place):
             yield [found.key.removeprefix(place) for found in page]
+
+    async def list_written_before(
+        self, owner: Owner, prefix: str, before: datetime
+    ) -> AsyncIterator[list[str]]:
+        """Yield the names under a prefix of objects written before a time, page by page."""
+        keys.check_prefix(prefix)
+        place = keys.owned_prefix(owner)
+        async for page in self._pages(place + prefix):
+            yield [found.key.removeprefix(place) for found in page if found.modified_at < before]
+
+    async def forget(self, owner: Owner, name: str) -> None:
+        """Remove a named object; what is not there is no error."""
+        key = keys.owned_name(owner, name)
+        await self._run(key, self._objects.remove, key)
 
     async def read_text(self, owner: Owner, content: str, *, is_name: bool) -> AsyncIterator[bytes]:
         """Yield the bytes of content by digest, or of a named object; nothing when it is gone."""

@@ -22,6 +22,7 @@ from noetl_contracts.facts import Fact, FactBatch
 from noetl_contracts.ids import CommandId, EventId, ExecutionId
 from noetl_contracts.lanes import Pools
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_planner.domain.crossover import Cores
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
 from noetl_playbook.handles import PayloadNeeded
@@ -56,6 +57,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     ctx_bytes_max: int = CTX_BYTES_MAX
     # Rows from which on `engine: auto` takes Spark for bodies that compute; 0: never.
     spark_rows_min: int = 0
+    # By which `engine: auto` finds out where the rest of a loop ends sooner.
+    cores: Cores = Cores()
     # Tool kinds that this deployment runs; empty: all that this release has.
     tools: tuple[str, ...] = ()
     pools: Pools = Pools()

@@ -89,6 +89,8 @@ class Frame(Struct, frozen=True, kw_only=True):
     policy_names: dict[str, Any] = {}
     parent_frame_id: FrameId | None = None
     sliced: Sliced | None = None
+    # Whether outputs above its bytes may go to the payload store while it runs.
+    may_flush: bool = False
     # Whether its rows may wait for something: then it is let go and taken up again.
     may_park: bool = False
 
@@ -103,6 +105,7 @@ class FrameResult(Struct, frozen=True, kw_only=True):
     """What became of a frame's rows; `remaining` were not started within its seconds.
 
     `rows_cancelled` never ended because too many others had failed; their results are null.
+    `kept` stands for the results where they were too large to be held together.
     """
 
     rows_done: int
@@ -113,6 +116,7 @@ class FrameResult(Struct, frozen=True, kw_only=True):
     remaining: list[Any]
     duration_s: float
     rows_cancelled: int = 0
+    kept: ResultEnvelope | None = None
 
 
 class Ran(Struct, frozen=True, kw_only=True):

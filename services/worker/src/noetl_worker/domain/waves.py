@@ -8,7 +8,7 @@ from noetl_contracts import codec
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
-from noetl_contracts.ids import CommandId, ExecutionId, FrameId, OrganizationId, TenantId, WorkerId
+from noetl_contracts.ids import CommandId, FrameId, OrganizationId, TenantId, WorkerId
 from noetl_worker.domain.frames import Frame, Ran
 
 SIZE_FIRST = 16
@@ -100,14 +100,15 @@ def _digest(columns: Any) -> str | None:
     return None if columns is None else codec.digest(codec.canonical(columns))
 
 
-def wave_name(execution_id: ExecutionId, token: str) -> str:
-    """Name a wave in the payload store."""
-    return f"waves/{execution_id}/{token}"
+def bundle_name(wave: str, part: int, number: int) -> str:
+    """Name what a partition of a wave says of some of its frames at once."""
+    return f"{wave}/part-{part}.{number}"
 
 
-def manifest_name(wave: str, place: int) -> str:
-    """Name what is said of one frame of a wave."""
-    return f"{wave}/frame-{place}"
+def is_bundle(name: str, part: int | None) -> bool:
+    """Tell whether a name is of a bundle, of one partition or of any."""
+    head, dot, _ = name.rpartition("/")[2].partition(".")
+    return bool(dot) and (part is None or head == f"part-{part}")
 
 
 def claim_name(wave: str, part: int) -> str:

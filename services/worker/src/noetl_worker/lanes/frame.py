@@ -15,6 +15,7 @@ from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.outputs import Outputs
 from noetl_worker.lanes.parking import FrameParked, Parked, Resumed, SavedFrame, WaitingRow
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
@@ -45,7 +46,7 @@ async def run_frame(
         await run.whole()
     else:
         await run.row_by_row(may_leave_rows=may_leave_rows)
-    return run.outcome()
+    return await run.outcome()
 
 
 class _Run:
@@ -72,7 +73,12 @@ class _Run:
         self._failed = 0
         self._error: ErrorObject | None = None
         self._patch: dict[str, Any] = {}
-        self._result_by_index: dict[int, Any] = {}
+        is_bounded = frame.may_flush and frame.policy.process == "row"
+        self._outputs = Outputs(
+            payloads=hands.payloads,
+            mask=hands.mask,
+            bytes_max=frame.policy.max_bytes if is_bounded else 0,
+        )
         self._lanes: list[asyncio.Task[None]] = []
         self._waiting: list[WaitingRow] = []
 
@@ -84,12 +90,13 @@ class _Run:
             return
         self._next, self._done, self._failed = saved.next, saved.done, saved.failed
         self._error, self._patch = saved.error, dict(saved.patch)
-        self._result_by_index = dict(saved.results)
+        for index, value in saved.results:
+            await self._outputs.put(index, value)
         first, *self._waiting = saved.waiting
         await self._ran(first.index, resumed)
-        self._park()
+        await self._park()
 
-    def _park(self) -> None:
+    async def _park(self) -> None:
         """Let the frame go while rows of it wait; what they are is kept in their order."""
         if not self._waiting:
             return
@@ -102,7 +109,7 @@ class _Run:
                 failed=self._failed,
                 error=self._error,
                 patch=self._patch,
-                results=sorted(self._result_by_index.items()),
+                results=await self._outputs.all(),
             )
         )
 
@@ -111,7 +118,7 @@ class _Run:
         if not self._next:
             self._next = len(self._frame.rows)
             await self._ran(None)
-        self._park()
+        await self._park()
 
     async def _ran(self, index: int | None, resumed: Resumed | None = None) -> None:
         """Run a row, or the whole frame, and count it; one that waits is counted later."""
@@ -127,12 +134,12 @@ class _Run:
         lanes = min(self._frame.policy.row_concurrency, len(self._frame.rows))
         if lanes == 1:
             await self._one_after_another(may_leave_rows)
-            self._park()
+            await self._park()
             return
         async with asyncio.TaskGroup() as group:
             for _ in range(lanes):
                 self._lanes.append(group.create_task(self._one_after_another(may_leave_rows)))
-        self._park()
+        await self._park()
 
     async def _one_after_another(self, may_leave_rows: bool) -> None:  # noqa: FBT001 - the only argument
         rows = self._frame.rows
@@ -193,25 +200,32 @@ class _Run:
             self._error = _of_row(end.error, frame, row)
         if self._keeps_results:
             plain = forms.plain(pipeline_view(end.result))
-            self._result_by_index[index or 0] = _failure_record(plain, end.error)
+            await self._outputs.put(index or 0, _failure_record(plain, end.error))
         return end
 
     def _sees_earlier_writes(self) -> bool:
         return bool(self._patch) and self._frame.policy.row_concurrency == 1
 
-    def outcome(self) -> FrameResult:
-        """Return what became of the rows."""
+    async def outcome(self) -> FrameResult:
+        """Return what became of the rows; raises `ToolFailure` when outputs cannot be kept."""
         _count_rows(self._done, "ok")
         _count_rows(self._failed, "failed")
         started = len(self._frame.rows[: self._next])
-        found = self._result_by_index
-        places = range(started) if self._has_failed_too_often() else sorted(found)
+        outputs = self._outputs
+        places = range(started) if self._has_failed_too_often() else outputs.rows
+        kept_list = None
+        if outputs.has_parts:
+            kept_list = await self._hands.keeper.keep_pieces(
+                lambda: outputs.pieces(places), row_count=len(places)
+            )
+        in_memory = self._keeps_results and kept_list is None
         return FrameResult(
             rows_done=self._done,
             rows_failed=self._failed,
             error=self._error,
             patch=self._patch,
-            results=[found.get(index) for index in places] if self._keeps_results else [],
+            results=outputs.held(places) if in_memory else [],
+            kept=kept_list,
             remaining=self._frame.rows[self._next :],
             duration_s=self._hands.clock.monotonic() - self._started_at,
             rows_cancelled=started - self._done - self._failed,

@@ -47,8 +47,8 @@ class Framed(Struct, frozen=True, kw_only=True):
             may_leave_rows=not work.is_shard,
             resume=self.command.resume,
         )
-        envelope = None
-        if self._collects:
+        envelope = result.kept
+        if envelope is None and self._collects:
             envelope = await self.hands.keeper.keep_list(result.results)
         return closed(self.command, self.hands, frame, result, envelope)
 
@@ -165,6 +165,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             policy=policy,
             policy_names=work.frame,
             sliced=sliced,
+            may_flush=policy.inside is None,
             may_park=policy.inside is None and not policy.transaction,
         )
         if not work.is_shard:

@@ -10,6 +10,7 @@ from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import Resume
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.block import Block
@@ -149,6 +150,7 @@ def _outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
         "error": None if result.error is None else codec.builtins(result.error),
         "patch": result.patch,
         "results": result.results,
+        "kept": None if result.kept is None else codec.builtins(result.kept),
         "rows_cancelled": result.rows_cancelled,
         "started": len(frame.rows) - len(result.remaining),
         "duration_s": result.duration_s,
@@ -157,7 +159,7 @@ def _outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
 
 def _recalled(known: dict[str, Any], frame: Frame) -> FrameResult:
     """Report the outcome of a frame that took effect before."""
-    error = known["error"]
+    error, kept = known["error"], known.get("kept")
     return FrameResult(
         rows_done=known["rows_done"],
         rows_failed=known["rows_failed"],
@@ -167,4 +169,5 @@ def _recalled(known: dict[str, Any], frame: Frame) -> FrameResult:
         remaining=frame.rows[known["started"] :],
         duration_s=known["duration_s"],
         rows_cancelled=known.get("rows_cancelled", 0),
+        kept=None if kept is None else codec.convert(kept, ResultEnvelope),
     )

@@ -38,10 +38,12 @@ async def run_recorded(
         )
     loop = block.step.loop
     collects = loop is not None and loop.spec.collect != "none"
-    envelope = await hands.keeper.keep_list(result.results) if collects else None
+    envelope = result.kept
+    if envelope is None and collects:
+        envelope = await hands.keeper.keep_list(result.results)
     patch = await hands.keeper.keep_patch(result.patch)
     return Ran(
-        result=structs.replace(result, patch=patch, results=[], remaining=[]),
+        result=structs.replace(result, patch=patch, results=[], remaining=[], kept=None),
         rows_left=len(result.remaining),
         envelope=envelope,
     )

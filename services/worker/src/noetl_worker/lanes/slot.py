@@ -222,6 +222,7 @@ class Slot:
             policy=self._policy,
             policy_names=self._work.frame,
             parent_frame_id=record.parent_frame_id,
+            may_flush=self._policy.inside is None,
             may_park=self._policy.inside is None and not self._policy.transaction,
         )
 

@@ -11,13 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import identity, instruments, names
 from noetl_chassis.clock import Clock
-from noetl_contracts import codec
+from noetl_contracts import codec, passing
 from noetl_contracts.commands import Command, FrameWork, ReduceWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandLost, Fact
@@ -27,6 +26,7 @@ from noetl_worker.domain import waves
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
+from noetl_worker.lanes.manifests import Logbook, decoded
 from noetl_worker.spark.session import Sparks
 from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
 from noetl_worker.stores import Place, Remembered, TenantPayloads
@@ -85,6 +85,9 @@ class _Wave:
         self.name = name
         self.members = members
         self.task: asyncio.Task[None] | None = None
+        # How many its job has, once it is cut.
+        self.parts = 0
+        self.is_given_up = False
 
     @property
     def is_over(self) -> bool:
@@ -151,7 +154,7 @@ class Waves:
                 await self._room.acquire()
                 members = await self._gathered()
                 execution_id = members[0].command.execution_id
-                wave = _Wave(members, waves.wave_name(execution_id, identity.token()))
+                wave = _Wave(members, passing.wave(execution_id, identity.token()))
                 for member in members:
                     member.wave = wave
                 wave.task = group.create_task(self._sail(wave))
@@ -164,6 +167,7 @@ class Waves:
         wave = member.wave
         is_given_up = wave is not None and wave.is_over and member.ended.cancelled()
         if is_given_up and wave is not None and wave.task is not None:
+            wave.is_given_up = True
             wave.task.cancel()
 
     async def _gathered(self) -> list[_Member]:
@@ -187,26 +191,15 @@ class Waves:
         return chosen
 
     async def _sail(self, wave: _Wave) -> None:
-        """Run one wave's job, and end every frame of it, one way or another."""
+        """Run one wave's job, end every frame of it one way or another, and clear up."""
         began, is_warm = self._clock.monotonic(), self._sparks.is_open
-        payloads = self._payloads_of(wave)
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._watch(wave, payloads))
-            # What ends a job is a matter of its frames, never of the other waves.
-            (outcome,) = await asyncio.gather(self._flown(wave), return_exceptions=True)
-            watching.cancel()
-        if isinstance(outcome, list):
-            for data in outcome:
-                _end(wave, data)
-        elif isinstance(outcome, SparkUnavailable):
-            _refuse(wave, failure("config", str(outcome), source="spark"))
-        elif isinstance(outcome, SparkUnreachable):
-            _refuse(wave, failure("connection", str(outcome), source="spark"))
-        elif isinstance(outcome, BaseException):
-            log.warning("a wave ended early", wave=wave.name, reason=_first_line(outcome))
-        if not wave.is_over:
-            await asyncio.gather(self._collect(wave, payloads), return_exceptions=True)
-            _lose(wave)
+        logbook = Logbook(wave.name, self._payloads_of(wave))
+        try:
+            outcome = await self._steered(wave, logbook)
+        except asyncio.CancelledError as problem:
+            if not wave.is_given_up:
+                raise
+            outcome = problem
         took_s = self._clock.monotonic() - began
         count = len(wave.members)
         instruments.count(names.WAVES_ENDED, labels={names.OUTCOME: _outcome(outcome)})
@@ -216,6 +209,27 @@ class Waves:
             self._size = waves.size_next(
                 self._size, frames=count, took_s=took_s, frames_max=self._limits.frames_max
             )
+        await _cleared(wave, logbook, has_ended=isinstance(outcome, list))
+
+    async def _steered(self, wave: _Wave, logbook: Logbook) -> Any:
+        """Run the job and end its frames; return the manifests, or what ended it early."""
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._watch(wave, logbook))
+            # What ends a job is a matter of its frames, never of the other waves.
+            (outcome,) = await asyncio.gather(self._flown(wave), return_exceptions=True)
+            watching.cancel()
+        if isinstance(outcome, list):
+            _end(wave, outcome)
+        elif isinstance(outcome, SparkUnavailable):
+            _refuse(wave, failure("config", str(outcome), source="spark"))
+        elif isinstance(outcome, SparkUnreachable):
+            _refuse(wave, failure("connection", str(outcome), source="spark"))
+        elif isinstance(outcome, BaseException):
+            log.warning("a wave ended early", wave=wave.name, reason=_first_line(outcome))
+        if not wave.is_over:
+            await asyncio.gather(_collect(wave, logbook), return_exceptions=True)
+            _lose(wave)
+        return outcome
 
     async def _flown(self, wave: _Wave) -> list[bytes]:
         """Run the job; return the manifests that it gives back."""
@@ -232,6 +246,7 @@ class Waves:
 
         def cut(parts: int) -> list[bytes]:
             dealt = waves.deal(placed, min(parts, self._limits.parts_max or parts))
+            wave.parts = len(dealt)
             return [
                 codec.encode(
                     Share(
@@ -248,23 +263,12 @@ class Waves:
 
         return await self._sparks.spread(cut, self._entry, name=f"wave of step {first.step}")
 
-    async def _watch(self, wave: _Wave, payloads: TenantPayloads) -> None:
+    async def _watch(self, wave: _Wave, logbook: Logbook) -> None:
         """End frames whose manifests are there while the job goes on."""
         while not wave.is_over:
             await asyncio.sleep(self._limits.poll_s)
             # What cannot be seen now is seen at the end.
-            await asyncio.gather(self._collect(wave, payloads), return_exceptions=True)
-
-    async def _collect(self, wave: _Wave, payloads: TenantPayloads) -> None:
-        """End every frame that has a manifest in the store; raises `ToolFailure`."""
-        there = set(await payloads.list_names(f"{wave.name}/"))
-        for place, member in enumerate(wave.members):
-            name = waves.manifest_name(wave.name, place)
-            if member.ended.done() or name not in there:
-                continue
-            data = await payloads.find_named(name)
-            if data is not None:
-                _end(wave, data)
+            await asyncio.gather(_collect(wave, logbook), return_exceptions=True)
 
     def _payloads_of(self, wave: _Wave) -> TenantPayloads:
         command = wave.members[0].command
@@ -272,17 +276,26 @@ class Waves:
         return TenantPayloads(self._payloads, place=place, remembered=Remembered(bytes_max=0))
 
 
-def _end(wave: _Wave, data: bytes) -> None:
-    """End the frame that a manifest is of; one that cannot be read counts as none."""
-    try:
-        manifest = codec.decode_as(data, Manifest)
-    except msgspec.DecodeError as problem:
-        # An executor of another release may have written it.
-        log.warning("a manifest cannot be read", wave=wave.name, reason=str(problem))
-        return
-    member = wave.members[manifest.place]
-    if not member.ended.done():
-        member.ended.set_result(manifest)
+async def _collect(wave: _Wave, logbook: Logbook) -> None:
+    """End every frame that has a manifest in the store; raises `ToolFailure`."""
+    _end(wave, await logbook.read())
+
+
+def _end(wave: _Wave, manifests: list[bytes]) -> None:
+    """End the frames that manifests are of."""
+    for data in manifests:
+        manifest = decoded(data, wave.name)
+        member = None if manifest is None else wave.members[manifest.place]
+        if member is not None and not member.ended.done():
+            member.ended.set_result(manifest)
+
+
+async def _cleared(wave: _Wave, logbook: Logbook, *, has_ended: bool) -> None:
+    """Remove what a wave has left in the store; what stays is garbage, and collected as such."""
+    clearing = logbook.clear(parts=wave.parts, has_ended=has_ended)
+    (problem,) = await asyncio.gather(clearing, return_exceptions=True)
+    if problem is not None:
+        log.info("a wave's manifests stay for now", wave=wave.name, reason=_first_line(problem))
 
 
 def _lose(wave: _Wave) -> None:

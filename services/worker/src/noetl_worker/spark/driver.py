@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from noetl_worker.spark.java import JavaMissing, java_home
+from noetl_worker.spark.reaching import check_reachable
 from noetl_worker.spark.starting import (
     LOOPBACK,
     Options,
@@ -30,6 +31,7 @@ def start(options: Options) -> SparkSession:
     Raises `SparkUnavailable`, or `SparkUnreachable` where a cluster does not answer.
     """
     try:
+        check_reachable(options)
         if options.is_remote:
             builder = SparkSession.builder.remote(options.master)
             for key, value in options.conf.items():
@@ -46,7 +48,7 @@ def start(options: Options) -> SparkSession:
         text = f"Spark Connect needs packages that are not installed here: {problem}"
         raise SparkUnavailable(text) from problem
     except (Py4JError, PySparkException, OSError) as problem:
-        text = f"no Spark session could be started at {options.master}: {said(problem)}"
+        text = f"no Spark session could be started at {options.address}: {said(problem)}"
         _forget()
         if options.is_local:
             raise SparkUnavailable(text) from problem

@@ -89,7 +89,7 @@ class Sparks:
 
         Raises as `run` does, and `SparkLost` for a job that failed, which ends all its partitions.
 
-        `entry` is called on executors with Arrow batches of one column; what it yields comes back.
+        `entry` is called on executors with the shares of a partition; what it yields comes back.
         """
         spreading = _loaded(_SPREADING)
 
@@ -125,7 +125,7 @@ class Sparks:
     async def _opened(self) -> "SparkSession":
         async with self._opening:
             if self._session is None:
-                log.info("starting a Spark session", master=self._options.master)
+                log.info("starting a Spark session", master=self._options.address)
                 self._session = await asyncio.to_thread(_started, self._options)
             return self._session
 
@@ -134,7 +134,7 @@ class Sparks:
         async with self._opening:
             if self._session is session:
                 self._session = None
-                log.warning("the Spark session ended", master=self._options.master)
+                log.warning("the Spark session ended", master=self._options.address)
                 await _bounded(lambda: driver().stop(session))
 
     async def _interrupted(

@@ -37,6 +37,16 @@ class Options(Struct, frozen=True, kw_only=True):
     python: str = sys.executable
     memory_bytes: int = 1024**3
     jobs_max: int = 8
+    # How long a cluster's address may take to answer.
+    reach_s: float = 10.0
+
+    @property
+    def address(self) -> str:
+        """Return the master as it may be shown: what comes after the host may hold a token."""
+        scheme, separator, rest = self.master.partition("://")
+        if not separator or self.master.startswith("k8s:"):
+            return self.master
+        return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
 
     @property
     def is_remote(self) -> bool:
