@@ -66,6 +66,12 @@ logs: ## Follow the logs of the embedded stack
 doctor: setup ## Check this machine and the running stack
 	@$(BIN)/noetl doctor
 
+# Each is a module of tests/proof.
+PROOFS := $(addprefix proof/,analytics million leases tables nearness)
+.PHONY: $(PROOFS)
+$(PROOFS): proof/%: setup
+	@$(BIN)/python -m tests.proof $*
+
 .PHONY: proof
 proof: setup $(PROOFS) ## Show what is too long for the suite, all or as proof/NAME; writes docs/proofs.md
 
@@ -76,11 +82,6 @@ bench: setup ## Measure against the raw floor in the same run; writes docs/bench
 .PHONY: storm
 storm: setup ## Hurt a working stack for ten minutes, heal it, count everything; writes docs/chaos.md
 	@$(BIN)/python -m tests.storm $(ARGS)
-# Each is a module of tests/proof.
-PROOFS := $(addprefix proof/,analytics million leases tables nearness)
-.PHONY: $(PROOFS)
-$(PROOFS): proof/%: setup
-	@$(BIN)/python -m tests.proof $*
 
 .PHONY: lock
 lock: $(UV) ## Pin every dependency with hashes again
