@@ -39,16 +39,18 @@ EVERY_SHARD: dict[str, Any] = {
 }
 PROJECTED = {
     *PROJECTIONS,
+    "result_ref",
     "projection_checkpoint",
     "projection_position",
     "projection_snapshot",
 }
-LEFT_BY_COMPACTION = ("checkpoint", "manifest", "manifest_part", "result_ref")
+LEFT_BY_COMPACTION = ("checkpoint", "manifest", "manifest_part")
 
 READS = {
     "noetl_planner": {
         *PROJECTIONS,
         *LEFT_BY_COMPACTION,
+        "result_ref",
         "catalog",
         "credential",
         "event",
@@ -67,6 +69,7 @@ READS = {
     },
     "noetl_projector": {
         *PROJECTIONS,
+        "result_ref",
         "catalog",
         "event",
         "execution_head",
@@ -80,6 +83,7 @@ READS = {
     "noetl_reaper": {
         *PROJECTIONS,
         *LEFT_BY_COMPACTION,
+        "result_ref",
         "event",
         "execution_head",
         "execution_shard",
@@ -92,7 +96,7 @@ READS = {
         "runtime",
         "schedule",
     },
-    "noetl_reader": {*PROJECTIONS, "event"},
+    "noetl_reader": {*PROJECTIONS, "event", "result_ref"},
 }
 WRITES = {
     "noetl_planner": {

@@ -8,8 +8,8 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import IssuedCommand, OpenWait, OverdueCommand
-from noetl_storage.postgres import queries, rows
+from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
+from noetl_storage.postgres import queries, result_refs, rows
 from noetl_storage.postgres.database import Database, Transaction
 from noetl_storage.surfaces import (
     KEY_BY_SURFACE,
@@ -41,6 +41,7 @@ class PostgresProjections:
         shard: int,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         positions: Mapping[str, tuple[int, int]],
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> list[str]:
         """Write rows by surface and move positions (from, to), in one transaction."""
         async with self._database.transaction() as transaction:
@@ -50,7 +51,8 @@ class PostgresProjections:
                 if found:
                     await transaction.execute(_QUERIES[f"upsert_{surface}"], _storable(found))
             if moved:
-                await _checkpoint(transaction, shard, written["execution"])
+                kept = [row for row in results if row["execution_id"] in moved]
+                await _checkpoint(transaction, shard, written["execution"], kept)
         return [execution for execution in positions if execution not in moved]
 
     async def list_behind(
@@ -88,6 +90,7 @@ class PostgresProjections:
             await transaction.execute(_QUERIES["clear_position"], int(execution_id))
             for surface in KEY_BY_SURFACE:
                 await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
+            await result_refs.replace(transaction, execution_id, ())
 
     async def replace(
         self,
@@ -96,6 +99,7 @@ class PostgresProjections:
         execution_id: ExecutionId,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         version: int,
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> int:
         """Replace all of one execution's rows and its position, unless it is further already."""
         async with self._database.transaction() as transaction:
@@ -107,8 +111,19 @@ class PostgresProjections:
                 await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
                 if new:
                     await transaction.execute(_QUERIES[f"upsert_{surface}"], _storable(new))
+            await result_refs.replace(transaction, execution_id, results)
             await transaction.execute(_QUERIES["set_position"], int(execution_id), shard, version)
         return version
+
+    async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return an execution's stored results as they were written, in the order of their ids."""
+        return [_row(record) for record in await result_refs.list_of(self._database, execution_id)]
+
+    async def trace(
+        self, execution_id: ExecutionId, step: str, *, links_max: int
+    ) -> list[KeptLink]:
+        """Return the latest stored result of a step, the one that led to it, and so on, back."""
+        return await result_refs.trace(self._database, execution_id, step, links_max=links_max)
 
     async def list_ahead(self, *, executions_max: int) -> list[ExecutionId]:
         """Return executions whose projection is ahead of the ledger, which cannot be."""
@@ -220,12 +235,19 @@ async def _move(
 
 
 async def _checkpoint(
-    transaction: Transaction, shard: int, executions: Sequence[Mapping[str, Any]]
+    transaction: Transaction,
+    shard: int,
+    executions: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
 ) -> None:
     events = [int(row["last_event_id"]) for row in executions if row.get("last_event_id")]
     times: list[datetime] = [row["updated_at"] for row in executions if row.get("updated_at")]
-    await transaction.execute(
-        _QUERIES["checkpoint"], shard, max(events, default=0), max(times, default=None)
+    await result_refs.checkpoint(
+        transaction,
+        shard,
+        last_event_id=max(events, default=0),
+        last_at=max(times, default=None),
+        results=results,
     )
 
 

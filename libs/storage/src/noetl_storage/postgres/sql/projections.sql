@@ -333,17 +333,6 @@ select execution_id from begun
 union all
 select execution_id from continued;
 
--- name: checkpoint :exec
--- Note that shard $1 has projected up to event $2, which happened at $3.
-insert into noetl.projection_checkpoint as c (
-    shard_id, last_projected_event_id, last_projected_at, lag_ms
-)
-values ($1, $2, now(), extract(epoch from now() - $3::timestamptz) * 1000)
-on conflict (shard_id) do update
-set last_projected_event_id = greatest(c.last_projected_event_id, excluded.last_projected_event_id),
-    last_projected_at = excluded.last_projected_at,
-    lag_ms = excluded.lag_ms;
-
 -- name: clear_position :exec
 -- Forget how far execution $1 is projected.
 delete from noetl.projection_position
