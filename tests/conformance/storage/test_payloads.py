@@ -15,7 +15,9 @@ from tests.support.storage import ORGANIZATION, TENANT
 from noetl_chassis.payload_sealing import KeyRing, PayloadSeals
 from noetl_contracts import codec, locators
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_storage import envelopes
+from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import (
     NameRefused,
     PayloadCorrupt,
@@ -446,3 +448,57 @@ async def test_azure_without_a_key_is_refused() -> None:
     with pytest.raises(StorageMisconfigured, match="PAYLOAD_SECRET_KEY"):
         async with open_payloads("azure://box?account=a"):
             pytest.fail("opened")
+
+
+def kept_form(length: int) -> dict[str, Any]:
+    return {"results": ["x" * length], "stats": {}}
+
+
+async def enveloped(case: Case, length: int, *, tenant: TenantId = TENANT) -> ResultEnvelope:
+    form = kept_form(length)
+    return await envelopes.externalize(
+        envelopes.keeping(case.store, tenant_id=tenant, organization_id=ORGANIZATION),
+        codec.encode(form),
+        inline=lambda: {"shape": "loop", "data": form},
+        beside={"shape": "loop", "fields": {}},
+        row_count=1,
+    )
+
+
+async def test_results_go_into_envelopes_and_come_back(case: Case) -> None:
+    load = envelopes.reading(case.store)
+    small, middle, large = [await enveloped(case, n) for n in (10, 5000, 70_000)]
+    assert small.reference is None
+    assert middle.reference is not None
+    assert large.reference is not None
+    # The playbook sees the first two as inline; only the first travels.
+    assert [one.context.get("is_inline", False) for one in (small, middle, large)] == [
+        False,
+        True,
+        False,
+    ]
+    assert max(len(codec.encode(one)) for one in (small, middle, large)) < 2048
+    for envelope, length in ((small, 10), (middle, 5000), (large, 70_000)):
+        assert await envelopes.resolve(load, envelope) == kept_form(length)
+    assert await envelopes.resolve(load, None) == {}
+    assert await envelopes.loaded(load, small) == {}
+    assert await envelopes.loaded(load, large) == {large.reference.sha256: kept_form(70_000)}
+    # The same result again is the same reference; another tenant's is another one.
+    assert (await enveloped(case, 5000)).reference == middle.reference
+    other = await enveloped(case, 5000, tenant=OTHER)
+    assert other.reference is not None
+    assert other.reference.uri != middle.reference.uri
+    await case.store.delete(middle.reference)
+    with pytest.raises(PayloadMissing):
+        await envelopes.resolve(load, middle)
+    assert await envelopes.resolve(load, other) == kept_form(5000)
+
+
+async def test_what_is_no_result_does_not_resolve(case: Case) -> None:
+    reference = await envelopes.keeping(case.store, tenant_id=TENANT, organization_id=ORGANIZATION)(
+        b"{no json", media_type="application/json"
+    )
+    with pytest.raises(PayloadUnreadable):
+        await envelopes.resolve(
+            envelopes.reading(case.store), ResultEnvelope(status="ok", reference=reference)
+        )

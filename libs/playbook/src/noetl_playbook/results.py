@@ -37,7 +37,10 @@ class LoopResult(Canonical, frozen=True, kw_only=True):
 
 
 class Stored(Canonical, frozen=True, kw_only=True):
-    """A result kept by reference; `fields` can be read without loading it."""
+    """A result kept by reference; `fields` can be read without loading it.
+
+    `is_inline`: the playbook is not to know, as the result is small; only its event does.
+    """
 
     reference: PayloadRef
     locator: str
@@ -46,6 +49,7 @@ class Stored(Canonical, frozen=True, kw_only=True):
     preview: str | None = None
     columns: list[Any] | None = None
     shape: str = "pipeline"
+    is_inline: bool = False
 
     def as_mapping(self) -> dict[str, Any]:
         """Give the `_ref` that templates and tools see."""
