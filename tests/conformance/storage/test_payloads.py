@@ -226,7 +226,7 @@ async def test_content_is_listed_by_its_owner(case: Case) -> None:
     assert set(found) == {ref.sha256 for ref in refs}
     if not case.is_sealed:
         assert [found[ref.sha256].stored_bytes for ref in refs] == [3, 4]
-    assert [name async for page in case.store.list_objects(owner) for name in page] == ["n/1"]
+    assert [one.name async for page in case.store.list_objects(owner) for one in page] == ["n/1"]
     texts = [piece async for piece in case.store.read_text(owner, "n/1", is_name=True)]
     assert b"".join(texts) == b"x"
 

@@ -16,7 +16,7 @@ from noetl_storage.errors import (
     StorageMisconfigured,
     StorageUnavailable,
 )
-from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals, StoredContent
+from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals, StoredContent, StoredObject
 from noetl_storage.payloads import checking, keys, opening
 from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Objects, Pieces, Runner
 
@@ -170,11 +170,21 @@ class StoredPayloads:
                 contents = (keys.content_of(found) for found in page)
                 yield [content for content in contents if content is not None]
 
-    async def list_objects(self, owner: Owner) -> AsyncIterator[list[str]]:
-        """Yield the names of all named objects of an owner, page by page."""
+    async def list_objects(self, owner: Owner) -> AsyncIterator[list[StoredObject]]:
+        """Yield all named objects of an owner, page by page."""
         place = keys.named_prefix(owner.tenant_id, owner.organization_id)
         async for page in self._pages(place):
-            yield [found.key.removeprefix(place) for found in page]
+            yield [keys.object_of(owner, found) for found in page]
+
+    async def has_content(self, owner: Owner, sha256: str) -> bool:
+        """Tell whether content is in its place or on the shelf."""
+        key = keys.owned_content(owner, sha256)
+        return await self._found(key, self._described) is not None
+
+    async def remove_object(self, owner: Owner, name: str) -> None:
+        """Remove a named object for good; what is not there is no error."""
+        key = keys.owned_name(owner, name)
+        await self._run(key, self._objects.remove, key)
 
     async def read_text(self, owner: Owner, content: str, *, is_name: bool) -> AsyncIterator[bytes]:
         """Yield the bytes of content by digest, or of a named object; nothing when it is gone."""

@@ -11,7 +11,7 @@ from noetl_storage.payload_ports import Owner, PayloadReferences
 from noetl_storage.ports import Instances
 
 ROLE = "payload_collector"
-SHELVED, RESTORED, PURGED = "shelved", "restored", "purged"
+SHELVED, RESTORED, PURGED, NAMED = "shelved", "restored", "purged", "named"
 
 log = structlog.get_logger(__name__)
 
@@ -23,6 +23,7 @@ class Outcome(Protocol):
     restored: int
     purged: int
     purged_bytes: int
+    removed: int
     held_since: datetime | None
 
 
@@ -64,7 +65,12 @@ class Collecting:
 
 
 def _show(owner: Owner, found: Outcome) -> None:
-    counts = {SHELVED: found.shelved, RESTORED: found.restored, PURGED: found.purged}
+    counts = {
+        SHELVED: found.shelved,
+        RESTORED: found.restored,
+        PURGED: found.purged,
+        NAMED: found.removed,
+    }
     for outcome, count in counts.items():
         if count:
             instruments.count(names.PAYLOADS_COLLECTED, count, labels={names.OUTCOME: outcome})
