@@ -137,8 +137,10 @@ class World:
         await self.collector.sweep(OWNER, now=self.now, is_dry_run=False)
 
     async def sweeps(self) -> None:
+        """Look again and again; what one look has moved is moved before the next begins."""
         for _ in range(self.random.randrange(1, 4)):
             await self.sweep()
+            self.objects.finish_moves()
 
     async def finish_moves(self) -> None:
         for _ in range(8):
