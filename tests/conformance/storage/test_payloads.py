@@ -12,7 +12,8 @@ from tests.support.clouds import AZURE_ABSENT, AZURE_KEY, azure_store, gcs_emula
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_chassis.payload_sealing import KeyRing, PayloadSeals
+from noetl_chassis.key_management import LocalKeys, ManagedKeys
+from noetl_chassis.payload_sealing import KeyRing, KeyService, PayloadSeals
 from noetl_contracts import codec, locators
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
@@ -34,7 +35,15 @@ from noetl_storage.payloads.stored import StoredPayloads
 OTHER = TenantId("other")
 MEBIBYTE = 1024 * 1024
 BIG_BYTES = 64 * MEBIBYTE
-STORES = ["memory", "filesystem", "sealed", "s3", "gcs", *(["azure"] if has_azure() else [])]
+STORES = [
+    "memory",
+    "filesystem",
+    "sealed",
+    "managed",
+    "s3",
+    "gcs",
+    *(["azure"] if has_azure() else []),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +84,7 @@ def address(
     match request.param:
         case "memory":
             return "memory://", None, None, None
-        case "filesystem" | "sealed":
+        case "filesystem" | "sealed" | "managed":
             return f"file://{tmp_path}/store%20one", None, None, tmp_path / "store one"
         case "gcs":
             return request.getfixturevalue("gcs"), None, None, None
@@ -90,8 +99,12 @@ async def case(
     request: pytest.FixtureRequest, address: tuple[str, str | None, str | None, Path | None]
 ) -> AsyncIterator[Case]:
     url, access_key, secret_key, folder = address
-    is_sealed = request.node.callspec.params["address"] == "sealed"
-    seals = PayloadSeals(KeyRing({"k1": bytes(32)})) if is_sealed else None
+    how = request.node.callspec.params["address"]
+    is_sealed = how in {"sealed", "managed"}
+    holds: KeyService = KeyRing({"k1": bytes(32)})
+    if how == "managed":
+        holds = ManagedKeys(LocalKeys({"k1": bytes(32)}))
+    seals = PayloadSeals(holds) if is_sealed else None
     async with open_payloads(
         url, access_key=access_key, secret_key=secret_key, seals=seals
     ) as store:

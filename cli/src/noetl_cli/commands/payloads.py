@@ -21,6 +21,7 @@ from noetl_cli.stack.home import Home
 from noetl_contracts.errors import NoetlError
 from noetl_playbook import coercion
 from noetl_storage.payload_ports import Owner
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.collecting import TTL_MIN, Collector, Patience, Sweep
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.payloads.stored import StoredPayloads
@@ -168,7 +169,9 @@ def _ask(question: Callable[[Opened], Awaitable[T]], place: Place) -> T:
 @asynccontextmanager
 async def _open(place: Place) -> AsyncIterator[Opened]:
     seals = read_keys(
-        "" if place.key_file else place.environ.get(SEAL_KEY, ""), file=place.key_file
+        "" if place.key_file else place.environ.get(SEAL_KEY, ""),
+        file=place.key_file,
+        managed=managed.open_keys,
     )
     async with (
         open_database(

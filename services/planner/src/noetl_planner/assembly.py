@@ -33,6 +33,7 @@ from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
@@ -196,7 +197,9 @@ def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
         access_key=config.payload_access_key or None,
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
-        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+        seals=read_keys(
+            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        ),
     )
 
 

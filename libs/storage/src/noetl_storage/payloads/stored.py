@@ -135,7 +135,7 @@ class StoredPayloads:
         """Write an object unless the name is taken; return the bytes that were there before."""
         owner = Owner(tenant_id=tenant_id, organization_id=organization_id)
         key = keys.named_key(name, tenant_id, organization_id)
-        sealed, _ = self._sealed(data, owner, name)
+        sealed, _ = await self._run(key, self._sealed, data, owner, name)
         for _ in range(_CONFLICT_ATTEMPTS_MAX):
             try:
                 await self._run(key, self._objects.store_once, key, sealed)
@@ -273,15 +273,17 @@ class StoredPayloads:
             data = await self._run(key, self._objects.fetch, key)
         except KeyError:
             return None
-        return opening.opened(data, owner=owner, name=name, seals=self._seals)
+        return await self._run(key, opening.opened, data, owner=owner, name=name, seals=self._seals)
 
     async def _store_stream(
         self, pieces: AsyncIterator[bytes], owner: Owner, media_type: str
     ) -> tuple[str, int, str | None]:
         """Gather what comes until its digest, and with it its key, is known."""
         digest, payload_bytes = codec.digester(), 0
-        sealing = None if self._seals is None else self._seals.begin(owner, "")
         place = keys.content_prefixes(owner)[0]
+        seals = self._seals
+        # Who holds the tenant's key may have to be asked to wrap one.
+        sealing = None if seals is None else await self._run(place, seals.begin, owner, "")
         staged = await self._run(place, self._objects.stage)
         try:
             async for piece in pieces:
