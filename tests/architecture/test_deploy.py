@@ -1,6 +1,7 @@
 """What is deployed agrees with the code: names, settings, runbooks."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ SETTINGS: dict[str, type[msgspec.Struct]] = {
     "outbox": noetl_outbox.settings.Settings,
     "reaper": noetl_reaper.settings.Settings,
 }
+STORES = ("store-gcs", "store-azure")
 VARIABLE = re.compile(r"NOETL_(?P<service>[A-Z]+)_(?P<field>[A-Z0-9_]+)")
 METRIC = re.compile(r"noetl_[a-z_]+")
 
@@ -121,7 +123,7 @@ def test_every_alert_watches_a_declared_metric_and_has_a_runbook() -> None:
 
 
 def test_every_image_has_its_locked_requirements() -> None:
-    for name in [*SETTINGS, "cli", "dev", "uv", "build"]:
+    for name in [*SETTINGS, "cli", "dev", "uv", "build", *STORES]:
         text = (ROOT / f"requirements/{name}.txt").read_text()
         pins = re.findall(r"^([a-z0-9._-]+(?:\[[a-z,]+\])?)==", text, re.MULTILINE)
         assert pins, name
@@ -132,6 +134,18 @@ def test_every_image_has_its_locked_requirements() -> None:
 def test_images_hold_the_versions_that_are_tested() -> None:
     pin = re.compile(r"^([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^ ]+)", re.MULTILINE)
     tested = dict(pin.findall((ROOT / "requirements/dev.txt").read_text()))
-    for name in [*SETTINGS, "cli", "build"]:
+    for name in [*SETTINGS, "cli", "build", *STORES]:
         for package, version in pin.findall((ROOT / f"requirements/{name}.txt").read_text()):
             assert tested.get(package) == version, f"{name}: {package} {version}: run `make lock`"
+
+
+def test_images_take_the_clients_of_every_store() -> None:
+    dockerfile = (ROOT / "deploy/docker/Dockerfile").read_text()
+    extras = tomllib.loads((ROOT / "libs/storage/pyproject.toml").read_text())
+    for name in STORES:
+        assert f"requirements/{name}.txt" in dockerfile
+        wanted = extras["project"]["optional-dependencies"][name.removeprefix("store-")]
+        pins = (ROOT / f"requirements/{name}.txt").read_text()
+        for need in wanted:
+            package = re.split(r"[>=<\[]", need)[0]
+            assert re.search(rf"^{package}==", pins, re.MULTILINE), f"{name}: {package}"

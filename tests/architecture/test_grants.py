@@ -47,6 +47,7 @@ EVERY_SHARD: dict[str, Any] = {
 LINEAGE = {"lineage", "lineage_position"}
 PROJECTED = {
     *PROJECTIONS,
+    "result_ref",
     "projection_checkpoint",
     "projection_position",
     "projection_snapshot",
@@ -58,7 +59,7 @@ RETENTION = (
     "retention_log",
     "retention_policy",
 )
-LEFT_BY_COMPACTION = ("manifest", "manifest_part", "result_ref")
+LEFT_BY_COMPACTION = ("manifest", "manifest_part")
 
 READS = {
     "noetl_planner": {
@@ -66,6 +67,7 @@ READS = {
         *LEFT_BY_COMPACTION,
         "checkpoint",
         *RETENTION,
+        "result_ref",
         "catalog",
         "credential",
         "event",
@@ -86,6 +88,7 @@ READS = {
         *PROJECTIONS,
         "archive_unit",
         "archived_history",
+        "result_ref",
         "catalog",
         "checkpoint",
         "event",
@@ -104,6 +107,7 @@ READS = {
         "checkpoint",
         "archive_unit",
         "archived_history",
+        "result_ref",
         "event",
         "execution_head",
         "execution_shard",
@@ -125,7 +129,7 @@ READS = {
         "projection_position",
         "request",
     },
-    "noetl_reader": {*PROJECTIONS, "event", "lineage"},
+    "noetl_reader": {*PROJECTIONS, "event", "lineage", "result_ref"},
 }
 WRITES = {
     "noetl_planner": {

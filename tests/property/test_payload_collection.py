@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
+from noetl_storage.errors import PayloadMissing
 from noetl_storage.payload_ports import Owner
-from noetl_storage.payloads.collecting import Collector, Patience
+from noetl_storage.payloads.collecting import Collector, Horizon, Patience
 from noetl_storage.payloads.memory import MemoryObjects
 from noetl_storage.payloads.stored import StoredPayloads
 
@@ -77,10 +78,21 @@ class Ledger:
             await asyncio.sleep(0)
             yield {event} & set(digests)
 
+    async def list_known(self, owner: Owner, executions: Collection[str]) -> set[str]:
+        return {str(number) for number in self.begun} & set(executions)
+
+
+class Impatient(Patience):
+    """A collection that takes what it sees, whoever still works."""
+
+    def horizon(self, now: datetime, *, held_since: datetime | None) -> Horizon:
+        return Horizon(suspect=now + timedelta(seconds=1), purge=now + timedelta(seconds=1))
+
 
 @dataclass(kw_only=True)
 class World:
     seed: int
+    patience: Patience = PATIENCE
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -89,7 +101,7 @@ class World:
         self.objects = SlowMoves(lambda: self.now)
         self.runner = Hesitant(self.seed)
         self.store = StoredPayloads(self.objects, runner=self.runner)
-        self.collector = Collector(shelf=self.store, references=self.ledger, patience=PATIENCE)
+        self.collector = Collector(shelf=self.store, references=self.ledger, patience=self.patience)
 
     async def execute(self, number: int) -> None:
         """Store a few of few contents, one inside another, then say so, as an execution does."""
@@ -103,6 +115,7 @@ class World:
                 else f"plain {self.random.randrange(6)}"
             )
             await self.runner.rest()
+            await self.linger()
             if self.random.random() < 0.6:
                 self.ledger.events.append(outer.sha256)
                 self.ledger.mentioned.append(outer)
@@ -111,12 +124,23 @@ class World:
         await self.runner.rest()
         self.ledger.ended.add(number)
 
+    async def linger(self) -> None:
+        """Let whole sweeps pass between storing and saying so, now and then."""
+        for _ in range(self.random.choice([0, 10, 100])):
+            await self.runner.rest()
+
     async def put(self, text: str) -> PayloadRef:
         return await self.store.put(text.encode(), media_type="text/plain", **PLACE)
 
     async def sweep(self) -> None:
         await self.runner.rest()
         await self.collector.sweep(OWNER, now=self.now, is_dry_run=False)
+
+    async def sweeps(self) -> None:
+        """Look again and again; what one look has moved is moved before the next begins."""
+        for _ in range(self.random.randrange(1, 4)):
+            await self.sweep()
+            self.objects.finish_moves()
 
     async def finish_moves(self) -> None:
         for _ in range(8):
@@ -128,9 +152,9 @@ class World:
             assert codec.digest(await self.store.read(ref)) == ref.sha256
 
 
-async def live(seed: int, days: list[float]) -> World:
+async def live(seed: int, days: list[float], *, patience: Patience = PATIENCE) -> World:
     """Let executions and sweeps run at once, day after day."""
-    world = World(seed=seed)
+    world = World(seed=seed, patience=patience)
     number = 0
     for day in days:
         async with asyncio.TaskGroup() as group:
@@ -138,7 +162,7 @@ async def live(seed: int, days: list[float]) -> World:
                 number += 1
                 group.create_task(world.execute(number))
             for _ in range(world.random.randrange(1, 3)):
-                group.create_task(world.sweep())
+                group.create_task(world.sweeps())
             group.create_task(world.finish_moves())
         world.objects.finish_moves()
         await world.check()
@@ -153,6 +177,20 @@ async def live(seed: int, days: list[float]) -> World:
 )
 def test_nothing_that_is_mentioned_is_ever_lost(seed: int, days: list[float]) -> None:
     asyncio.run(live(seed, days))
+
+
+def test_a_collection_that_purges_without_patience_is_caught() -> None:
+    """The property above fails where the grace is gone: it does look where things get lost."""
+    impatient = Impatient(ttl=timedelta(0), shelf=timedelta(0))
+    days = [0.01, 0.5, 0.5]
+    lost = 0
+    for seed in range(20):
+        try:
+            asyncio.run(live(seed, days, patience=impatient))
+        except* PayloadMissing:
+            lost += 1
+        asyncio.run(live(seed, days))
+    assert lost > 0
 
 
 @settings(deadline=None, max_examples=30)
@@ -192,23 +230,6 @@ async def test_what_an_execution_may_still_mention_stays() -> None:
     assert len((await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)).garbage) == 1
 
 
-async def test_what_a_wave_has_left_goes_when_all_is_over_that_began_before() -> None:
-    world = World(seed=1)
-    world.ledger.begun[1] = world.now
-    for name in ("waves/1/abc/part-0", "frames/1/a"):
-        await world.store.put_named(name, b"[]", **PLACE)
-    world.now += timedelta(days=400)
-
-    async def swept(*, is_dry_run: bool) -> tuple[int, list[str]]:
-        found = await world.collector.sweep(OWNER, now=world.now, is_dry_run=is_dry_run)
-        return found.leftovers, await world.store.list_names("", **PLACE)
-
-    assert await swept(is_dry_run=False) == (0, ["frames/1/a", "waves/1/abc/part-0"])
-    world.ledger.ended.add(1)
-    assert await swept(is_dry_run=True) == (1, ["frames/1/a", "waves/1/abc/part-0"])
-    assert await swept(is_dry_run=False) == (1, ["frames/1/a"])
-
-
 async def test_content_stored_in_the_middle_of_its_move_comes_back() -> None:
     world = World(seed=1)
     ref = await world.put("wanted again")
@@ -244,3 +265,43 @@ async def test_content_that_was_stored_again_since_it_was_listed_is_not_moved() 
     world.ledger.list_mentioned = meanwhile
     assert (await sweep).shelved == 0
     assert await world.store.read(ref) == b"wanted again"
+
+
+async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
+    world = World(seed=1)
+    world.ledger.begun[7] = world.now
+    cut = await world.put("a collection that was cut")
+    gone = codec.digest(b"a collection that is gone")
+    names = {
+        "frames/7/1": True,
+        "frames/8/1": False,
+        "frames/8/1/takeover-2": False,
+        "frames/not-a-number/1": True,
+        f"frames/{'9' * 30}/1": True,
+        "waves/7/token/frame-1": False,
+        f"slices/{cut.sha256}": True,
+        f"slices/{gone}": False,
+        "artifacts/report/versions/0000000001": False,
+        "artifacts/report/versions/0000000002": True,
+        "artifacts/report/q1/versions/0000000001": True,
+        "credentials/pg/0000000001": True,
+        "tables/orders": True,
+    }
+    for name in names:
+        await world.store.put_named(name, b"x", **PLACE)
+    world.ledger.events.append(cut.sha256)
+    world.now += timedelta(days=400)
+    # Work that began before them goes on, and then it has ended.
+    assert (await world.collector.sweep(OWNER, now=world.now, is_dry_run=False)).names == []
+    world.ledger.ended.add(7)
+    await world.store.put_named("waves/7/new/frame-1", b"x", **PLACE)
+    dry = await world.collector.sweep(OWNER, now=world.now, is_dry_run=True)
+    assert {one.name for one in dry.names} == {name for name, stays in names.items() if not stays}
+
+    done = await world.collector.sweep(OWNER, now=world.now, is_dry_run=False)
+
+    assert done.removed == len(dry.names)
+    left = await world.store.list_names("", **PLACE)
+    assert left == sorted(
+        [*(name for name, stays in names.items() if stays), "waves/7/new/frame-1"]
+    )

@@ -157,6 +157,10 @@ class ApiWorld:
         stream = storage.a_stream(execution_id, events, after=after, checksum=checksum)
         await self.ledger.append(storage.an_append(self.fence, stream))
 
+    def forget_history(self, execution_id: ExecutionId) -> None:
+        """Play retention: the events are gone, the projection stays."""
+        del self.store.history_by_execution[execution_id]
+
     async def project(self, execution_id: ExecutionId) -> None:
         """Play the projector, from the beginning."""
         await self.projections.clear(execution_id)
@@ -164,9 +168,11 @@ class ApiWorld:
         folded = state.empty(execution_id, storage.TENANT, storage.ORGANIZATION)
         for envelope in history:
             folded = fold.evolve(folded, envelope)
+        changes = state.take_changes(folded)
         await self.projections.apply(
             shard=0,
-            rows=rows.changed_rows(folded, state.take_changes(folded)),
+            rows=rows.changed_rows(folded, changes),
+            results=rows.result_rows(folded, changes),
             positions={execution_id: (0, len(history))},
         )
 

@@ -68,3 +68,16 @@ def history() -> list[Event]:
         ),
         enter("handle", "6", came_from="clean", stream_of="3"),
     ]
+
+
+def stored_history() -> list[Event]:
+    """The same without the stream, and at the end a result that is stored again."""
+    again = CallDone(
+        step="last", run_id=RunId("6"), command_id=COMMAND, result=stored("at the end")
+    )
+    return [
+        *history()[:-1],
+        leave("loop", "5", "last"),
+        enter("last", "6", came_from="loop"),
+        again,
+    ]

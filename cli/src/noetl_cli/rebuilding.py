@@ -22,6 +22,8 @@ from noetl_storage.ports import LedgerReader, Projections
 PAGE_EVENTS = 1000
 PAGE_EXECUTIONS = 1000
 ROUNDS_MAX = 100
+# Beside the surfaces: they are checked for parity, stored results only here.
+_RESULTS = "result_ref"
 
 # What the fold raises on a history that no planner of this release would have written.
 _FOLD_FAILURES = (Permanent, LookupError, TypeError, ValueError, AttributeError)
@@ -67,6 +69,7 @@ class Rebuilding:
                 execution_id=execution_id,
                 rows={surface: list(kept.values()) for surface, kept in replay.surfaces.items()},
                 version=version,
+                results=list(replay.results.values()),
             )
             if found > version:
                 await self._drop_future(execution_id, found)
@@ -75,7 +78,7 @@ class Rebuilding:
             return Rebuilt(
                 execution_id=execution_id,
                 version=version,
-                rows=sum(map(len, replay.surfaces.values())),
+                rows=sum(map(len, replay.surfaces.values())) + len(replay.results),
                 differences=self._count(before, replay)
                 if positions.get(execution_id) == version
                 else None,
@@ -133,7 +136,9 @@ class Rebuilding:
                 for surface in rows.SURFACES
             }
         )
-        return codec.decode(codec.encode(live))
+        results = {row["ref_id"]: row for row in await self._models.list_results(execution_id)}
+        return codec.decode(codec.encode({**live, _RESULTS: results}))
 
     def _count(self, before: object, replay: Replay) -> int:
-        return len(diffing.compare(before, codec.decode(codec.encode(replay.surfaces))))
+        after = {**replay.surfaces, _RESULTS: replay.results}
+        return len(diffing.compare(before, codec.decode(codec.encode(after))))

@@ -13,6 +13,7 @@ from noetl_cli import settings
 from noetl_cli.failures import StackError
 from noetl_cli.stack import keyring, state
 from noetl_cli.stack.home import Home
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.payloads.stored import StoredPayloads
 from noetl_storage.postgres.database import Database, open_database
@@ -66,7 +67,9 @@ async def open_both(
 async def open_store(place: Place) -> AsyncIterator[StoredPayloads]:
     """Open the payload store alone."""
     seals = read_keys(
-        "" if place.key_file else place.environ.get(SEAL_KEY, ""), file=place.key_file
+        "" if place.key_file else place.environ.get(SEAL_KEY, ""),
+        file=place.key_file,
+        managed=managed.open_keys,
     )
     async with open_payloads(
         place.url,

@@ -13,6 +13,7 @@ from tests.support.storage import (
     a_stream,
     an_append,
     an_execution,
+    eventually,
 )
 
 from noetl_contracts import codec, locators
@@ -27,7 +28,7 @@ OTHER = Owner(tenant_id=TenantId("other"), organization_id=OrganizationId("east"
 DIGESTS = [codec.digest(b"%d" % n) for n in range(4)]
 
 
-def a_result(digest: str, *, text: str = "") -> Event:
+def a_result(digest: str, *, text: str = "", **about: Any) -> Event:
     reference = PayloadRef(
         uri=locators.payload(TENANT, ORGANIZATION, digest),
         sha256=digest,
@@ -38,7 +39,9 @@ def a_result(digest: str, *, text: str = "") -> Event:
         step="s",
         run_id=RunId("1"),
         command_id=CommandId("1"),
-        result=ResultEnvelope(status="ok", reference=reference, context={"fields": {"x": text}}),
+        result=ResultEnvelope(
+            status="ok", reference=reference, context={"fields": {"x": text}, **about}
+        ),
     )
 
 
@@ -53,7 +56,9 @@ async def mentioned(stores: Stores, owner: Owner, digests: Collection[str]) -> s
     return set().union(*pages)
 
 
-async def project(stores: Stores, execution: ExecutionId, status: str, *, version: int) -> None:
+async def project(
+    stores: Stores, execution: ExecutionId, status: str, *, version: int, old: int = 0
+) -> None:
     row: dict[str, Any] = {
         "execution_id": execution,
         **structs.asdict(OWNER),
@@ -63,7 +68,7 @@ async def project(stores: Stores, execution: ExecutionId, status: str, *, versio
         "envelope_checksum": "",
     }
     await stores.projections.apply(
-        shard=0, rows={"execution": [row]}, positions={execution: (0, version)}
+        shard=0, rows={"execution": [row]}, positions={execution: (old, version)}
     )
 
 
@@ -119,3 +124,44 @@ async def test_a_projection_that_lags_shows_no_end(stores: Stores) -> None:
 async def test_a_request_that_nobody_has_settled_holds(stores: Stores) -> None:
     await stores.requests.submit(a_request())
     assert await stores.references.held_since(OWNER) is not None
+
+
+async def test_a_result_that_is_over_is_no_mention_once_its_execution_has_ended(
+    stores: Stores,
+) -> None:
+    odd = f"\x00{DIGESTS[2]}"
+    over = [
+        a_result(DIGESTS[0], text=DIGESTS[1], ttl_s=0),
+        a_result(DIGESTS[3], text=odd, ttl_s=0.0),
+    ]
+    execution = an_execution()
+    await append(stores, execution, over, OWNER)
+    # It lives, and so does what it refers to.
+    assert await mentioned(stores, OWNER, DIGESTS) == set(DIGESTS)
+    await project(stores, execution, "RUNNING", version=2)
+    assert await mentioned(stores, OWNER, DIGESTS) == set(DIGESTS)
+    await project(stores, execution, "COMPLETED", version=2, old=2)
+
+    async def is_over() -> bool:
+        # What stands beside the reference still counts.
+        return await mentioned(stores, OWNER, DIGESTS) == set(DIGESTS[1:3])
+
+    await eventually(is_over, what="a moment has passed")
+    # Somebody else who refers to it without an end holds it.
+    await append(stores, an_execution(), [a_result(DIGESTS[0])], OWNER)
+    assert await mentioned(stores, OWNER, DIGESTS) == set(DIGESTS[:3])
+
+
+async def test_a_result_holds_its_content_for_its_time(stores: Stores) -> None:
+    execution = an_execution()
+    await append(stores, execution, [a_result(DIGESTS[0], ttl_s=3600)], OWNER)
+    await append(stores, an_execution(), [a_result(DIGESTS[1], ttl_s="soon")], OWNER)
+    await project(stores, execution, "COMPLETED", version=1)
+    assert await mentioned(stores, OWNER, DIGESTS) == set(DIGESTS[:2])
+
+
+async def test_executions_without_a_history_are_told_apart(stores: Stores) -> None:
+    known, strange = an_execution(), an_execution()
+    await append(stores, known, [a_run()], OWNER)
+    assert await stores.references.list_known(OWNER, [known, strange]) == {known}
+    assert await stores.references.list_known(OTHER, [known]) == set()

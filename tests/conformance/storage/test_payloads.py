@@ -2,7 +2,7 @@ import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ from tests.support.clouds import AZURE_ABSENT, AZURE_KEY, azure_store, gcs_emula
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 
-from noetl_chassis.payload_sealing import KeyRing, PayloadSeals
+from noetl_chassis.key_management import LocalKeys, ManagedKeys
+from noetl_chassis.payload_sealing import KeyRing, KeyService, PayloadSeals
 from noetl_contracts import codec, locators
 from noetl_contracts.ids import OrganizationId, TenantId
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_storage import envelopes
+from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import (
     NameRefused,
     PayloadCorrupt,
@@ -32,7 +35,15 @@ from noetl_storage.payloads.stored import StoredPayloads
 OTHER = TenantId("other")
 MEBIBYTE = 1024 * 1024
 BIG_BYTES = 64 * MEBIBYTE
-STORES = ["memory", "filesystem", "sealed", "s3", "gcs", *(["azure"] if has_azure() else [])]
+STORES = [
+    "memory",
+    "filesystem",
+    "sealed",
+    "managed",
+    "s3",
+    "gcs",
+    *(["azure"] if has_azure() else []),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +84,7 @@ def address(
     match request.param:
         case "memory":
             return "memory://", None, None, None
-        case "filesystem" | "sealed":
+        case "filesystem" | "sealed" | "managed":
             return f"file://{tmp_path}/store%20one", None, None, tmp_path / "store one"
         case "gcs":
             return request.getfixturevalue("gcs"), None, None, None
@@ -88,8 +99,12 @@ async def case(
     request: pytest.FixtureRequest, address: tuple[str, str | None, str | None, Path | None]
 ) -> AsyncIterator[Case]:
     url, access_key, secret_key, folder = address
-    is_sealed = request.node.callspec.params["address"] == "sealed"
-    seals = PayloadSeals(KeyRing({"k1": bytes(32)})) if is_sealed else None
+    how = request.node.callspec.params["address"]
+    is_sealed = how in {"sealed", "managed"}
+    holds: KeyService = KeyRing({"k1": bytes(32)})
+    if how == "managed":
+        holds = ManagedKeys(LocalKeys({"k1": bytes(32)}))
+    seals = PayloadSeals(holds) if is_sealed else None
     async with open_payloads(
         url, access_key=access_key, secret_key=secret_key, seals=seals
     ) as store:
@@ -224,27 +239,9 @@ async def test_content_is_listed_by_its_owner(case: Case) -> None:
     assert set(found) == {ref.sha256 for ref in refs}
     if not case.is_sealed:
         assert [found[ref.sha256].stored_bytes for ref in refs] == [3, 4]
-    assert [name async for page in case.store.list_objects(owner) for name in page] == ["n/1"]
+    assert [one.name async for page in case.store.list_objects(owner) for one in page] == ["n/1"]
     texts = [piece async for piece in case.store.read_text(owner, "n/1", is_name=True)]
     assert b"".join(texts) == b"x"
-
-
-async def test_old_objects_are_listed_by_prefix_and_forgotten(case: Case) -> None:
-    tenant = TenantId(f"old-{codec.digest(repr(case).encode())[:8]}")
-    owner = Owner(tenant_id=tenant, organization_id=ORGANIZATION)
-    for name in ("waves/7/a", "waves/7/b", "frames/7/a"):
-        await case.store.put_named(name, b"x", tenant_id=tenant, organization_id=ORGANIZATION)
-
-    async def old(before: datetime) -> list[str]:
-        listing = case.store.list_written_before(owner, "waves/", before)
-        return sorted([name async for page in listing for name in page])
-
-    assert await old(datetime(1970, 1, 1, tzinfo=UTC)) == []
-    later = datetime.now(UTC) + timedelta(hours=1)
-    assert await old(later) == ["waves/7/a", "waves/7/b"]
-    await case.store.forget(owner, "waves/7/a")
-    await case.store.forget(owner, "waves/7/a")
-    assert await old(later) == ["waves/7/b"]
 
 
 async def test_shelved_content_is_read_brought_back_and_purged(case: Case) -> None:
@@ -464,3 +461,57 @@ async def test_azure_without_a_key_is_refused() -> None:
     with pytest.raises(StorageMisconfigured, match="PAYLOAD_SECRET_KEY"):
         async with open_payloads("azure://box?account=a"):
             pytest.fail("opened")
+
+
+def kept_form(length: int) -> dict[str, Any]:
+    return {"results": ["x" * length], "stats": {}}
+
+
+async def enveloped(case: Case, length: int, *, tenant: TenantId = TENANT) -> ResultEnvelope:
+    form = kept_form(length)
+    return await envelopes.externalize(
+        envelopes.keeping(case.store, tenant_id=tenant, organization_id=ORGANIZATION),
+        codec.encode(form),
+        inline=lambda: {"shape": "loop", "data": form},
+        beside={"shape": "loop", "fields": {}},
+        row_count=1,
+    )
+
+
+async def test_results_go_into_envelopes_and_come_back(case: Case) -> None:
+    load = envelopes.reading(case.store)
+    small, middle, large = [await enveloped(case, n) for n in (10, 5000, 70_000)]
+    assert small.reference is None
+    assert middle.reference is not None
+    assert large.reference is not None
+    # The playbook sees the first two as inline; only the first travels.
+    assert [one.context.get("is_inline", False) for one in (small, middle, large)] == [
+        False,
+        True,
+        False,
+    ]
+    assert max(len(codec.encode(one)) for one in (small, middle, large)) < 2048
+    for envelope, length in ((small, 10), (middle, 5000), (large, 70_000)):
+        assert await envelopes.resolve(load, envelope) == kept_form(length)
+    assert await envelopes.resolve(load, None) == {}
+    assert await envelopes.loaded(load, small) == {}
+    assert await envelopes.loaded(load, large) == {large.reference.sha256: kept_form(70_000)}
+    # The same result again is the same reference; another tenant's is another one.
+    assert (await enveloped(case, 5000)).reference == middle.reference
+    other = await enveloped(case, 5000, tenant=OTHER)
+    assert other.reference is not None
+    assert other.reference.uri != middle.reference.uri
+    await case.store.delete(middle.reference)
+    with pytest.raises(PayloadMissing):
+        await envelopes.resolve(load, middle)
+    assert await envelopes.resolve(load, other) == kept_form(5000)
+
+
+async def test_what_is_no_result_does_not_resolve(case: Case) -> None:
+    reference = await envelopes.keeping(case.store, tenant_id=TENANT, organization_id=ORGANIZATION)(
+        b"{no json", media_type="application/json"
+    )
+    with pytest.raises(PayloadUnreadable):
+        await envelopes.resolve(
+            envelopes.reading(case.store), ResultEnvelope(status="ok", reference=reference)
+        )

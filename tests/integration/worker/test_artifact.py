@@ -278,6 +278,7 @@ async def test_a_stored_result_is_got_whole(worker: Bench) -> None:
     tool:
       kind: python
       code: "return {'count': 5000, 'rows': [{'i': i} for i in range(5000)]}"
+      output: {select: [{path: count}]}
 """)
     )
     assert isinstance(first, CommandCompleted)

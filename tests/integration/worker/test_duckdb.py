@@ -451,6 +451,7 @@ async def test_a_stored_result_is_an_input_by_reference(worker: Bench) -> None:
         command_of("""
   - step: load
     tool: {kind: python, code: "return {'columns': ['i'], 'rows': [[n] for n in range(2000)]}"}
+    output: {inline_max_bytes: 0}
 """)
     )
     assert isinstance(first, CommandCompleted)
@@ -477,6 +478,7 @@ async def test_parts_are_one_input(worker: Bench) -> None:
         command_of("""
   - step: load
     tool: {kind: python, code: "return {'columns': ['i'], 'rows': [[n] for n in range(2000)]}"}
+    output: {inline_max_bytes: 0}
 """)
     )
     assert isinstance(first, CommandCompleted)

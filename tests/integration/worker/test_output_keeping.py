@@ -12,9 +12,10 @@ from tests.support.working import EXECUTION, Bench, bench, command_of
 from noetl_contracts import codec
 from noetl_contracts.commands import StepResult
 from noetl_contracts.facts import CommandCompleted, CommandFailed
-from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.payloads import ARROW_MEDIA_TYPE, ResultEnvelope
 from noetl_playbook import carried
 from noetl_playbook.handles import Handle
+from noetl_playbook.lookup import MISSING
 from noetl_storage import encoding
 
 MANY = (
@@ -63,7 +64,7 @@ def handle(envelope: ResultEnvelope) -> Any:
 async def test_small_results_travel_and_large_ones_are_stored(worker: Bench) -> None:
     inline = await keep(worker, SMALL, "{}")
     assert inline.reference is None
-    stored = await keep(worker, MANY, "{}")
+    stored = await keep(worker, MANY, "{inline_max_bytes: 2000, format: json}")
     assert stored.reference is not None
     found = handle(stored)
     assert isinstance(found, Handle)
@@ -98,9 +99,48 @@ async def test_zero_always_stores_and_more_keeps_more_inline(worker: Bench) -> N
     assert (await keep(worker, "return 'x' * 20000", "{inline_max_bytes: 1048576}")).reference
 
 
+async def test_what_is_small_is_inline_to_the_playbook_and_still_no_part_of_its_event(
+    worker: Bench,
+) -> None:
+    kept = await keep(worker, MANY, "{}")
+    assert kept.reference is not None
+    assert len(codec.encode(kept)) < 2048
+    found = handle(kept)
+    names = ("_ref", "_store", "_bytes", "_preview")
+    assert [found.find(name) is MISSING for name in names] == [True] * 4
+    assert (found.find("columns"), found.find("row_count")) == (["i", "t", "x"], 500)
+    assert (await worker.value(kept))["rows"][499]["x"] == {"n": [499]}
+    # As JSON: a table is for what the playbook sees as stored.
+    assert kept.reference.media_type == "application/json"
+    # Who speaks of the reference gets one.
+    for wish in ("{select: [{path: count}]}", "{store: {compression: zstd}}", "{scope: step}"):
+        assert handle(await keep(worker, MANY, wish)).find("_ref") is not MISSING, wish
+
+
+async def test_large_tables_are_arrow_unless_they_are_to_be_json(worker: Bench) -> None:
+    code = MANY.replace("500", "2500")
+    kept = await keep(worker, code, "{}")
+    assert kept.reference is not None
+    assert kept.reference.media_type == ARROW_MEDIA_TYPE
+    assert kept.reference.schema_digest is not None
+    assert handle(kept).find("_ref")["media_type"] == ARROW_MEDIA_TYPE
+    as_json = await keep(worker, code, "{format: json}")
+    assert as_json.reference is not None
+    assert as_json.reference.media_type == "application/json"
+    assert await worker.value(kept) == await worker.value(as_json)
+    # Rows that are not even stay JSON, and nobody asked for anything else: no note.
+    uneven = code.replace("'t': 'it' * 3", "**({'t': 'it' * 3} if i else {})")
+    other = await keep(worker, uneven, "{}")
+    assert other.reference is not None
+    assert other.reference.media_type == "application/json"
+    assert "notes" not in other.context
+
+
 @pytest.mark.parametrize(("size", "length"), [("10", 10), ("0", None), ("100000", 3002)])
 async def test_a_preview_is_the_beginning(worker: Bench, size: str, length: int | None) -> None:
-    kept = await keep(worker, "return 'ä' * 1500", f"{{preview_max_bytes: {size}}}")
+    kept = await keep(
+        worker, "return 'ä' * 1500", f"{{preview_max_bytes: {size}, inline_max_bytes: 0}}"
+    )
     preview = handle(kept).stored.preview
     if length is None:
         assert preview is None

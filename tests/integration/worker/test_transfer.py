@@ -18,6 +18,7 @@ from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts.commands import StepResult
 from noetl_contracts.facts import CommandCompleted
+from noetl_worker.tools import transfer
 
 HOSTILE = 'x"; drop table "t"; --'
 
@@ -506,3 +507,104 @@ async def test_parquet_is_read_by_pieces(worker: Bench, db: Any, tmp_path: Path)
     found = await moved(worker, {"type": "file", "uri": "big.parquet"}, table("T"))
     assert found["rows_transferred"] == 5000
     assert await db.fetchval("select sum(xs[1]) from t") == 12497500
+
+
+def counted_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the windows of rows that are read from PostgreSQL."""
+    seen: list[int] = []
+    real = transfer.read_windows
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen.append(1)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(transfer, "read_windows", watched)
+    return seen
+
+
+FIELDS = "i int, b bool, n bigint, t text, u uuid, d date, ts timestamptz"
+SOURCE = """
+    select i, i % 2 = 0 as b, i::bigint * 10000000000 as n, v.t, md5(i::text)::uuid as u,
+      date '2026-01-02' + i as d, timestamptz '2026-01-02 03:04:05.000006+02' as ts
+    from generate_series(1, :rows) i
+    cross join lateral (
+      select (array['', 'it''s "quoted", \\. ' || chr(10) || ' \\N', 'a,b', null])[i % 4 + 1] as t
+    ) v
+"""
+
+
+async def test_a_query_gives_the_same_table_by_columns_and_by_rows(
+    worker: Bench, db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_rows = counted_rows(monkeypatch)
+    for name in ("by_columns", "by_rows"):
+        await db.execute(f"create table {name}({FIELDS})")
+    names = [part.split()[0] for part in FIELDS.split(", ")]
+    source = {"type": "postgres", "auth": "db", "query": SOURCE, "params": {"rows": 3000}}
+    first = await moved(worker, source, table("by_columns"))
+    assert by_rows == []
+    same = {name: name for name in names}
+    second = await moved(worker, source, table("by_rows", mapping=same))
+    assert by_rows == [1]
+    assert first["rows_transferred"] == second["rows_transferred"] == 3000
+    assert first["records_fetched"] == second["records_fetched"] == 3000
+    found = [
+        sorted(await db.fetch(f"table {name}"), key=lambda row: row["i"])
+        for name in ("by_columns", "by_rows")
+    ]
+    assert found[0] == found[1]
+    # Nothing found is nothing moved, and a table that is replaced is emptied.
+    none = {**source, "params": {"rows": 0}}
+    assert (await moved(worker, none, table("by_columns"), mode="replace"))["chunks"] == 0
+    assert await db.fetchval("select count(*) from by_columns") == 0
+
+
+async def test_a_query_gives_the_same_parquet_file_by_columns_and_by_rows(
+    worker: Bench, db: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_rows = counted_rows(monkeypatch)
+    # Moments are texts in files that rows make: with them, it would go by rows.
+    text = SOURCE.replace("date '2026-01-02' + i as d, timestamptz '2026-01-02", "'2026-01-02")
+    source = {"type": "postgres", "auth": "db", "query": text, "params": {"rows": 3000}}
+    columns = {"type": "file", "uri": "columns.parquet"}
+    first = await moved(worker, source, columns)
+    assert (first["rows_transferred"], by_rows) == (3000, [])
+    rows = {
+        "type": "file",
+        "uri": "rows.parquet",
+        "mapping": {n: n for n in ("i", "b", "n", "t", "u", "ts")},
+    }
+    await moved(worker, source, rows)
+    assert by_rows == [1]
+    found = [
+        pyarrow.parquet.read_table(files_of(tmp_path) / f"{name}.parquet").sort_by("i")
+        for name in ("columns", "rows")
+    ]
+    assert found[0].equals(found[1])
+    empty = {**source, "params": {"rows": 0}}
+    await moved(worker, empty, columns, mode="replace")
+    assert pyarrow.parquet.read_table(files_of(tmp_path) / "columns.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("select 1.5::numeric as a", "a text"),
+        ("select '{\"b\": [1]}'::jsonb as a", "a text"),
+        ("select array[1, 2] as a", "a int[]"),
+        ("select 'nan'::float8 as a", "a float8"),
+        ("select now() as a", "a text"),
+        ("select 1 as a", "a int generated always as identity"),
+        ("select 1 as a, 2 as a", "a int"),
+        ("show server_version", "server_version text"),
+        ("select 'x'::bytea as a", "a bytea"),
+    ],
+)
+async def test_what_would_not_be_the_same_goes_by_rows(
+    worker: Bench, db: Any, monkeypatch: pytest.MonkeyPatch, text: str, kinds: str
+) -> None:
+    by_rows = counted_rows(monkeypatch)
+    await db.execute(f"create table t({kinds})")
+    source = {"type": "postgres", "auth": "db", "query": text}
+    await attempt(worker, "transfer", {"source": source, "target": table("t")})
+    assert by_rows == [1]

@@ -54,11 +54,14 @@ class FailingProjections:
         shard: int,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         positions: Mapping[str, tuple[int, int]],
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> list[str]:
         if self._before:
             self._before -= 1
             raise StorageUnavailable("no answer before the commit")
-        left_out = await self._inner.apply(shard=shard, rows=rows, positions=positions)
+        left_out = await self._inner.apply(
+            shard=shard, rows=rows, positions=positions, results=results
+        )
         if self._after:
             self._after -= 1
             raise StorageUnavailable("no answer after the commit")

@@ -168,7 +168,8 @@ def _summary(found: Sweep, *, is_dry_run: bool) -> dict[str, Any]:
         "restored": found.restored,
         "purged": found.purged,
         "purged_bytes": found.purged_bytes,
-        "leftovers": found.leftovers,
+        "named_garbage": len(found.names),
+        "named_removed": found.removed,
     }
 
 
@@ -186,8 +187,9 @@ def _print(found: Sweep, *, is_dry_run: bool) -> None:
     ]
     if is_dry_run and rows:
         tables.show(("SHA256", "BYTES", "WRITTEN"), rows, nothing="")
-    if found.leftovers:
-        render.line(f"  Waves that are over have left {found.leftovers} objects.")
+    if found.names:
+        are = "would be" if is_dry_run else "were"
+        render.line(f"  {len(found.names)} named objects that nothing needs {are} removed.")
     if not is_dry_run:
         render.line(
             f"  {found.shelved} put aside, {found.restored} brought back, {found.purged} removed "

@@ -28,6 +28,8 @@ def trace(
         return
     rows = [_row(link) for link in found["links"]]
     tables.show(("STEP", "STATUS", "REF", "ROWS", "BYTES", "SHA256"), rows, nothing="")
+    if found["source"] == "references":
+        render.line("The ledger has this history no more: runs with stored results alone are here.")
     if found["has_more"]:
         render.line(f"The chain goes on: noetl trace {execution_id} {step} --limit 1000")
 

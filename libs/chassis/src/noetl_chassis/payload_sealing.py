@@ -10,7 +10,7 @@ depends on the tenant's key, turning keys rewrites heads and never opens what th
 import binascii
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
+from noetl_chassis.key_management import KeyManagement, LocalKeys, ManagedKeys
 from noetl_chassis.sealing import KEY_BYTES, NONCE_BYTES, KeyUnusable, decoded_key
 from noetl_contracts import codec
 from noetl_contracts.errors import PayloadKeyUnknown, PayloadSealBroken
@@ -34,6 +35,7 @@ _HEAD_BYTES_MAX = 4096
 _KEY_ID_CHARACTERS_MAX = 64
 _KEYS_MAX = 64
 _FORMAT = 1
+_MANAGED, _MANAGED_FILE = "kms+", "kms+file://"
 
 
 class Owner(Protocol):
@@ -230,23 +232,42 @@ class _Opening:
         return opened
 
 
-def read_keys(text: str, *, file: str) -> PayloadSeals | None:
+def read_keys(
+    text: str, *, file: str, managed: Callable[[str], KeyManagement] | None = None
+) -> PayloadSeals | None:
     """Read `id:base64` keys, newest first, from a setting or a file; None without any.
 
-    In a setting commas separate them, in a file lines; `#` begins a comment. Raises `KeyUnusable`.
+    In a setting commas separate them, in a file lines; `#` begins a comment. A setting may be the
+    address of who holds the keys instead: `kms+file://<path of such a file>`, and what `managed`
+    opens. Raises `KeyUnusable`, and what `managed` raises.
     """
     if text and file:
         raise KeyUnusable("keys for payloads stand in a setting or in a file, not in both")
-    if file:
-        try:
-            lines = Path(file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as failure:
-            raise KeyUnusable(f"the file of keys for payloads cannot be read: {file}") from failure
-        entries = [line.partition("#")[0].strip() for line in lines]
-    else:
-        entries = [entry.strip() for entry in text.split(",")]
+    if text.startswith(_MANAGED):
+        return PayloadSeals(ManagedKeys(_opened(text, managed)))
+    entries = _lines(file) if file else [entry.strip() for entry in text.split(",")]
     keys = _parsed([entry for entry in entries if entry])
     return PayloadSeals(KeyRing(keys)) if keys else None
+
+
+def _opened(address: str, managed: Callable[[str], KeyManagement] | None) -> KeyManagement:
+    if address.startswith(_MANAGED_FILE):
+        path = address.removeprefix(_MANAGED_FILE)
+        keys = _parsed([line for line in _lines(path) if line])
+        if not keys:
+            raise KeyUnusable(f"the file of keys for payloads holds none: {path}")
+        return LocalKeys(keys)
+    if managed is None:
+        raise KeyUnusable("keys for payloads are not held by a service here")
+    return managed(address)
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise KeyUnusable(f"the file of keys for payloads cannot be read: {file}") from failure
+    return [line.partition("#")[0].strip() for line in lines]
 
 
 def _parsed(entries: Sequence[str]) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from noetl_contracts.ids import (
     TenantId,
 )
 from noetl_contracts.parking import MessageWait
-from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -220,3 +220,19 @@ class Link(Struct, frozen=True, kw_only=True):
     is_error: bool = False
     result: ResultEnvelope | None = None
     created_at: datetime | None = None
+
+
+class KeptLink(Struct, frozen=True, kw_only=True):
+    """One stored result in the chain that led to a result; `ref_id` is the event that carries it.
+
+    `parent_ref_id` is the nearest stored result that led to it.
+    """
+
+    step: str
+    run_id: str
+    entered_version: int
+    ref_id: str
+    parent_ref_id: str | None
+    is_error: bool
+    reference: PayloadRef
+    created_at: datetime

@@ -2,11 +2,10 @@
 
 from noetl_contracts.ids import ExecutionId
 
-WAVES = "waves/"
-# What the names of all of them begin with.
-PREFIXES = (WAVES,)
+# The first part of their names.
+WAVES = "waves"
 
 
 def wave(execution_id: ExecutionId, token: str) -> str:
     """Name a wave of frames, below which lies what its executors say."""
-    return f"{WAVES}{execution_id}/{token}"
+    return f"{WAVES}/{execution_id}/{token}"

@@ -9,6 +9,10 @@ from msgspec import Meta, Struct
 JSON_MEDIA_TYPE = "application/json"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
+# What a playbook sees as inline: a larger result is replaced by a handle.
+INLINE_BYTES_MAX = 64 * 1024
+# What travels inside of events and commands: a larger result lies in the store, also one that the
+# playbook sees as inline.
 RESULT_INLINE_BYTES_MAX = 1024
 EVENT_INLINE_BYTES_MAX = 16 * 1024
 

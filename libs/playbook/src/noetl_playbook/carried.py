@@ -1,7 +1,8 @@
 """How a step's result travels in a result envelope, and becomes a view again.
 
 Inline, `context["data"]` holds the kept form; by reference the payload holds it, and
-`context["fields"]`, `store`, `preview`, `columns` and `length` what can be read without loading.
+`context["fields"]`, `store`, `preview`, `columns` and `length` what can be read without loading,
+and `is_inline` says that the playbook sees it as if it were inline.
 `context["shape"]` names the kept form.
 """
 
@@ -36,9 +37,15 @@ def inline(kept: PipelineResult | LoopResult) -> dict[str, Any]:
     return {"shape": shape_of(kept), "data": msgspec.to_builtins(kept)}
 
 
-def referenced(kept: PipelineResult | LoopResult, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the context of a result whose kept form is in the payload store."""
-    return {"shape": shape_of(kept), "fields": dict(fields)}
+def referenced(
+    kept: PipelineResult | LoopResult, fields: Mapping[str, Any], *, is_inline: bool = False
+) -> dict[str, Any]:
+    """Write the context of a result whose kept form is in the payload store.
+
+    One that is `is_inline` is stored because of its event alone, and the playbook sees no handle.
+    """
+    about = {"is_inline": True} if is_inline else {}
+    return {"shape": shape_of(kept), "fields": dict(fields), **about}
 
 
 def view(
@@ -69,6 +76,7 @@ def view(
         columns=result.context.get("columns"),
         shape=shape,
         length=result.context.get("length"),
+        is_inline=result.context.get("is_inline", False),
     )
     return Handle(
         stored,

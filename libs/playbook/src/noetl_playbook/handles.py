@@ -10,6 +10,9 @@ from noetl_playbook.sources import rows_of
 
 Load = Callable[[Stored], Any]
 
+# What only a result has that the playbook knows to be stored.
+_OF_STORED = frozenset({"_ref", "_store", "_bytes", "_preview"})
+
 
 class Needed(Exception):  # noqa: N818 (a request to the caller, not an error)
     """A render touched what only the caller can get; get it and render again."""
@@ -46,6 +49,8 @@ class Handle(Lookup):
 
     def find(self, key: Any) -> Any:
         """Find a name in the metadata, else in the payload."""
+        if key in _OF_STORED and self.stored.is_inline and key not in self.stored.fields:
+            return MISSING
         found = self._from_metadata(key) if isinstance(key, str) else MISSING
         return member(self._load(self.stored), key) if found is MISSING else found
 

@@ -40,6 +40,7 @@ class Stored(Canonical, frozen=True, kw_only=True):
     """A result kept by reference; `fields` can be read without loading it.
 
     `length` is that of a result which is a bare list; a table says `reference.row_count`.
+    `is_inline`: the playbook is not to know, as the result is small; only its event does.
     """
 
     reference: PayloadRef
@@ -49,6 +50,7 @@ class Stored(Canonical, frozen=True, kw_only=True):
     preview: str | None = None
     columns: list[Any] | None = None
     shape: str = "pipeline"
+    is_inline: bool = False
     length: int | None = None
 
     @property

@@ -27,6 +27,7 @@ from noetl_contracts.status import CommandStatus, ExecutionStatus, RunStatus
 from noetl_replay import (
     fold_control,
     fold_frames,
+    fold_lineage,
     fold_loops,
     fold_parking,
     fold_streams,
@@ -41,7 +42,7 @@ from noetl_replay.state import (
     remember_rejection,
 )
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 FENCED_MAX = 1024
 
 
@@ -190,6 +191,7 @@ def _inherit(state: ExecutionState, event: execution.StateInherited) -> None:
 def _end(state: ExecutionState, at: Envelope, status: ExecutionStatus) -> None:
     state.status, state.ended_at = status, at.event_time
     state.tokens.clear()
+    state.lineage.clear()
     state.runs.clear()
     state.commands.clear()
     state.frames.clear()
@@ -220,6 +222,7 @@ def _apply_step(
                 expires_at=event.expires_at,
                 entered_at=at.event_time,
             )
+            fold_lineage.enter(state, at, event)
             fold_streams.attach(state, event)
             remembered = step_of(state, event.step)
             remembered.activations += 1
@@ -230,6 +233,7 @@ def _apply_step(
             remembered = step_of(state, event.step)
             remembered.result, remembered.error = None, event.error
         case step.StepExit():
+            fold_lineage.leave(state, event)
             state.runs.pop(event.run_id, None)
             ended = step_of(state, event.step)
             ended.status, ended.error = event.status, event.failure or ended.error
@@ -247,6 +251,7 @@ def _apply_step(
             fold_streams.end_call(state, event)
             if event.item_index is None:
                 _remember_outcome(state, event)
+                fold_lineage.finish(state, at, event)
             else:
                 fold_loops.count_item(state, event)
         case _:

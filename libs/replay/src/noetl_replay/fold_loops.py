@@ -6,6 +6,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import command, loop, step
 from noetl_contracts.ids import RunId
 from noetl_contracts.status import RunStatus
+from noetl_replay import fold_lineage
 from noetl_replay.state import (
     CommandState,
     ExecutionState,
@@ -72,6 +73,7 @@ def _finish(state: ExecutionState, at: Envelope, event: loop.LoopDone | loop.Loo
     remembered = state.steps.setdefault(event.step, StepState(step=event.step))
     remembered.result = event.result
     remembered.error = event.error if isinstance(event, loop.LoopFailed) else None
+    fold_lineage.finish(state, at, event)
     live = touched(state, event.run_id)
     if live is None:
         return

@@ -24,6 +24,7 @@ class Replay:
     def __init__(self, begun: ExecutionState) -> None:
         self.state = begun
         self.surfaces: Surfaces = {surface: {} for surface in rows.SURFACES}
+        self.results: dict[str, rows.Row] = {}
         self.events = 0
 
     def feed(self, page: Iterable[Envelope]) -> None:
@@ -32,7 +33,9 @@ class Replay:
         self.state = fold(self.state, page)
         self.events += self.state.version - before
         # What was touched is shown once, as it is after the page: earlier rows would be replaced.
-        for surface, found in rows.changed_rows(self.state, take_changes(self.state)).items():
+        changes = take_changes(self.state)
+        self.results.update({row["ref_id"]: row for row in rows.result_rows(self.state, changes)})
+        for surface, found in rows.changed_rows(self.state, changes).items():
             key = rows.KEY_BY_SURFACE[surface]
             self.surfaces[surface].update({row[key]: row for row in found})
 

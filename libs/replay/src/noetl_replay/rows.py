@@ -8,6 +8,7 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.parking import MessageWait
+from noetl_replay.kept_results import KeptResult
 from noetl_replay.state import (
     Changes,
     CommandState,
@@ -190,6 +191,32 @@ def object_row(state: ExecutionState, thing: ObjectState) -> Row:
         "created_at": thing.created_at,
         "updated_at": thing.updated_at,
     }
+
+
+def result_row(state: ExecutionState, kept: KeptResult) -> Row:
+    """Show a stored result and the one that led to it.
+
+    No surface of parity: all of it stands in the ledger's own events, under their checksums, and
+    it says of the past what the surfaces leave out. A rebuild compares it.
+    """
+    return {
+        "ref_id": kept.ref_id,
+        "execution_id": state.execution_id,
+        "tenant_id": state.tenant_id,
+        "organization_id": state.organization_id,
+        "run_id": kept.run_id,
+        "step_name": kept.step,
+        "is_error": kept.is_error,
+        "entered_version": kept.entered_version,
+        "reference": codec.builtins(kept.reference),
+        "parent_ref_id": kept.parent_ref_id,
+        "created_at": kept.created_at,
+    }
+
+
+def result_rows(state: ExecutionState, changes: Changes) -> list[Row]:
+    """Show the stored results that the taken changes brought."""
+    return [result_row(state, kept) for kept in changes.results.values()]
 
 
 def changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]]:

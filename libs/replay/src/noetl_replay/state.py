@@ -38,6 +38,7 @@ from noetl_contracts.status import (
     StageKind,
     StageStatus,
 )
+from noetl_replay.kept_results import KeptResult
 
 
 class ParkedState(Struct, frozen=True, kw_only=True):
@@ -225,7 +226,10 @@ class FeedState(Struct, kw_only=True):
 
 
 class RunState(Struct, kw_only=True):
-    """A live activation of a step."""
+    """A live activation of a step.
+
+    `ref_id` is its result, where that is stored, and `parent_ref_id` the stored one before it.
+    """
 
     run_id: RunId
     step: str
@@ -237,6 +241,9 @@ class RunState(Struct, kw_only=True):
     stream: StreamState | None = None
     feed: FeedState | None = None
     failure: ErrorObject | None = None
+    entered_version: int = 0
+    parent_ref_id: EventId | None = None
+    ref_id: EventId | None = None
 
 
 class StepState(Struct, kw_only=True):
@@ -278,10 +285,14 @@ class Changes(Struct, kw_only=True):
     commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
     loops: dict[RunId, LoopState] = msgspec.field(default_factory=dict)
     objects: dict[str, ObjectState] = msgspec.field(default_factory=dict)
+    results: dict[EventId, KeptResult] = msgspec.field(default_factory=dict)
 
 
 class ExecutionState(Struct, kw_only=True):
-    """Everything that is needed to decide what an execution does next."""
+    """Everything that is needed to decide what an execution does next.
+
+    `lineage` says, for what `tokens` were placed for, which stored result led there.
+    """
 
     execution_id: ExecutionId
     tenant_id: TenantId
@@ -305,6 +316,7 @@ class ExecutionState(Struct, kw_only=True):
     steps: dict[str, StepState] = msgspec.field(default_factory=dict)
     runs: dict[RunId, RunState] = msgspec.field(default_factory=dict)
     tokens: dict[str, str | None] = msgspec.field(default_factory=dict)
+    lineage: dict[str, EventId] = msgspec.field(default_factory=dict)
     commands: dict[CommandId, CommandState] = msgspec.field(default_factory=dict)
     frames: dict[FrameId, FrameState] = msgspec.field(default_factory=dict)
     stages: dict[StageId, StageState] = msgspec.field(default_factory=dict)

@@ -106,11 +106,15 @@ class Rebuilds(Protocol):
         execution_id: ExecutionId,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         version: int,
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Replace all of one execution's rows and its position, in one transaction.
+        """Replace all of one execution's rows, stored results and position, in one transaction.
 
         Returns the position afterwards: `version`, or a later one that was found and left alone.
         """
+
+    async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return an execution's stored results as they were written, in the order of their ids."""
 
     async def list_ahead(self, *, executions_max: int) -> list[ExecutionId]:
         """Return executions whose projection is ahead of the ledger, which cannot be."""

@@ -72,6 +72,14 @@ class StoredContent(Struct, frozen=True, kw_only=True):
     is_shelved: bool = False
 
 
+class StoredObject(Struct, frozen=True, kw_only=True):
+    """A named object as it lies in the store; `modified_at` is when it was written."""
+
+    name: str
+    stored_bytes: int
+    modified_at: datetime
+
+
 class PayloadShelf(Protocol):
     """The store as the collector sees it.
 
@@ -82,16 +90,14 @@ class PayloadShelf(Protocol):
     def list_contents(self, owner: Owner) -> AsyncIterator[list[StoredContent]]:
         """Yield all content of an owner, shelved or not, page by page."""
 
-    def list_objects(self, owner: Owner) -> AsyncIterator[list[str]]:
-        """Yield the names of all named objects of an owner, page by page."""
+    def list_objects(self, owner: Owner) -> AsyncIterator[list[StoredObject]]:
+        """Yield all named objects of an owner, page by page."""
 
-    def list_written_before(
-        self, owner: Owner, prefix: str, before: datetime
-    ) -> AsyncIterator[list[str]]:
-        """Yield the names under a prefix of objects written before a time, page by page."""
+    async def has_content(self, owner: Owner, sha256: str) -> bool:
+        """Tell whether content is in its place or on the shelf."""
 
-    async def forget(self, owner: Owner, name: str) -> None:
-        """Remove a named object; what is not there is no error."""
+    async def remove_object(self, owner: Owner, name: str) -> None:
+        """Remove a named object for good; what is not there is no error."""
 
     def read_text(self, owner: Owner, content: str, *, is_name: bool) -> AsyncIterator[bytes]:
         """Yield the bytes of content by digest, or of a named object; nothing when it is gone.
@@ -119,4 +125,11 @@ class PayloadReferences(Protocol):
         """Return when the oldest work of an owner began that has not ended; None without any."""
 
     def list_mentioned(self, owner: Owner, digests: Collection[str]) -> AsyncIterator[set[str]]:
-        """Yield those of the digests that a durable record of the owner mentions, page by page."""
+        """Yield those of the digests that a durable record of the owner mentions, page by page.
+
+        A result whose own time to live has passed is no mention of its content, once its
+        execution has ended.
+        """
+
+    async def list_known(self, owner: Owner, executions: Collection[str]) -> set[str]:
+        """Return those of the executions of which the owner has a history."""

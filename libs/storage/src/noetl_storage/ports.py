@@ -12,6 +12,7 @@ from noetl_contracts.ledger import (
     CatalogEntry,
     Head,
     IssuedCommand,
+    KeptLink,
     Letter,
     Link,
     Match,
@@ -178,8 +179,9 @@ class Projections(Protocol):
         shard: int,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         positions: Mapping[str, tuple[int, int]],
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> list[str]:
-        """Write rows by surface and move positions (from, to), in one transaction.
+        """Write rows by surface, stored results, and positions (from, to), in one transaction.
 
         Executions whose position is not `from` are left out; their ids are returned.
         """
@@ -211,6 +213,11 @@ class Projections(Protocol):
         frames_max: int,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a window of an execution's frames in key order, and how many there are."""
+
+    async def trace(
+        self, execution_id: ExecutionId, step: str, *, links_max: int
+    ) -> list[KeptLink]:
+        """Return the latest stored result of a step, the one that led to it, and so on, back."""
 
     async def clear(self, execution_id: ExecutionId) -> None:
         """Forget one execution's rows and position, to be projected again."""

@@ -6,8 +6,9 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import IssuedCommand, OpenWait
+from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait
 from noetl_contracts.parking import MessageWait
+from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.status import CommandStatus
 
 KEY_BY_SURFACE = {
@@ -52,6 +53,21 @@ def issued_command(row: Mapping[str, Any]) -> IssuedCommand:
         pool=row["pool"],
         lane=row["lane"],
         since=row["heard_at"],
+    )
+
+
+def kept_link(row: Mapping[str, Any]) -> KeptLink:
+    """Read the row of a stored result."""
+    parent = row["parent_ref_id"]
+    return KeptLink(
+        step=row["step_name"],
+        run_id=str(row["run_id"]),
+        entered_version=row["entered_version"],
+        ref_id=str(row["ref_id"]),
+        parent_ref_id=None if parent is None else str(parent),
+        is_error=row["is_error"],
+        reference=codec.convert(row["reference"], PayloadRef),
+        created_at=row["created_at"],
     )
 
 

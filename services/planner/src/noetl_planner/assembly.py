@@ -36,6 +36,7 @@ from noetl_playbook import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
     Catalog,
@@ -207,7 +208,9 @@ def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
         access_key=config.payload_access_key or None,
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
-        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+        seals=read_keys(
+            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        ),
     )
 
 

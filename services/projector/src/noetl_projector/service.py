@@ -296,17 +296,17 @@ class Projector:
 
     async def _apply(self, moving: Iterable[Held]) -> list[ExecutionId]:
         """Write what the states have touched, in one transaction; return who was left out."""
-        rows = read_models.no_rows()
+        rows, results = read_models.no_rows(), list[dict[str, Any]]()
         positions: dict[str, tuple[int, int]] = {}
         held_by_id = {held.state.execution_id: held for held in moving}
         for execution_id, held in held_by_id.items():
             positions[execution_id] = (held.position, held.state.version)
-            read_models.add_changes(rows, held.state)
+            read_models.add_changes(rows, results, held.state)
         if not positions:
             return []
         await reach(Point.PROJECTOR_APPLY_BEFORE)
         left_out = await self._stores.projections.apply(
-            shard=self._policy.index, rows=rows, positions=positions
+            shard=self._policy.index, rows=rows, positions=positions, results=results
         )
         await reach(Point.PROJECTOR_APPLY_AFTER)
         for stranger in left_out:

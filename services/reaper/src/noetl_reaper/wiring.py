@@ -23,6 +23,7 @@ from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
 from noetl_replay.fold import FOLD_VERSION
 from noetl_storage.archive.archivist import ROLE, Archivist, Terms
 from noetl_storage.payload_ports import PayloadShelf
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.collecting import Collector, Patience
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import Payloads
@@ -86,7 +87,9 @@ async def collecting(
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
         threads_max=_PAYLOAD_THREADS,
-        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+        seals=read_keys(
+            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        ),
     )
     async with opening as payloads, asyncio.TaskGroup() as group:
         collector = _collecting(config, payloads, owner=process.instance, database=database)

@@ -15,6 +15,7 @@ from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.jetstream.registers import JetStreamRegisters
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_worker import assembly, settings
 from noetl_worker.assembly import Adapters
@@ -40,7 +41,11 @@ async def serve(config: Settings) -> None:
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
                 connect_s=config.connect_s,
-                seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+                seals=read_keys(
+                    config.payload_seal_key,
+                    file=config.payload_seal_file,
+                    managed=managed.open_keys,
+                ),
             )
         )
         payloads = await stack.enter_async_context(open_tiers(config, store, clock))

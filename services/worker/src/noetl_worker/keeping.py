@@ -12,7 +12,6 @@ from noetl_contracts import codec, spread
 from noetl_contracts.payloads import (
     EVENT_INLINE_BYTES_MAX,
     JSON_MEDIA_TYPE,
-    RESULT_INLINE_BYTES_MAX,
     PayloadRef,
     ResultEnvelope,
 )
@@ -21,7 +20,7 @@ from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
 from noetl_playbook.results import LoopResult, PipelineResult
 from noetl_playbook.views import CARRIERS
-from noetl_storage import encoding
+from noetl_storage import encoding, envelopes
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.result import fields_beside, with_selection
 from noetl_worker.domain.storing import (
@@ -64,14 +63,15 @@ class Keeper:
         if rows is not None:
             return await self._keep_spread(result, data, rows, how, status=status, notes=notes)
         noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
-        if len(data) <= how.inline_bytes_max:
+        if len(data) <= how.travel_bytes_max:
             return ResultEnvelope(status=status, context={**carried.inline(result), **noted})
-        content, media_type, has_fallen_back = data, JSON_MEDIA_TYPE, False
-        if how.format is not None:
+        is_inline = len(data) <= how.inline_bytes_max
+        content, media_type = data, JSON_MEDIA_TYPE
+        format_ = how.format or ("arrow" if how.is_tabular_first and not is_inline else None)
+        if format_ is not None:
             # Large tables would keep the event loop from its heartbeats.
-            formed = await asyncio.to_thread(_formed, result, data, how.format)
-            content, media_type, has_fallen_back = formed
-        if has_fallen_back:
+            content, media_type = await asyncio.to_thread(_formed, result, data, format_)
+        if content is data and how.format is not None:
             noted = {"notes": [*noted.get("notes", ()), FORMAT_FALLBACK]}
         reference = await self._stored(content, media_type, how, row_count=_row_count(result))
         await reach(Point.WORKER_PAYLOAD_WRITTEN)
@@ -79,8 +79,8 @@ class Keeper:
             status=status,
             reference=reference,
             context={
-                **carried.referenced(result, fields_beside(result)),
-                **_described(result, how),
+                **carried.referenced(result, fields_beside(result), is_inline=is_inline),
+                **_described(result, how, is_inline=is_inline),
                 **noted,
             },
         )
@@ -195,13 +195,12 @@ class Keeper:
         """Keep the results of a frame's rows."""
         kept = LoopResult(results=results)
         data = self._mask.data(codec.canonical(kept))
-        if len(data) <= RESULT_INLINE_BYTES_MAX:
-            return ResultEnvelope(status="ok", context=carried.inline(kept))
-        reference = await self._payloads.store(
-            data, media_type=JSON_MEDIA_TYPE, row_count=len(results)
-        )
-        return ResultEnvelope(
-            status="ok", reference=reference, context=carried.referenced(kept, {})
+        return await envelopes.externalize(
+            self._payloads.store,
+            data,
+            inline=lambda: carried.inline(codec.decode_as(data, LoopResult)),
+            beside=carried.referenced(kept, {}),
+            row_count=len(results),
         )
 
     async def keep_pieces(
@@ -242,21 +241,21 @@ def _sized(patch: dict[str, Any]) -> dict[str, int]:
     return {name: len(codec.encode(value)) for name, value in patch.items()}
 
 
-def _formed(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, str, bool]:
-    """Return what is stored, its media type, and whether it had to be JSON after all."""
+def _formed(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, str]:
+    """Return what is stored and its media type: the very same JSON where there is no table."""
     table = None
     if _row_count(result) is not None:
         path = ("tasks", str(result.last), "raw")
         table = encoding.tabulate(codec.decode(data), path, format_=format_)  # type: ignore[arg-type]  # the model knows both names
     if table is None:
-        return data, JSON_MEDIA_TYPE, True
-    return table, encoding.media_type(format_), False  # type: ignore[arg-type]  # as above
+        return data, JSON_MEDIA_TYPE
+    return table, encoding.media_type(format_)  # type: ignore[arg-type]  # as above
 
 
-def _described(result: PipelineResult, how: Storing) -> dict[str, Any]:
+def _described(result: PipelineResult, how: Storing, *, is_inline: bool) -> dict[str, Any]:
     """Say what templates may read of a stored result without loading it."""
     about: dict[str, Any] = {"store": how.backend, **how.about}
-    preview = preview_of(result, how.preview_bytes_max)
+    preview = "" if is_inline else preview_of(result, how.preview_bytes_max)
     columns, length = columns_of(result), length_of(result)
     if preview:
         about["preview"] = preview

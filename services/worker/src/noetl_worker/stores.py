@@ -184,7 +184,7 @@ class TenantPayloads:
 
     async def delete_named(self, name: str) -> None:
         """Remove an object by name; what is not there is no error."""
-        await _patiently(lambda: self._payloads.delete(self.named_ref(name, b"", row_count=0)))
+        await _ask(lambda: self._payloads.delete(self.named_ref(name, b"", row_count=0)))
 
     def named_ref(self, name: str, data: bytes, *, row_count: int) -> PayloadRef:
         """Refer to what `put_named` has written."""

@@ -25,6 +25,7 @@ from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.registers import JetStreamRegisters
 from noetl_messaging.ports import Message, Registers
 from noetl_playbook.expressions import TemplateError
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import Payloads
 from noetl_worker import assembly, settings
@@ -245,7 +246,11 @@ async def open_executor(config: Settings) -> AsyncIterator[Executor]:
                 access_key=config.payload_access_key or None,
                 secret_key=config.payload_secret_key or None,
                 connect_s=config.connect_s,
-                seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+                seals=read_keys(
+                    config.payload_seal_key,
+                    file=config.payload_seal_file,
+                    managed=managed.open_keys,
+                ),
             )
         )
         tools, mask = await stack.enter_async_context(open_tools(config, payloads, clock))

@@ -2,10 +2,14 @@
 
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
+from typing import Any
+
+from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ledger import Request
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_storage.digests import known, runs
 from noetl_storage.memory.store import MemoryStore
 from noetl_storage.payload_ports import Owner
@@ -51,8 +55,31 @@ class MemoryPayloadReferences:
         for history in list(self._store.history_by_execution.values()):
             for envelope in list(history):
                 if _is_of(envelope, owner):
-                    found = runs(codec.encode(envelope.event))
+                    found = runs(codec.encode(self._mentioning(envelope)))
                     yield known(found, digests)
+
+    async def list_known(self, owner: Owner, executions: Collection[str]) -> set[str]:
+        """Return those of the executions of which the owner has a history."""
+        histories = self._store.history_by_execution
+        return {
+            execution
+            for execution in executions
+            if histories.get(execution) and _is_of(histories[execution][0], owner)
+        }
+
+    def _mentioning(self, envelope: Envelope) -> Any:
+        """Return an event without the reference that is over."""
+        event: Any = envelope.event
+        result = getattr(event, "result", None)
+        if not isinstance(result, ResultEnvelope) or envelope.ingest_time is None:
+            return event
+        ttl_s = result.context.get("ttl_s")
+        age_s = (self._store.now() - envelope.ingest_time).total_seconds()
+        if not isinstance(ttl_s, int | float) or age_s <= ttl_s:
+            return event
+        if self._is_live(envelope.execution_id):
+            return event
+        return structs.replace(event, result=structs.replace(result, reference=None))
 
     def _is_live(self, execution_id: str) -> bool:
         row = self._store.row_by_key_by_surface.get("execution", {}).get(

@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import IssuedCommand, OpenWait, OverdueCommand
+from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
 from noetl_contracts.status import CommandStatus
 from noetl_storage.memory.store import MemoryStore, Row
 from noetl_storage.surfaces import (
@@ -16,6 +16,7 @@ from noetl_storage.surfaces import (
     LIVE_COMMAND,
     LIVE_EXECUTION,
     issued_command,
+    kept_link,
     latest_rows,
     open_waits,
 )
@@ -38,6 +39,7 @@ class MemoryProjections:
         shard: int,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         positions: Mapping[str, tuple[int, int]],
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> list[str]:
         """Write rows by surface and move positions (from, to), at once."""
         known = self._store.position_by_execution
@@ -52,6 +54,9 @@ class MemoryProjections:
             kept.update(
                 {(row["execution_id"], row[key]): copy.deepcopy(dict(row)) for row in found}
             )
+        for row in results:
+            if row["execution_id"] in moved:
+                self._store.result_by_id.setdefault(row["ref_id"], copy.deepcopy(dict(row)))
         known.update(moved)
         self._store.checkpoint_by_shard[shard] = self._store.now()
         return [execution for execution in positions if execution not in moved]
@@ -110,6 +115,8 @@ class MemoryProjections:
             kept = self._surface(surface)
             for key in [key for key in kept if key[0] == execution_id]:
                 del kept[key]
+        for ref_id in [row["ref_id"] for row in await self.list_results(execution_id)]:
+            del self._store.result_by_id[ref_id]
 
     async def replace(
         self,
@@ -118,14 +125,35 @@ class MemoryProjections:
         execution_id: ExecutionId,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         version: int,
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> int:
         """Replace all of one execution's rows and its position, unless it is further already."""
         found = self._store.position_by_execution.get(execution_id, 0)
         if found > version:
             return found
         await self.clear(execution_id)
-        await self.apply(shard=shard, rows=rows, positions={execution_id: (0, version)})
+        await self.apply(
+            shard=shard, rows=rows, positions={execution_id: (0, version)}, results=results
+        )
         return version
+
+    async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return an execution's stored results as they were written, in the order of their ids."""
+        found = self._store.result_by_id.values()
+        chosen = [copy.deepcopy(row) for row in found if row["execution_id"] == execution_id]
+        return sorted(chosen, key=lambda row: int(row["ref_id"]))
+
+    async def trace(
+        self, execution_id: ExecutionId, step: str, *, links_max: int
+    ) -> list[KeptLink]:
+        """Return the latest stored result of a step, the one that led to it, and so on, back."""
+        rows = {row["ref_id"]: row for row in await self.list_results(execution_id)}
+        of_step = [row for row in rows.values() if row["step_name"] == step]
+        row, links = of_step[-1] if of_step else None, list[KeptLink]()
+        while row is not None and len(links) < links_max:
+            links.append(kept_link(row))
+            row = rows.get(row["parent_ref_id"] or "")
+        return links
 
     async def list_ahead(self, *, executions_max: int) -> list[ExecutionId]:
         """Return executions whose projection is ahead of the ledger, which cannot be."""

@@ -104,6 +104,7 @@ class MemoryStore:
     lease_by_shard: dict[int, ShardLease] = field(default_factory=dict)
     instance_by_name: dict[str, StoredInstance] = field(default_factory=dict)
     leader_by_role: dict[str, StoredRole] = field(default_factory=dict)
+    result_by_id: dict[str, Row] = field(default_factory=dict)
     row_by_key_by_surface: dict[str, dict[tuple[str, str], Row]] = field(default_factory=dict)
     position_by_execution: dict[str, int] = field(default_factory=dict)
     checkpoint_by_shard: dict[int, datetime] = field(default_factory=dict)

@@ -8,10 +8,8 @@ content again renews its time.
 
 Garbage is put on a shelf, where readers still find it, and purged only by a later sweep that again
 finds no mention of it; what a mention turned up for in between goes back. So a writer that stores
-the same content at the very moment of the sweep loses nothing either.
-
-Objects that only a running execution needs (`noetl_contracts.passing`) go at once, when they were
-written that long ago: everything that began so early has ended.
+the same content at the very moment of the sweep loses nothing either. Named objects, which
+nothing mentions, go as `named` says, under the same patience and without a shelf.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -19,14 +17,14 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from noetl_contracts import passing
 from noetl_storage.payload_ports import (
     Owner,
     PayloadReferences,
     PayloadShelf,
     StoredContent,
+    StoredObject,
 )
-from noetl_storage.payloads import mentions
+from noetl_storage.payloads import mentions, named
 
 # Payloads are stored shortly before the history begins that mentions them.
 _AHEAD = timedelta(hours=1)
@@ -38,6 +36,22 @@ class Patience(Struct, frozen=True, kw_only=True):
 
     ttl: timedelta
     shelf: timedelta
+
+    def horizon(self, now: datetime, *, held_since: datetime | None) -> "Horizon":
+        """Say what is old enough, while work goes on that began at `held_since`."""
+        unheld = now if held_since is None else held_since - _AHEAD
+        return Horizon(
+            suspect=min(unheld, now - max(self.ttl, TTL_MIN)),
+            # A writer whose content was put aside the moment it stored it still works: it waits.
+            purge=min(unheld, now - self.shelf),
+        )
+
+
+class Horizon(Struct, frozen=True, kw_only=True):
+    """Content written before `suspect` may be put aside, what was before `purge` may be purged."""
+
+    suspect: datetime
+    purge: datetime
 
 
 class Sweep(Struct, kw_only=True):
@@ -52,7 +66,8 @@ class Sweep(Struct, kw_only=True):
     restored: int = 0
     purged: int = 0
     purged_bytes: int = 0
-    leftovers: int = 0
+    names: list[StoredObject] = []
+    removed: int = 0
 
     @property
     def garbage_bytes(self) -> int:
@@ -74,28 +89,16 @@ class Collector:
         """Look at all content of an owner; unless it is a dry run, put aside and purge."""
         held_since = await self._references.held_since(owner)
         found = Sweep(owner=owner, held_since=held_since)
-        unheld = now if held_since is None else held_since - _AHEAD
-        before = min(unheld, now - max(self._patience.ttl, TTL_MIN))
-        found.leftovers = await self._leave_none(owner, before=before, is_dry_run=is_dry_run)
-        suspects, aside = await self._suspects(owner, found, before=before)
+        horizon = self._patience.horizon(now, held_since=held_since)
+        suspects, aside = await self._suspects(owner, found, before=horizon.suspect)
         wanted = await self._spare(owner, suspects, aside)
         found.garbage = list(suspects.values())
+        found.names = await named.list_garbage(
+            owner, shelf=self._shelf, references=self._references, before=horizon.suspect
+        )
         if not is_dry_run:
-            # A writer whose content was put aside the moment it stored it still works: it waits.
-            await self._settle(
-                found, aside, wanted, purge_before=min(unheld, now - self._patience.shelf)
-            )
+            await self._settle(found, aside, wanted, purge_before=horizon.purge)
         return found
-
-    async def _leave_none(self, owner: Owner, *, before: datetime, is_dry_run: bool) -> int:
-        """Remove what ended executions have left behind; return how many objects that are."""
-        count = 0
-        for prefix in passing.PREFIXES:
-            async for names in self._shelf.list_written_before(owner, prefix, before):
-                count += len(names)
-                for name in () if is_dry_run else names:
-                    await self._shelf.forget(owner, name)
-        return count
 
     async def _suspects(
         self, owner: Owner, found: Sweep, *, before: datetime
@@ -142,9 +145,9 @@ class Collector:
             for content in page:
                 if content.sha256 not in open_:
                     yield content.sha256, False
-        async for names in self._shelf.list_objects(owner):
-            for name in names:
-                yield name, True
+        async for objects in self._shelf.list_objects(owner):
+            for one in objects:
+                yield one.name, True
 
     async def _follow(
         self, owner: Owner, content: str, open_: set[str], *, is_name: bool
@@ -179,3 +182,6 @@ class Collector:
                 await self._shelf.purge(found.owner, digest)
                 found.purged += 1
                 found.purged_bytes += content.stored_bytes
+        for one in found.names:
+            await self._shelf.remove_object(found.owner, one.name)
+            found.removed += 1

@@ -11,7 +11,7 @@ from noetl_contracts.errors import LocatorError
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import NameRefused
-from noetl_storage.payload_ports import Owner, StoredContent
+from noetl_storage.payload_ports import Owner, StoredContent, StoredObject
 from noetl_storage.payloads.objects import Found
 
 _OWNER = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -98,6 +98,15 @@ def content_of(found: Found) -> StoredContent | None:
         stored_bytes=found.stored_bytes,
         modified_at=found.modified_at,
         is_shelved=_SHELF in found.key,
+    )
+
+
+def object_of(owner: Owner, found: Found) -> StoredObject:
+    """Read a listed object as a named one."""
+    return StoredObject(
+        name=found.key.removeprefix(owned_prefix(owner)),
+        stored_bytes=found.stored_bytes,
+        modified_at=found.modified_at,
     )
 
 

@@ -1,5 +1,6 @@
 """Objects as they were before they were sealed; those that never were stay as they are."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from noetl_contracts.errors import PayloadKeyUnknown
@@ -32,7 +33,8 @@ async def opened_stream(
             is_plain = not head.startswith(SEAL_MAGIC)
             opening = None if is_plain else seals.open(owner, name)
             piece, head = head, b""  # noqa: PLW2901 - the first pieces are taken together
-        if ready := _turned(opening, piece):
+        # Who holds the tenant's key may have to be asked for it.
+        if ready := await asyncio.to_thread(_turned, opening, piece):
             yield ready
     if rest := head + (b"" if opening is None else opening.finish()):
         yield rest

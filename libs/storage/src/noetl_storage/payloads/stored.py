@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import ParamSpec, TypeVar
@@ -17,7 +16,7 @@ from noetl_storage.errors import (
     StorageMisconfigured,
     StorageUnavailable,
 )
-from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals, StoredContent
+from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals, StoredContent, StoredObject
 from noetl_storage.payloads import checking, keys, opening
 from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Objects, Pieces, Runner
 
@@ -136,7 +135,7 @@ class StoredPayloads:
         """Write an object unless the name is taken; return the bytes that were there before."""
         owner = Owner(tenant_id=tenant_id, organization_id=organization_id)
         key = keys.named_key(name, tenant_id, organization_id)
-        sealed, _ = self._sealed(data, owner, name)
+        sealed, _ = await self._run(key, self._sealed, data, owner, name)
         for _ in range(_CONFLICT_ATTEMPTS_MAX):
             try:
                 await self._run(key, self._objects.store_once, key, sealed)
@@ -171,23 +170,19 @@ class StoredPayloads:
                 contents = (keys.content_of(found) for found in page)
                 yield [content for content in contents if content is not None]
 
-    async def list_objects(self, owner: Owner) -> AsyncIterator[list[str]]:
-        """Yield the names of all named objects of an owner, page by page."""
+    async def list_objects(self, owner: Owner) -> AsyncIterator[list[StoredObject]]:
+        """Yield all named objects of an owner, page by page."""
         place = keys.named_prefix(owner.tenant_id, owner.organization_id)
         async for page in self._pages(place):
-            yield [found.key.removeprefix(place) for found in page]
+            yield [keys.object_of(owner, found) for found in page]
 
-    async def list_written_before(
-        self, owner: Owner, prefix: str, before: datetime
-    ) -> AsyncIterator[list[str]]:
-        """Yield the names under a prefix of objects written before a time, page by page."""
-        keys.check_prefix(prefix)
-        place = keys.owned_prefix(owner)
-        async for page in self._pages(place + prefix):
-            yield [found.key.removeprefix(place) for found in page if found.modified_at < before]
+    async def has_content(self, owner: Owner, sha256: str) -> bool:
+        """Tell whether content is in its place or on the shelf."""
+        key = keys.owned_content(owner, sha256)
+        return await self._found(key, self._described) is not None
 
-    async def forget(self, owner: Owner, name: str) -> None:
-        """Remove a named object; what is not there is no error."""
+    async def remove_object(self, owner: Owner, name: str) -> None:
+        """Remove a named object for good; what is not there is no error."""
         key = keys.owned_name(owner, name)
         await self._run(key, self._objects.remove, key)
 
@@ -278,15 +273,17 @@ class StoredPayloads:
             data = await self._run(key, self._objects.fetch, key)
         except KeyError:
             return None
-        return opening.opened(data, owner=owner, name=name, seals=self._seals)
+        return await self._run(key, opening.opened, data, owner=owner, name=name, seals=self._seals)
 
     async def _store_stream(
         self, pieces: AsyncIterator[bytes], owner: Owner, media_type: str
     ) -> tuple[str, int, str | None]:
         """Gather what comes until its digest, and with it its key, is known."""
         digest, payload_bytes = codec.digester(), 0
-        sealing = None if self._seals is None else self._seals.begin(owner, "")
         place = keys.content_prefixes(owner)[0]
+        seals = self._seals
+        # Who holds the tenant's key may have to be asked to wrap one.
+        sealing = None if seals is None else await self._run(place, seals.begin, owner, "")
         staged = await self._run(place, self._objects.stage)
         try:
             async for piece in pieces:

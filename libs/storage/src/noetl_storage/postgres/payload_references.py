@@ -48,8 +48,20 @@ class PostgresPayloadReferences:
         )
         yield known((record["run"] for record in beside), digests)
         async for executions, after, until in self._windows(owner):
-            found = await self._database.fetch(_QUERIES["list_in_events"], executions, after, until)
+            found = await self._database.fetch(
+                _QUERIES["list_in_events"], executions, after, until, list(LIVE_EXECUTION)
+            )
             yield known((record["run"] for record in found), digests)
+
+    async def list_known(self, owner: Owner, executions: Collection[str]) -> set[str]:
+        """Return those of the executions of which the owner has a history."""
+        found = await self._database.fetch(
+            _QUERIES["list_known"],
+            owner.tenant_id,
+            owner.organization_id,
+            [int(execution) for execution in executions],
+        )
+        return {str(record["execution_id"]) for record in found}
 
     async def _windows(self, owner: Owner) -> AsyncIterator[tuple[list[int], int, int]]:
         """Cut all histories into windows: some executions, after one version until another."""

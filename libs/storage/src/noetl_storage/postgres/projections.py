@@ -8,8 +8,8 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import IssuedCommand, OpenWait, OverdueCommand
-from noetl_storage.postgres import queries, rows
+from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
+from noetl_storage.postgres import queries, result_refs, rows
 from noetl_storage.postgres.database import Database
 from noetl_storage.surfaces import (
     KEY_BY_SURFACE,
@@ -46,8 +46,9 @@ class PostgresProjections:
         shard: int,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         positions: Mapping[str, tuple[int, int]],
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> list[str]:
-        """Write rows by surface and move positions (from, to), in one statement."""
+        """Write rows by surface and results, and move positions (from, to), in one statement."""
         if not positions:
             return []
         ordered = sorted((int(execution), *move) for execution, move in positions.items())
@@ -57,6 +58,7 @@ class PostgresProjections:
             shard,
             *([one[place] for one in ordered] for place in range(3)),
             *(_storable(written[surface]) for surface in KEY_BY_SURFACE),
+            list(results),
         )
         moved = {str(record["execution_id"]) for record in found}
         return [execution for execution in positions if execution not in moved]
@@ -107,6 +109,7 @@ class PostgresProjections:
             await transaction.execute(_QUERIES["clear_position"], int(execution_id))
             for surface in KEY_BY_SURFACE:
                 await transaction.execute(_QUERIES[f"clear_{surface}"], int(execution_id))
+            await result_refs.replace(transaction, execution_id, ())
 
     async def replace(
         self,
@@ -115,6 +118,7 @@ class PostgresProjections:
         execution_id: ExecutionId,
         rows: Mapping[str, Sequence[Mapping[str, Any]]],
         version: int,
+        results: Sequence[Mapping[str, Any]] = (),
     ) -> int:
         """Replace all of one execution's rows and its position, unless it is further already."""
         async with self._database.transaction() as transaction:
@@ -127,8 +131,21 @@ class PostgresProjections:
                 if new:
                     upsert = _QUERIES[f"upsert_{surface}"]
                     await transaction.execute(upsert, _storable(new), [int(execution_id)])
+            await result_refs.replace(transaction, execution_id, results)
             await transaction.execute(_QUERIES["set_position"], int(execution_id), shard, version)
         return version
+
+    async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
+        """Return an execution's stored results as they were written, in the order of their ids."""
+        return [
+            to_row(record) for record in await result_refs.list_of(self._database, execution_id)
+        ]
+
+    async def trace(
+        self, execution_id: ExecutionId, step: str, *, links_max: int
+    ) -> list[KeptLink]:
+        """Return the latest stored result of a step, the one that led to it, and so on, back."""
+        return await result_refs.trace(self._database, execution_id, step, links_max=links_max)
 
     async def list_ahead(self, *, executions_max: int) -> list[ExecutionId]:
         """Return executions whose projection is ahead of the ledger, which cannot be."""
@@ -225,13 +242,15 @@ class PostgresProjections:
 
 
 def _applying() -> str:
-    """Put the statement that writes each surface into the one that moves positions.
+    """Put the statements that write each surface and the results into the one that moves positions.
 
     What those take as $1 and $2 are here the surface's own parameter and the executions that moved.
     """
     parts = []
-    for place, surface in enumerate(KEY_BY_SURFACE, start=_SURFACES_FROM):
-        written = _QUERIES[f"upsert_{surface}"].removesuffix(";")
+    statements = {surface: _QUERIES[f"upsert_{surface}"] for surface in KEY_BY_SURFACE}
+    statements["result_ref"] = result_refs.WRITE
+    for place, (surface, statement) in enumerate(statements.items(), start=_SURFACES_FROM):
+        written = statement.removesuffix(";")
         for parameter, meant in (("$1::", f"${place}::"), ("$2::", _MOVED)):
             assert written.count(parameter) == 1, surface
             written = written.replace(parameter, meant)

@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl_contracts import codec, letters, subjects
 from noetl_contracts.ledger import Letter, OpenWait, Reception
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, ResultEnvelope
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import Message
 from noetl_planner.http import finding, problems
@@ -17,6 +17,7 @@ from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import carried, spelling
 from noetl_playbook.results import PipelineResult, TaskResult
+from noetl_storage import envelopes
 
 PRODUCER = "api"
 KEY_CHARACTERS_MAX = 500
@@ -135,11 +136,12 @@ async def _keep(
 async def _carried(services: ApiServices, body: Any) -> ResultEnvelope:
     """Carry a message as a result: a large one as a payload that is stored first."""
     kept = PipelineResult(tasks={"message": TaskResult(kind="external", raw=body)}, last="message")
-    data = codec.encode(kept)
-    if len(data) <= RESULT_INLINE_BYTES_MAX:
-        return ResultEnvelope(status="ok", context=carried.inline(kept))
-    reference = await services.payloads.put(data, **services.place, media_type=JSON_MEDIA_TYPE)
-    return ResultEnvelope(status="ok", reference=reference, context=carried.referenced(kept, {}))
+    return await envelopes.externalize(
+        envelopes.keeping(services.payloads, **services.place),
+        codec.encode(kept),
+        inline=lambda: carried.inline(kept),
+        beside=carried.referenced(kept, {}),
+    )
 
 
 async def _hand_over(services: ApiServices, address: str, letter_id: int, wait: OpenWait) -> None:

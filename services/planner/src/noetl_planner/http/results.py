@@ -1,5 +1,6 @@
 """Results of steps: by their step, and by the locator that playbooks see (language, 9 and 18)."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import get
@@ -20,6 +21,7 @@ from noetl_playbook import carried, error_view, forms
 from noetl_playbook.results import PipelineResult
 from noetl_playbook.views import task_view
 from noetl_replay.state import StepState
+from noetl_storage import envelopes
 
 LATEST = "latest"
 
@@ -174,9 +176,7 @@ async def _of_task(
     services: ApiServices, result: ResultEnvelope | None, step: str, task: str
 ) -> Any:
     context = result.context if result is not None else {}
-    data = context.get("data", {})
-    if result is not None and result.reference is not None:
-        data = await reading.read(services, result.reference)
+    data = await envelopes.resolve(partial(reading.read, services), result)
     is_pipeline = context.get("shape", carried.PIPELINE) == carried.PIPELINE
     found = codec.convert(data, PipelineResult).tasks.get(task) if is_pipeline else None
     if found is None:
@@ -206,9 +206,7 @@ async def _plain(
     *,
     error: dict[str, Any] | None,
 ) -> Any:
-    loaded = {}
-    if result is not None and result.reference is not None:
-        loaded[result.reference.sha256] = await reading.read(services, result.reference)
+    loaded = await envelopes.loaded(partial(reading.read, services), result)
     view = carried.view(
         result,
         execution_id=execution_id,

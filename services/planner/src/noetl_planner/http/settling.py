@@ -9,7 +9,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, execution, frame
 from noetl_contracts.facts import Fact
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, ResultEnvelope
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.http import leases
 from noetl_planner.http.leases import Lease
@@ -18,6 +18,7 @@ from noetl_planner.http.services import ApiServices
 from noetl_planner.http.unfolding import Unfolding
 from noetl_playbook import carried
 from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
+from noetl_storage import envelopes
 
 # Refusals that the planner records when it hears of them; the others it must not hear of.
 RECORDED = frozenset({leases.STALE, leases.COMMAND_TERMINAL, leases.FRAME_TERMINAL})
@@ -139,10 +140,10 @@ async def keep_list(services: ApiServices, results: list[Any]) -> ResultEnvelope
 async def _kept(
     services: ApiServices, result: PipelineResult | LoopResult, *, row_count: int | None
 ) -> ResultEnvelope:
-    data = codec.encode(result)
-    if len(data) <= RESULT_INLINE_BYTES_MAX:
-        return ResultEnvelope(status="ok", context=carried.inline(result))
-    reference = await services.payloads.put(
-        data, media_type=JSON_MEDIA_TYPE, row_count=row_count, **services.place
+    return await envelopes.externalize(
+        envelopes.keeping(services.payloads, **services.place),
+        codec.encode(result),
+        inline=lambda: carried.inline(result),
+        beside=carried.referenced(result, {}),
+        row_count=row_count,
     )
-    return ResultEnvelope(status="ok", reference=reference, context=carried.referenced(result, {}))

@@ -1,6 +1,6 @@
 """Which results led to a result: the chain of runs, from the latest one back."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from litestar import get
 from litestar.params import FromPath, QueryParameter
@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from noetl_contracts import locators
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Link
+from noetl_contracts.ledger import KeptLink, Link
+from noetl_contracts.payloads import PayloadRef
 from noetl_planner.http import finding, problems
 from noetl_planner.http.services import Services
 
@@ -37,10 +38,15 @@ class TraceLink(Struct, frozen=True, kw_only=True):
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """The chain that led to the latest run of a step; `has_more` when it goes on."""
+    """The chain that led to the latest run of a step; `has_more` when it goes on.
+
+    `source` says what it was read from: `ledger`, with every run, or `references`, the projection
+    of stored results, when the ledger has the history no more.
+    """
 
     execution_id: str
     step: str
+    source: str
     links: list[TraceLink]
     has_more: bool
 
@@ -59,13 +65,28 @@ async def show_trace(
     known = ExecutionId(row["execution_id"])
     found = await services.ledger.trace(known, step, links_max=limit + 1)
     if not found:
+        kept = await services.projections.trace(known, step, links_max=limit + 1)
+        if kept:
+            return Trace(
+                execution_id=known,
+                step=step,
+                source="references",
+                links=[_kept(known, link) for link in kept[:limit]],
+                has_more=len(kept) > limit,
+            )
         raise problems.not_found(
             f"step {step[:200]!r} of execution {known} was not entered",
             hint=f"GET /api/result/{known}/list lists the steps that have results",
         )
     parents = [link.ref_id for link in found[1:]] + [None]
     links = [_shown(known, link, parent) for link, parent in zip(found, parents, strict=True)]
-    return Trace(execution_id=known, step=step, links=links[:limit], has_more=len(found) > limit)
+    return Trace(
+        execution_id=known,
+        step=step,
+        source="ledger",
+        links=links[:limit],
+        has_more=len(found) > limit,
+    )
 
 
 def _shown(execution_id: ExecutionId, link: Link, parent_ref_id: str | None) -> TraceLink:
@@ -74,18 +95,43 @@ def _shown(execution_id: ExecutionId, link: Link, parent_ref_id: str | None) -> 
     return TraceLink(
         step=link.step,
         run_id=link.run_id,
-        status="running" if not has_ended else "error" if link.is_error else "ok",
+        status="running" if not has_ended else _status(is_error=link.is_error),
         version=link.entered_version,
         ref_id=link.ref_id,
         parent_ref_id=parent_ref_id,
         ref=locators.result(execution_id, link.step, link.run_id) if has_ended else None,
-        uri=reference.uri if reference is not None else None,
-        sha256=reference.sha256 if reference is not None else None,
-        media_type=reference.media_type if reference is not None else None,
-        bytes=reference.payload_bytes if reference is not None else None,
-        row_count=reference.row_count if reference is not None else None,
         created_at=link.created_at.isoformat() if link.created_at is not None else None,
+        **_of_reference(reference),
     )
+
+
+def _kept(execution_id: ExecutionId, link: KeptLink) -> TraceLink:
+    return TraceLink(
+        step=link.step,
+        run_id=link.run_id,
+        status=_status(is_error=link.is_error),
+        version=link.entered_version,
+        ref_id=link.ref_id,
+        parent_ref_id=link.parent_ref_id,
+        ref=locators.result(execution_id, link.step, link.run_id),
+        created_at=link.created_at.isoformat(),
+        **_of_reference(link.reference),
+    )
+
+
+def _status(*, is_error: bool) -> str:
+    return "error" if is_error else "ok"
+
+
+def _of_reference(reference: PayloadRef | None) -> dict[str, Any]:
+    """Say where stored content lies, and what it is."""
+    return {
+        "uri": reference.uri if reference is not None else None,
+        "sha256": reference.sha256 if reference is not None else None,
+        "media_type": reference.media_type if reference is not None else None,
+        "bytes": reference.payload_bytes if reference is not None else None,
+        "row_count": reference.row_count if reference is not None else None,
+    }
 
 
 ROUTES = [show_trace]

@@ -12,6 +12,7 @@ from noetl_contracts.events.frame import FrameCommitted, FrameFailed
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.facts import Fact, FactBatch, ItemsCollected, PartsCollected
 from noetl_contracts.payloads import (
+    INLINE_BYTES_MAX,
     JSON_MEDIA_TYPE,
     RESULT_INLINE_BYTES_MAX,
     PayloadRef,
@@ -25,7 +26,7 @@ from noetl_playbook import carried, error_view, parts
 from noetl_playbook.parts import Part
 from noetl_playbook.results import LoopResult
 from noetl_replay.state import LoopState
-from noetl_storage import loading
+from noetl_storage import envelopes
 from noetl_storage.ports import LedgerReader, Payloads
 
 _PAGE_EVENTS = 5_000
@@ -39,6 +40,7 @@ class Collector:
     def __init__(self, *, ledger: LedgerReader, payloads: Payloads) -> None:
         self._ledger = ledger
         self._payloads = payloads
+        self._load = envelopes.reading(payloads)
         self._layouts = Layouts(payloads)
         self._inside_units = InsideUnits(payloads, open_result=self._value)
 
@@ -81,7 +83,11 @@ class Collector:
         return ResultEnvelope(
             status="ok",
             reference=structs.replace(reference, row_count=counted.count),
-            context=carried.referenced(LoopResult(), {"stats": stats, "fanin": fanin}),
+            context=carried.referenced(
+                LoopResult(),
+                {"stats": stats, "fanin": fanin},
+                is_inline=reference.payload_bytes <= INLINE_BYTES_MAX,
+            ),
         )
 
     async def _kept_parts(self, of: Finished, found: list[bytes]) -> dict[str, Any]:
@@ -221,10 +227,7 @@ class Collector:
         return {**plain, **record} if isinstance(plain, dict) else record
 
     async def _value(self, result: ResultEnvelope) -> Any:
-        loaded = {}
-        if result.reference is not None:
-            value = await loading.load(self._payloads.read, result.reference)
-            loaded[result.reference.sha256] = value
+        loaded = await envelopes.loaded(self._load, result)
         return carried.plain(result, carried.found_in(loaded))
 
 

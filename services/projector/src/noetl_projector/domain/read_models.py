@@ -13,9 +13,11 @@ def no_rows() -> RowsBySurface:
     return {surface: [] for surface in rows.SURFACES}
 
 
-def add_changes(into: RowsBySurface, state: ExecutionState) -> None:
+def add_changes(into: RowsBySurface, results: list[dict[str, Any]], state: ExecutionState) -> None:
     """Add what a state has touched since the last time, and forget that it did."""
-    for surface, found in rows.changed_rows(state, take_changes(state)).items():
+    changes = take_changes(state)
+    results.extend(rows.result_rows(state, changes))
+    for surface, found in rows.changed_rows(state, changes).items():
         into[surface].extend(found)
 
 

@@ -11,7 +11,7 @@ from noetl_storage.payload_ports import Owner, PayloadReferences
 from noetl_storage.ports import Instances
 
 ROLE = "payload_collector"
-SHELVED, RESTORED, PURGED, LEFTOVER = "shelved", "restored", "purged", "leftover"
+SHELVED, RESTORED, PURGED, NAMED = "shelved", "restored", "purged", "named"
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +23,7 @@ class Outcome(Protocol):
     restored: int
     purged: int
     purged_bytes: int
-    leftovers: int
+    removed: int
     held_since: datetime | None
 
 
@@ -69,7 +69,7 @@ def _show(owner: Owner, found: Outcome) -> None:
         SHELVED: found.shelved,
         RESTORED: found.restored,
         PURGED: found.purged,
-        LEFTOVER: found.leftovers,
+        NAMED: found.removed,
     }
     for outcome, count in counts.items():
         if count:

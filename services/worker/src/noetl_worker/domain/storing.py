@@ -6,7 +6,11 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
+from noetl_contracts.payloads import (
+    EVENT_INLINE_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    RESULT_INLINE_BYTES_MAX,
+)
 from noetl_playbook import coercion
 from noetl_playbook.model import Output
 from noetl_playbook.results import PipelineResult
@@ -24,19 +28,26 @@ _MEANINGS = {
     "azure": frozenset({"azure", "object"}),
 }
 # What a playbook asks for may not crowd out the rest of its event.
-_INLINE_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2
+_TRAVEL_BYTES_MAX = EVENT_INLINE_BYTES_MAX // 2
 _COLUMNS_BYTES_MAX = 4 * 1024
 _DEFAULT = Output()
 
 
 class Storing(Struct, frozen=True, kw_only=True):
-    """How one result is to be kept; `backend` is the deployment's own store."""
+    """How one result is to be kept; `backend` is the deployment's own store.
+
+    Up to `inline_bytes_max` the playbook sees it inline; only up to `travel_bytes_max` does it
+    travel in its event, and what lies between is stored without the playbook noticing. A tabular
+    result that the playbook sees as stored is a table when `is_tabular_first`.
+    """
 
     inline_bytes_max: int
+    travel_bytes_max: int
     preview_bytes_max: int
     backend: str
     compression: str | None
     format: str | None
+    is_tabular_first: bool
     about: dict[str, Any]
     notes: tuple[str, ...]
 
@@ -55,24 +66,43 @@ def storing_of(output: Output | None, *, backend: str) -> Storing:
     ttl_s = coercion.duration_s(store.ttl) if store.ttl is not None else None
     if ttl_s is not None:
         about["ttl_s"] = ttl_s
+    inline_bytes_max, travel_bytes_max = _limits(wanted, is_auto=is_auto)
     return Storing(
-        inline_bytes_max=_inline_bytes_max(wanted, is_auto=is_auto),
+        inline_bytes_max=inline_bytes_max,
+        travel_bytes_max=travel_bytes_max,
         preview_bytes_max=wanted.preview_max_bytes,
         backend=backend,
         compression=None if store.compression in {None, "none"} else store.compression,
         format=wanted.format if wanted.format in {"arrow", "parquet"} else None,
+        is_tabular_first=wanted.format == "auto",
         about=about,
         notes=() if is_granted and not has_place else (STORE_FALLBACK,),
     )
 
 
-def _inline_bytes_max(wanted: Output, *, is_auto: bool) -> int:
-    if not is_auto:
-        return -1
-    if wanted.inline_max_bytes is None:
-        return RESULT_INLINE_BYTES_MAX
-    # Nothing is so small that "always store" would not store it.
-    return min(wanted.inline_max_bytes, _INLINE_BYTES_MAX) or -1
+def _limits(wanted: Output, *, is_auto: bool) -> tuple[int, int]:
+    """Return up to how many bytes a result is inline, and up to how many it travels."""
+    if not is_auto or wanted.inline_max_bytes == 0:
+        # Nothing is so small that "always store" would not store it.
+        return -1, -1
+    if wanted.inline_max_bytes is not None:
+        return wanted.inline_max_bytes, min(wanted.inline_max_bytes, _TRAVEL_BYTES_MAX)
+    if wants_handle(wanted):
+        return RESULT_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
+    return INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
+
+
+def wants_handle(wanted: Output) -> bool:
+    """Tell whether an `output` speaks of the reference or of what it leads to."""
+    store = wanted.store
+    return bool(
+        wanted.select
+        or wanted.as_ is not None
+        or wanted.scope != _DEFAULT.scope
+        or wanted.format != "auto"
+        or store.compression not in {None, "none"}
+        or any((store.bucket, store.prefix, store.credential, store.ttl))
+    )
 
 
 def preview_of(result: PipelineResult, bytes_max: int) -> str:

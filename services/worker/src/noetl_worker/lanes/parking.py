@@ -23,6 +23,7 @@ from noetl_contracts.payloads import (
 )
 from noetl_playbook import carried, coercion, forms
 from noetl_playbook.results import TaskResult
+from noetl_storage import envelopes
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.tools.call import Call, Outcome
@@ -175,9 +176,7 @@ async def _outcome(resume: Resume, hands: Hands) -> Outcome:
 
 async def _plain(result: ResultEnvelope, execution_id: str, hands: Hands) -> Any:
     """Give another execution's result as a value of this one."""
-    loaded = {}
-    if result.reference is not None:
-        loaded[result.reference.sha256] = await hands.payloads.load(result.reference)
+    loaded = await envelopes.loaded(hands.payloads.load, result)
     shown = carried.view(
         result, execution_id=execution_id, step="child", run="latest", find=carried.found_in(loaded)
     )

@@ -19,6 +19,7 @@ from noetl_contracts.errors import NoetlError, Permanent, Retryable
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import PayloadMissing
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import Payloads
 from noetl_worker import settings
@@ -71,7 +72,9 @@ def with_store(home: Home, work: Callable[[Payloads], Awaitable[T]]) -> T:
             access_key=keys.payload_access_key or None,
             secret_key=keys.payload_secret_key or None,
             threads_max=_THREADS_MAX,
-            seals=read_keys(keys.payload_seal_key, file=keys.payload_seal_file),
+            seals=read_keys(
+                keys.payload_seal_key, file=keys.payload_seal_file, managed=managed.open_keys
+            ),
         )
         async with opening as payloads:
             return await work(payloads)

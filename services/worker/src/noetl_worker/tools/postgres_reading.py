@@ -36,7 +36,7 @@ async def read_windows(
     It reads in a transaction of its own, unless it stands inside one already. A query without
     rows yields one empty window, which names the columns.
     """
-    found = _one_statement(query, params)
+    found = one_statement(query, params)
     own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
     async with own:
         plan = await session.plan(found.text)
@@ -52,7 +52,8 @@ async def read_windows(
                 return
 
 
-def _one_statement(query: Any, params: Any) -> sql_text.Statement:
+def one_statement(query: Any, params: Any) -> sql_text.Statement:
+    """Read the one statement of a source; raises `ToolFailure`."""
     if not isinstance(query, str):
         raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
     found = sql_text.statements(query, sql_text.style_of(params))

@@ -8,12 +8,13 @@ from msgspec import Struct
 
 from noetl_contracts import codec, spread
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.payloads import RESULT_INLINE_BYTES_MAX, PayloadRef
+from noetl_contracts.payloads import INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX, PayloadRef
 from noetl_contracts.spread import Spread
 from noetl_storage import loading
 from noetl_storage.encoding import PayloadUnreadable
 from noetl_worker.domain import spark_sql
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.storing import wants_handle
 from noetl_worker.spark import late, writing
 from noetl_worker.spark.asking import CONF_ALLOWED, Ask, Given
 from noetl_worker.spark.executors import Home
@@ -256,8 +257,11 @@ async def _put(payloads: TenantPayloads, one: Manifest, plan: Plan) -> Manifest:
 
 def _inline_max(call: Call) -> int:
     output = call.output
-    wanted = None if output is None else output.inline_max_bytes
-    return RESULT_INLINE_BYTES_MAX if wanted is None else wanted
+    if output is None:
+        return INLINE_BYTES_MAX
+    if output.inline_max_bytes is not None:
+        return output.inline_max_bytes
+    return RESULT_INLINE_BYTES_MAX if wants_handle(output) else INLINE_BYTES_MAX
 
 
 def _params(value: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from noetl_worker.tools.postgres_reading import leased, read_windows
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.transfer_columns import copied
+from noetl_worker.tools.transfer_copy_out import copied_out
 from noetl_worker.tools.transfer_duckdb import DuckStatement, DuckTable
 from noetl_worker.tools.transfer_duckdb import windows as duck_windows
 from noetl_worker.tools.transfer_files import FileTarget
@@ -103,6 +104,12 @@ class TransferTool:
             by_columns = await copied(
                 plan.source, target, plan.aim, folder=self._folder, site=call.site, size=plan.size
             )
+            if by_columns is None and plan.source["type"] == "postgres":
+                session = await self._session(plan.source, call, held)
+                sheet = target.sheet if isinstance(target, _Blocking) else None
+                by_columns = await copied_out(
+                    plan.source, session, plan.aim, size=plan.size, table=target, sheet=sheet
+                )
             if by_columns is not None:
                 return by_columns
             windows = await stack.enter_async_context(aclosing(self._windows(plan, call, held)))
@@ -238,6 +245,11 @@ class _Blocking:
     def __init__(self, end: DuckTable | DuckStatement | FileTarget, *, lease: Lease | None) -> None:
         self._end = end
         self._lease = lease
+
+    @property
+    def sheet(self) -> FileTarget | None:
+        """Return the file that it is, if it is one."""
+        return self._end if isinstance(self._end, FileTarget) else None
 
     async def write(self, rows: list[dict[str, Any]]) -> int:
         """Write a chunk in a thread."""

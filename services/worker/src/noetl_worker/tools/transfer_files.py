@@ -128,6 +128,21 @@ class FileTarget:
         self._count += len(rows)
         return len(rows)
 
+    @property
+    def takes_columns(self) -> bool:
+        """Tell whether its format is one of columns."""
+        return self._format == "parquet"
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch of columns, all with the schema of the first one."""
+        assert self._file is not None, "open comes first"
+        if self._parquet is None:
+            self._names = batch.schema.names
+            self._parquet = pyarrow.parquet.ParquetWriter(self._file, batch.schema)
+        if batch.num_rows:
+            self._parquet.write_batch(batch)
+        self._count += batch.num_rows
+
     def _csv(self, rows: list[dict[str, Any]]) -> bytes:
         found = transfer_rows.columns_of(rows)
         sink = io.StringIO(newline="")

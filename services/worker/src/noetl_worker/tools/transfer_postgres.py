@@ -54,6 +54,11 @@ class PostgresTable:
         known = {one.name: (one.type, one.category) for one in self._columns.values()}
         return self._is_plain and bool(schema.names) and postgres_columns.fits(schema, known)
 
+    def type_of(self, name: str) -> str | None:
+        """Return the type of a column as the catalog spells it, None for one that is not there."""
+        known = self._columns.get(name)
+        return None if known is None else known.type
+
     async def copy(self, batches: AsyncIterator[Any]) -> int:
         """Append record batches and return how many rows they had."""
         return await postgres_columns.write_columns(self._session, self._parts, batches)
