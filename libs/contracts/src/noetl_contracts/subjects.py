@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from noetl_contracts import codec
 from noetl_contracts.errors import SubjectError
 from noetl_contracts.ids import OrganizationId, TenantId
 
@@ -15,6 +16,8 @@ TRIGGERS = "noetl.triggers"
 POKES = "noetl.poke"
 HALTED = f"{POKES}.halted"
 TAKEN = f"{POKES}.taken"
+# Where workers say how they are.
+WORKERS = f"{POKES}.workers"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -110,6 +113,16 @@ def taken_so_far(command_id: str, how_far: str) -> str:
 def halted(execution_id: str) -> str:
     """Address the hint that an execution is over, or being cancelled: `noetl.poke.halted.<id>`."""
     return f"{HALTED}.{_token(execution_id)}"
+
+
+def offer(worker_id: str) -> str:
+    """Address commands that one worker may ask for before all others: `noetl.poke.offer-<…>`."""
+    return poke(f"offer-{codec.digest(worker_id.encode())[:32]}")
+
+
+def granted(command_id: str, attempt: int) -> str:
+    """Address the hint that an attempt is the worker's to whom it was offered."""
+    return poke(f"granted-{command_id}-{attempt}")
 
 
 def followed(execution_id: str) -> str:

@@ -27,6 +27,7 @@ from noetl_planner.service import Bounds, ShardPlanner, Shared
 from noetl_planner.settings import Settings, pools_of
 from noetl_planner.shell import running
 from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
@@ -80,6 +81,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     backlogs: Backlogs
     clock: Clock
     snowflake: Snowflake
+    crowd: Crowd
 
 
 def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
@@ -102,6 +104,7 @@ def limits(config: Settings) -> Limits:
         command_heartbeat_s=config.command_heartbeat_s,
         in_flight_max=config.in_flight_max,
         step_attempts_max=config.step_attempts_max,
+        offer_s=config.offer_s,
         ctx_bytes_max=config.ctx_bytes_max,
         spark_rows_min=config.spark_rows_min,
         tools=config.tools,
@@ -123,6 +126,7 @@ def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
         ),
         dead_letters=adapters.dead_letters,
         hints=adapters.hints,
+        crowd=adapters.crowd,
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=limits(config),
@@ -165,6 +169,7 @@ def api_services(
         triggers=adapters.triggers,
         payloads=adapters.payloads,
         hints=adapters.hints,
+        crowd=adapters.crowd,
         backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,
@@ -222,6 +227,9 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serving)
             tasks.create_task(listener(adapters, services).run(stop))
+            hearing = tasks.create_task(adapters.crowd.listen(adapters.hints))
+            await stop.wait()
+            hearing.cancel()
 
     with deadline.watching() as guard, rendering.guarded_by(guard):
         await running.run(

@@ -8,10 +8,10 @@ from msgspec import Struct, structs
 from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
 from noetl_chassis.identity import Snowflake
-from noetl_contracts import facts, subjects
+from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError, PayloadSealBroken
 from noetl_contracts.events import event_type
-from noetl_contracts.events.command import CommandRejected
+from noetl_contracts.events.command import CommandRejected, CommandStarted
 from noetl_contracts.events.frame import FrameCommitRejected
 from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
@@ -21,7 +21,8 @@ from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
 from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
-from noetl_planner.shell import outgoing, refusing
+from noetl_planner.shell import outgoing, refusing, telling
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering, Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
@@ -59,6 +60,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     publishing: Publishing
     dead_letters: DeadLetters
     hints: Hints
+    crowd: Crowd
     clock: Clock
     snowflake: Snowflake
     limits: Limits
@@ -207,6 +209,7 @@ class ShardPlanner:
                 now=shared.clock.now(),
                 producer=shared.producer,
                 next_event_id=lambda: EventId(shared.snowflake.next_id()),
+                workers=shared.crowd.seen() if shared.limits.offer_s else (),
             ),
             limits=shared.limits,
             loaded=shared.loaded.values(),
@@ -318,18 +321,7 @@ class ShardPlanner:
             await delivery.ack()
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
-        for command_id in one.decision.to_stop:
-            await self._shared.hints.poke(subjects.stop(command_id))
-        if one.decision.to_stop and (one.state.is_terminal() or one.state.cancelling_at):
-            # Commands that wait in a queue are not to begin.
-            await self._shared.hints.poke(subjects.halted(one.state.execution_id))
-        for command_id in one.decision.to_pause:
-            await self._shared.hints.poke(subjects.pause(command_id))
-        for command_id, taken in one.decision.taken.items():
-            hint = subjects.taken_so_far(command_id, taken.token())
-            await self._shared.hints.poke(hint)
-        if one.decision.envelopes:
-            await self._shared.hints.poke(subjects.followed(one.state.execution_id))
+        await telling.tell(self._shared.hints, self._shared.crowd, one.state, one.decision)
         _measure(one)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:
@@ -381,14 +373,14 @@ def _measure(one: Decided) -> None:
             instruments.count(
                 names.FACTS_DECIDED, labels={names.FACT: str(fact.__struct_config__.tag)}
             )
-            if isinstance(fact, facts.CommandHeartbeat):
-                free = fact.capacity - fact.running
-                instruments.show(names.WORKER_FREE, free, labels={names.WORKER: fact.worker_id})
     for envelope in one.decision.envelopes:
         kind = event_type(envelope.event)
         instruments.count(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})
         if isinstance(envelope.event, CommandRejected | FrameCommitRejected):
             instruments.count(names.COMMIT_REJECTED, labels={names.REASON: envelope.event.reason})
+        if isinstance(envelope.event, CommandStarted) and envelope.event.placement is not None:
+            how_far = envelope.event.placement.distance
+            instruments.count(names.PLACEMENTS, labels={names.DISTANCE: how_far})
     if one.state.is_terminal() and one.decision.envelopes:
         status = str(one.state.status)
         instruments.count(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})

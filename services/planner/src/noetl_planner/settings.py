@@ -54,6 +54,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Pools whose workers get their commands from JetStream, and pools whose workers ask over HTTP.
     pools: PoolNames = (DEFAULT_POOL,)
     http_pools: PoolNames = ()
+    # How long a command with large inputs is the nearest worker's alone to take, before it goes to
+    # its pool; 0: nothing is offered. It matters where workers say that they are on several nodes.
+    offer_s: Annotated[float, Meta(ge=0, le=60)] = 1.0
     cancel_grace_s: Seconds = 30.0
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0

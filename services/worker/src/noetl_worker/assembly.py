@@ -24,9 +24,17 @@ from noetl_worker.intake import Intake
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.waves import Limits, Waves
+from noetl_worker.offers import Offers
 from noetl_worker.reporting import Desk
-from noetl_worker.service import Worker
-from noetl_worker.settings import ExecutorKeys, Settings, adopt, inherited, java_environ
+from noetl_worker.service import Speaker, Worker
+from noetl_worker.settings import (
+    ExecutorKeys,
+    Settings,
+    adopt,
+    inherited,
+    java_environ,
+    locality_of,
+)
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
@@ -60,13 +68,15 @@ def build(
     """Put the worker of one lane together; with `entry` the spark lane's frames run in waves."""
     worker_id = WorkerId(instance)
     tenant_id, organization_id = TenantId(config.tenant_id), OrganizationId(config.organization_id)
+    locality = locality_of(config)
     desk = Desk(
         publisher=adapters.publisher,
         worker_id=worker_id,
         shard_count=config.shard_count,
         mask=adapters.mask,
         clock=adapters.clock,
-        locator=locators.worker(tenant_id, organization_id, {}, worker_id),
+        locality=locality,
+        locator=locators.worker(tenant_id, organization_id, locality, worker_id),
     )
     is_spark = lane == SPARK_LANE
     commands_max = config.spark_frames_max if is_spark else config.commands_max
@@ -95,6 +105,21 @@ def build(
         commands_max=commands_max,
         messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,
         wait_s=config.fetch_wait_s,
+        speaker=_speaker(adapters, config, desk, lane),
+    )
+
+
+def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker | None:
+    """Let the first lane of a process speak for it; the io lane may be offered commands."""
+    if lane != min(config.lanes, default=lane):
+        return None
+    return Speaker(
+        offers=Offers(desk=desk, hints=adapters.hints),
+        worker_id=desk.worker_id,
+        pool=config.pool,
+        lanes=tuple(sorted(set(config.lanes))),
+        locality=locality_of(config),
+        is_offered=lane == IO_LANE,
     )
 
 
