@@ -6,6 +6,7 @@ from typing import NamedTuple
 from noetl_contracts import codec
 from noetl_contracts.errors import SubjectError
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.tenancy import OWN
 
 INGEST = "noetl.ingest"
 EVENTS = "noetl.events"
@@ -37,6 +38,7 @@ class CommandSubject(NamedTuple):
     lane: str
     tenant_id: TenantId
     organization_id: OrganizationId
+    is_own: bool = False
 
 
 def ingest(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -49,9 +51,21 @@ def events(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> 
     return f"{EVENTS}.{shard}.{_token(tenant_id)}.{_token(organization_id)}"
 
 
-def command(pool: str, lane: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
-    """Address a command to a pool: `noetl.commands.<pool>.<lane>.<tenant>.<org>`."""
-    parts = (_token(pool), _token(lane), _token(tenant_id), _token(organization_id))
+def command(
+    pool: str,
+    lane: str,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
+    *,
+    is_own: bool = False,
+) -> str:
+    """Address a command to a pool: `noetl.commands.<pool>.<lane>.<tenant>.<org>`.
+
+    Commands of a tenant with a share of its own have `-own` behind the lane: no queue of the
+    others then holds them.
+    """
+    lane_token = lane + OWN if is_own else lane
+    parts = (_token(pool), _token(lane_token), _token(tenant_id), _token(organization_id))
     return ".".join((COMMANDS, *parts))
 
 
@@ -68,6 +82,11 @@ def events_filter(shard: int) -> str:
 def command_filter(pool: str, lane: str) -> str:
     """Match every command of a pool's lane."""
     return f"{COMMANDS}.{_token(pool)}.{_token(lane)}.>"
+
+
+def command_filter_of_own(pool: str, lane: str, tenant_id: str) -> str:
+    """Match every command of a tenant that has its own share of a pool's lane."""
+    return f"{COMMANDS}.{_token(pool)}.{_token(lane + OWN)}.{_token(tenant_id)}.>"
 
 
 def command_filter_of_all(lane: str) -> str:
@@ -143,7 +162,11 @@ def parse_command(subject: str) -> CommandSubject:
     parts = subject.split(".")
     if len(parts) != 6 or ".".join(parts[:2]) != COMMANDS:  # noqa: PLR2004 - the grammar above has six tokens
         raise SubjectError(f"{subject!r} is not {COMMANDS}.<pool>.<lane>.<tenant>.<org>")
-    return CommandSubject(parts[2], parts[3], TenantId(parts[4]), OrganizationId(parts[5]))
+    lane = parts[3].removesuffix(OWN)
+    is_own = lane != parts[3]
+    return CommandSubject(
+        parts[2], lane, TenantId(parts[4]), OrganizationId(parts[5]), is_own=is_own
+    )
 
 
 def _token(value: str) -> str:

@@ -24,7 +24,7 @@ from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.triggering import Listener
 from noetl_planner.service import Bounds, ShardPlanner, Shared
-from noetl_planner.settings import Settings, pools_of
+from noetl_planner.settings import Settings, pools_of, tenants_of
 from noetl_planner.shell import running
 from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.crowd import Crowd
@@ -109,6 +109,7 @@ def limits(config: Settings) -> Limits:
         spark_rows_min=config.spark_rows_min,
         tools=config.tools,
         pools=pools_of(config),
+        tenants=tenants_of(config),
         template_env=config.template_env,
     )
 

@@ -224,6 +224,7 @@ class ShardPlanner:
             decision.commands,
             decision.told,
             shard_count=shared.bounds.shard_count,
+            has_share=state.tenant_id in shared.limits.tenants,
         )
         return Decided(
             work=work,

@@ -1,7 +1,7 @@
 """From opened adapters and settings to a worker that can run."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from noetl_worker.domain import egress
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
-from noetl_worker.intake import Intake
+from noetl_worker.intake import OTHERS, Intake, SharedIntake
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.waves import Limits, Waves
@@ -34,6 +34,7 @@ from noetl_worker.settings import (
     inherited,
     java_environ,
     locality_of,
+    weights_of,
 )
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
@@ -47,6 +48,8 @@ class Adapters(Struct, frozen=True, kw_only=True):
 
     # One for each of `lanes.IO_LANES`, in their order.
     consumers: tuple[Consumer, ...]
+    # The same for each tenant that has its own share of the pool.
+    shares: Mapping[str, tuple[Consumer, ...]] = {}
     publisher: Publisher
     hints: Hints
     registers: Registers
@@ -100,13 +103,21 @@ def build(
         )
     )
     return Worker(
-        intake=Intake(adapters.consumers),
+        intake=_intake(adapters, config),
         lane=host,
         commands_max=commands_max,
         messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,
         wait_s=config.fetch_wait_s,
         speaker=_speaker(adapters, config, desk, lane),
     )
+
+
+def _intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake:
+    others = Intake(adapters.consumers)
+    if not adapters.shares:
+        return others
+    own = {tenant_id: Intake(lanes) for tenant_id, lanes in adapters.shares.items()}
+    return SharedIntake({OTHERS: others, **own}, weights=weights_of(config))
 
 
 def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker | None:

@@ -28,6 +28,11 @@ _RETRY_S = 1.0
 _NOT_GRANTED = "the offer was not granted in time"
 
 
+def offer_subject(command: Command) -> str:
+    """Return the subject under which a pool would have got a command."""
+    return subjects.command(command.pool, command.lane, command.tenant_id, command.organization_id)
+
+
 class OfferDelivery:
     """An offered command as a delivery: its lease is what the planner hears of its worker."""
 
@@ -40,10 +45,7 @@ class OfferDelivery:
     @property
     def subject(self) -> str:
         """Return the subject under which its pool would have got it."""
-        command = self._command
-        return subjects.command(
-            command.pool, command.lane, command.tenant_id, command.organization_id
-        )
+        return offer_subject(self._command)
 
     @property
     def data(self) -> bytes:

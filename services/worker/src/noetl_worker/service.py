@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import structlog
@@ -12,9 +13,9 @@ from noetl_contracts.commands import Command
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.workers import WorkerBeat
 from noetl_messaging.ports import Delivery
-from noetl_worker.intake import Intake
+from noetl_worker.intake import Intake, SharedIntake
 from noetl_worker.lanes.io import IoLane
-from noetl_worker.offers import Host, Offers
+from noetl_worker.offers import Host, Offers, offer_subject
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,7 @@ class Worker:
     def __init__(
         self,
         *,
-        intake: Intake,
+        intake: Intake | SharedIntake,
         lane: IoLane,
         commands_max: int,
         messages_max: int,
@@ -92,7 +93,8 @@ class Worker:
             return []
 
         def begin(command: Command, data: bytes) -> None:
-            self._attend_in(group, self._attend_offer(speaker.offers, command, data))
+            offered = self._attend_offer(speaker.offers, command, data)
+            self._attend_in(group, offered, offer_subject(command))
 
         host = Host(beat=lambda: self._beat(speaker, self._commands_max), begin=begin)
         speaking = [group.create_task(speaker.offers.announce(host))]
@@ -124,12 +126,15 @@ class Worker:
 
     def _begin(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
-            self._attend_in(group, self._attend(delivery))
+            self._attend_in(group, self._attend(delivery), delivery.subject)
 
-    def _attend_in(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    def _attend_in(
+        self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], subject: str
+    ) -> None:
         task = group.create_task(work)
         self._attended.add(task)
-        task.add_done_callback(self._forget)
+        self._intake.took(subject)
+        task.add_done_callback(partial(self._forget, subject))
 
     async def _attend(self, delivery: Delivery) -> None:
         # One delivery's misfortune must not end the others; unsettled, it comes again.
@@ -137,8 +142,9 @@ class Worker:
         if isinstance(outcome, Exception):
             log.error("delivery not settled", subject=delivery.subject, exc_info=outcome)
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _forget(self, subject: str, task: asyncio.Task[None]) -> None:
         self._attended.discard(task)
+        self._intake.ended(subject)
         self._has_room.set()
 
     async def _wait_for_room(self) -> None:

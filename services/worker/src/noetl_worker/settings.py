@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from noetl_chassis import settings
+from noetl_contracts import tenancy
 from noetl_contracts.commands import DEFAULT_POOL
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_contracts.placement import NAME_CHARACTERS_MAX
@@ -33,6 +34,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Opens sealed credentials: 32 bytes in base64.
     secret_key: str
     pool: str = DEFAULT_POOL
+    # Tenants with their own share of the pool: tenant, or tenant=weight. The rest share one.
+    tenants: tuple[str, ...] = ()
     # Where this worker is, as far as it is known; what is done where its inputs are costs less.
     cluster: PlaceName = ""
     region: PlaceName = ""
@@ -167,6 +170,16 @@ def adopt(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
+def weights_of(config: Settings) -> dict[str, int]:
+    """Read how much of the pool each tenant has that has its own share; raises `SettingsError`."""
+    try:
+        return tenancy.parse(config.tenants)
+    except tenancy.SharesMalformed as problem:
+        raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
+
+
 def load() -> Settings:
     """Read the process environment, once."""
-    return settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    weights_of(config)
+    return config

@@ -65,6 +65,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Tool kinds that this deployment runs; empty: all that this release has.
     tools: tuple[str, ...] = ()
     pools: Pools = Pools()
+    # Tenants with their own share of every pool.
+    tenants: frozenset[str] = frozenset()
     # What templates read as `env`, which the deployment chose to show.
     template_env: Mapping[str, str] = msgspec.field(default_factory=dict)
 
