@@ -5,6 +5,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.polling import eventually
 
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.loop import Pulse
@@ -103,15 +104,19 @@ async def served(*, weighed: dict[str, int], modest: int = 40) -> list[str]:
     running = asyncio.create_task(
         worker.run(stop=stop, pulse=Pulse("commands", stale_s=30), drain_s=5)
     )
-    async with asyncio.timeout(60):
-        while len(work.begun) < PLACES:
-            await asyncio.sleep(0)
-        before = len(work.begun)
-        await send(broker, MODEST, modest, has_share=True)
-        while work.begun.count(MODEST) < modest:
-            await asyncio.sleep(0.001)
-        stop.set()
-        await running
+
+    async def is_flooded() -> bool:
+        return len(work.begun) >= PLACES
+
+    async def is_modest_one_served() -> bool:
+        return work.begun.count(MODEST) >= modest
+
+    await eventually(is_flooded)
+    before = len(work.begun)
+    await send(broker, MODEST, modest, has_share=True)
+    await eventually(is_modest_one_served, timeout_s=60)
+    stop.set()
+    await running
     last = max(at for at, name in enumerate(work.begun) if name == MODEST)
     return work.begun[before : last + 1]
 

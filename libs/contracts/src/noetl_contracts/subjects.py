@@ -17,6 +17,8 @@ TRIGGERS = "noetl.triggers"
 POKES = "noetl.poke"
 HALTED = f"{POKES}.halted"
 TAKEN = f"{POKES}.taken"
+# What planners alone say, and workers alone hear: it may be lost like a poke.
+OFFERS = "noetl.offers"
 # Where workers say how they are.
 WORKERS = f"{POKES}.workers"
 
@@ -135,13 +137,13 @@ def halted(execution_id: str) -> str:
 
 
 def offer(worker_id: str) -> str:
-    """Address commands that one worker may ask for before all others: `noetl.poke.offer-<…>`."""
-    return poke(f"offer-{codec.digest(worker_id.encode())[:32]}")
+    """Address commands that one worker may ask for before others: `noetl.offers.to.<digest>`."""
+    return f"{OFFERS}.to.{codec.digest(worker_id.encode())[:32]}"
 
 
 def granted(command_id: str, attempt: int) -> str:
     """Address the hint that an attempt is the worker's to whom it was offered."""
-    return poke(f"granted-{command_id}-{attempt}")
+    return f"{OFFERS}.granted.{_token(command_id)}.{attempt}"
 
 
 def followed(execution_id: str) -> str:
