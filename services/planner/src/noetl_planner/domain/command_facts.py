@@ -256,8 +256,10 @@ def withdraw_untaken(draft: Draft) -> None:
     Nobody had it, so nobody lost it: a frame keeps its own attempt.
     """
     for command_id in placing.list_untaken(draft):
-        issuing.reissue(draft, draft.state.commands[command_id], command.NOT_TAKEN)
-        draft.withdrawn += 1
+        live = draft.state.commands[command_id]
+        if live.target is not None:
+            draft.withdrawn.append(live.target)
+        issuing.reissue(draft, live, command.NOT_TAKEN)
 
 
 def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> None:

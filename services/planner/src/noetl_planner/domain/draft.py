@@ -107,7 +107,7 @@ class Draft:
         self.workers = stamp.workers
         self.offered_to: Counter[WorkerId] = Counter()
         self.granted: dict[CommandId, int] = {}
-        self.withdrawn = 0
+        self.withdrawn: list[WorkerId] = []
         self._stamp = stamp
         self._causation_id = causation_id
 
@@ -205,8 +205,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     other executions; for `to_collect` the shell gathers item results afterwards; `to_stop` and
     `to_pause` are worth a hint to their workers, and so is how far the planner has `taken` their
     streams; `offers` go to single workers, `granted` are attempts that such workers now have, and
-    `withdrawn` counts offers that nobody took; `wake_at` is when the execution wants to be looked
-    at again.
+    `withdrawn` names workers that took no offer in time; `wake_at` is when the execution wants to
+    be looked at again.
     """
 
     envelopes: list[Envelope]
@@ -219,5 +219,5 @@ class Decision(Struct, frozen=True, kw_only=True):
     taken: dict[CommandId, Taken] = msgspec.field(default_factory=dict)
     offers: list[Offer] = msgspec.field(default_factory=list)
     granted: dict[CommandId, int] = msgspec.field(default_factory=dict)
-    withdrawn: int = 0
+    withdrawn: list[WorkerId] = msgspec.field(default_factory=list)
     wake_at: datetime | None = None

@@ -50,6 +50,10 @@ class Crowd:
             beat = structs.replace(known.beat, running=known.beat.running + 1)
             self._heard[worker_id] = Heard(beat=beat, at_s=known.at_s)
 
+    def forget(self, worker_id: WorkerId) -> None:
+        """Offer a worker nothing until it speaks again."""
+        self._heard.pop(worker_id, None)
+
     def seen(self) -> tuple[WorkerBeat, ...]:
         """Return how those are that spoke lately."""
         oldest_s = self._clock.monotonic() - SILENT_S

@@ -37,11 +37,14 @@ async def _offer(hints: Hints, crowd: Crowd, decision: Decision) -> None:
             await hints.say(subjects.offer(offer.worker_id), data)
     for command_id, attempt in decision.granted.items():
         await hints.poke(subjects.granted(command_id, attempt))
+    for worker_id in decision.withdrawn:
+        # It is busier than it said, or gone: nothing more is offered to it before it speaks again.
+        crowd.forget(worker_id)
     begun = (one.event for one in decision.envelopes if isinstance(one.event, CommandStarted))
     for outcome, count in (
         (MADE, len(decision.offers)),
         (TAKEN, sum(event.command_id in decision.granted for event in begun)),
-        (WITHDRAWN, decision.withdrawn),
+        (WITHDRAWN, len(decision.withdrawn)),
     ):
         if count:
             instruments.count(names.OFFERS, count, labels={names.OUTCOME: outcome})
