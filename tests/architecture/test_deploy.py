@@ -52,7 +52,8 @@ def snake(name: str) -> str:
 @pytest.mark.parametrize("service", SETTINGS)
 def test_a_chart_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
     values = read(HELM / service / "values.yaml")
-    given = {snake(name) for name in [*values["settings"], *values["secrets"]]}
+    sources = (values["settings"], values["secrets"], values.get("fields", {}))
+    given = {snake(name) for source in sources for name in source}
     assert given <= fields(SETTINGS[service])
     assert required(SETTINGS[service]) <= given
 
@@ -85,6 +86,19 @@ def test_planner_reaper_and_topology_know_the_same_pools() -> None:
         == read(HELM / "reaper/values.yaml")["settings"]["pools"]
         == read(HELM / "platform/values.yaml")["topology"]["pools"]
     )
+
+
+def test_all_who_address_or_take_commands_know_the_same_tenants() -> None:
+    named = {
+        read(HELM / service / "values.yaml")["settings"]["tenants"]
+        for service in ("planner", "reaper", "worker")
+    }
+    assert named == {read(HELM / "platform/values.yaml")["topology"]["tenants"]}
+
+
+def test_a_worker_is_told_its_node_by_the_cluster() -> None:
+    fields = read(HELM / "worker/values.yaml")["fields"]
+    assert fields["node"] == "spec.nodeName"
 
 
 def test_a_worker_may_drain_before_it_is_killed() -> None:

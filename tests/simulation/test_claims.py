@@ -263,3 +263,65 @@ async def test_what_makes_no_sense_is_refused_with_a_reason(world: World) -> Non
         found, answer = await worker.post(path, **body)
         assert found == code, (path, answer)
         assert answer["detail"], path
+
+
+LARGE = """
+workflow:
+  - step: make
+    spec: {pool: edge}
+    tool: {kind: noop}
+    next: {arcs: [{step: use}]}
+  - step: use
+    spec: {pool: edge}
+    tool: {kind: noop, input: {first: "{{ make.rows[0] }}"}}
+"""
+
+
+def place(node: str, **more: Any) -> dict[str, Any]:
+    return {"zone": "z1", "node": node, "runtime": "rust", **more}
+
+
+async def made(world: World, node: str) -> Any:
+    """Let a large result be made on a node."""
+    execution_id = await begin(world.opened, LARGE)
+    maker = world.stranger(f"maker-{node}")
+    # What others made before is too far; a first step has no inputs and is nowhere too far.
+    claim = await maker.claim("edge", wait_s=10, locality=place(node, max_distance="node"))
+    assert claim is not None
+    assert claim["step"] == "make"
+    result = {"rows": ["x" * 3000]}
+    assert (await maker.end(claim, "complete", result=result))[0] == 200
+    return execution_id
+
+
+async def test_the_nearest_work_is_claimed_first_and_none_that_is_too_far(world: World) -> None:
+    first = await made(world, "n1")
+    second = await made(world, "n2")
+    elsewhere = {"zone": "z2", "node": "n9", "max_distance": "zone"}
+    assert await world.stranger("w0").claim("edge", locality=elsewhere) is None
+    near = await world.stranger("w2").claim(
+        "edge", wait_s=10, locality=place("n2", max_distance="node")
+    )
+    assert near is not None
+    assert near["lease"]["execution_id"] == second
+    # Of what is left, another node of the zone is near enough.
+    left = await world.stranger("w3").claim(
+        "edge", wait_s=10, locality=place("n3", max_distance="zone")
+    )
+    assert left is not None
+    assert left["lease"]["execution_id"] == first
+    for name, claim in (("w2", near), ("w3", left)):
+        assert (await world.stranger(name).end(claim, "complete", result=1))[0] == 200
+    told = await finished(world, second)
+    begun = told.of("command.started")[-1]
+    assert (begun.placement.distance, begun.placement.max_distance) == ("node", "node")
+    assert told.of("command.issued")[-1].source_locality == {"zone": "z1", "node": "n2"}
+    assert (await finished(world, first)).of("command.started")[-1].placement.distance == "zone"
+
+
+async def test_a_locality_that_names_no_place_is_refused(world: World) -> None:
+    for locality in ({"node": 7}, {"node": "n", "max_distance": "near"}, {"max_distance": "zone"}):
+        code, refused = await world.stranger("w").post(
+            "/api/commands/claim", worker_id="w", pool="edge", locality=locality
+        )
+        assert (code, refused["code"]) == (422, "locality_malformed"), locality

@@ -23,6 +23,7 @@ from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.ports import Message
 from noetl_planner.http.services import ApiServices
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.states import Programs
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.audit import MemoryLedgerAudit
@@ -76,6 +77,13 @@ class SilentHints:
             if subject.rpartition(".")[0] == prefix:
                 yield subject.rpartition(".")[2]
 
+    async def say(self, subject: str, data: bytes) -> None:
+        self.poked.append(subject)
+
+    async def hear(self, subject: str) -> AsyncIterator[bytes]:
+        if subject in self.poked:
+            yield b""
+
     @asynccontextmanager
     async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
         yield asyncio.Event()
@@ -125,6 +133,7 @@ class ApiWorld:
             "triggers": MemoryTriggers(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
+            "crowd": Crowd(clock),
             "backlogs": MemoryBacklogs(MemoryBroker(topology.declare(shard_count=1), clock)),
             "publisher": ClosedBus(),
             "clock": clock,

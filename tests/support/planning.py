@@ -19,6 +19,7 @@ from noetl_contracts.ids import (
     WorkerId,
 )
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_contracts.workers import WorkerBeat
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
 from noetl_planner.domain.program import Program
@@ -64,6 +65,7 @@ class Desk:
         self.commands: dict[str, Command] = {}
         self.last: Decision | None = None
         self.loaded: dict[str, Any] = {}
+        self.workers: tuple[WorkerBeat, ...] = ()
         self._minted = minted or count(1)
         self.state: ExecutionState = empty(
             ExecutionId(execution_id), TenantId("default"), OrganizationId("default")
@@ -74,7 +76,9 @@ class Desk:
         draft = Draft(
             state=self.state,
             program=self.program,
-            stamp=Stamp(now=self.now, producer="test", next_event_id=self._mint),
+            stamp=Stamp(
+                now=self.now, producer="test", next_event_id=self._mint, workers=self.workers
+            ),
             limits=self.limits,
             loaded=self.loaded,
         )

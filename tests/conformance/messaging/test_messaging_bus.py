@@ -285,8 +285,30 @@ async def test_hints_below_a_prefix_are_told_apart(bus: Bus) -> None:
     assert set(heard) == {"1", "2"}
 
 
+async def test_what_is_said_is_heard_word_for_word(bus: Bus) -> None:
+    heard: list[bytes] = []
+    enough = asyncio.Event()
+
+    async def listen() -> None:
+        async for data in bus.hints.hear(subjects.offer("worker.1")):
+            heard.append(data)
+            if {b"one", b"two"} <= set(heard):
+                enough.set()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        listener = group.create_task(listen())
+        while not enough.is_set():
+            for data in (b"one", b"two"):
+                await bus.hints.say(subjects.offer("worker.1"), data)
+            await bus.hints.say(subjects.offer("worker.2"), b"not for you")
+            await asyncio.sleep(0.01)
+        listener.cancel()
+    assert set(heard) == {b"one", b"two"}
+
+
 async def test_a_hint_that_nobody_hears_is_no_error(bus: Bus) -> None:
     await bus.hints.poke(subjects.poke("nobody"))
+    await bus.hints.say(subjects.WORKERS, b"nobody")
 
 
 async def test_a_consumer_says_whether_anybody_serves_it(bus: Bus) -> None:

@@ -14,8 +14,9 @@ from noetl_chassis.clock import SystemClock
 from noetl_contracts import facts
 from noetl_contracts.events.command import CommandIssued
 from noetl_contracts.facts import ExecutionRequested
-from noetl_contracts.ids import CommandId, ExecutionId, RunId
+from noetl_contracts.ids import CommandId, ExecutionId, RunId, WorkerId
 from noetl_contracts.lanes import Pools, Priority
+from noetl_contracts.workers import WorkerBeat
 from noetl_messaging import topology
 from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
@@ -105,3 +106,21 @@ async def test_a_request_may_name_a_pool_and_a_priority(world: ApiWorld) -> None
         if isinstance(fact, ExecutionRequested)
     ]
     assert (fact.pool, fact.priority) == ("gpu", Priority.HIGH)
+
+
+async def test_the_api_lists_workers_by_what_they_last_said(world: ApiWorld) -> None:
+    services = world.services()
+    services.crowd.note(
+        WorkerBeat(
+            worker_id=WorkerId("w"),
+            pool="gpu",
+            lanes=("io",),
+            running=3,
+            capacity=4,
+            locality={"node": "n1"},
+        )
+    )
+    async with AsyncTestClient(create_app(services)) as api:
+        (worker,) = (await api.get("/api/workers")).json()["workers"]
+    assert (worker["worker_id"], worker["pool"], worker["free"]) == ("w", "gpu", 1)
+    assert worker["locality"] == {"node": "n1"}

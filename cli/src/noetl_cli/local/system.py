@@ -31,6 +31,7 @@ from noetl_planner.http import server
 from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.shell import running
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.shards import ShardOwner
 from noetl_projector import settings as projector_settings
 from noetl_projector.service import Projector, Stores
@@ -175,6 +176,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             backlogs=MemoryBacklogs(broker),
             clock=clock,
             snowflake=Snowflake(node=0, clock=clock),
+            crowd=Crowd(clock),
         )
         commands = working.Adapters(
             consumers=_commands(broker, configs, IO_LANE),

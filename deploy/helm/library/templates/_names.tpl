@@ -38,6 +38,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}
   value: {{ $value | toString | quote }}
 {{- end }}
+{{- range $field, $path := .Values.fields }}
+- name: {{ $prefix }}{{ $field | snakecase | upper }}
+  valueFrom: {fieldRef: {fieldPath: {{ $path | quote }}}}
+{{- end }}
 {{- range $field, $key := .Values.secrets }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}
   valueFrom:

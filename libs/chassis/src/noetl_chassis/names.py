@@ -53,6 +53,7 @@ TOOL = "tool"
 SERVICE = "service"
 POINT = "point"
 VERSION = "version"
+DISTANCE = "distance"
 
 # Every process.
 BUILD_INFO = _gauge("noetl_build_info", "1", "Always 1; says what runs.", SERVICE, VERSION)
@@ -82,6 +83,18 @@ WORKER_FREE = _gauge(
     "{command}",
     "What a worker last said it could still take.",
     WORKER,
+)
+PLACEMENTS = _counter(
+    "noetl_placements_total",
+    "{command}",
+    "Commands taken whose inputs have a place, by how far from it.",
+    DISTANCE,
+)
+OFFERS = _counter(
+    "noetl_offers_total",
+    "{command}",
+    "Commands offered to the nearest worker, by what became of it.",
+    OUTCOME,
 )
 SHARDS_OWNED = _gauge("noetl_shards_owned", "{shard}", "Shards that this planner owns.")
 VERSION_CONFLICTS = _counter(

@@ -98,13 +98,14 @@ class CtxWriteRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag
 
 
 class CommandStarted(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_started"):
-    """A worker took an attempt of a command."""
+    """A worker took an attempt of a command; `max_distance` is how far its inputs might be."""
 
     command_id: CommandId
     attempt: int
     worker_id: WorkerId
     worker_locator: str | None = None
     locality: dict[str, Any] = msgspec.field(default_factory=dict)
+    max_distance: str | None = None
 
 
 class CommandHeartbeat(

@@ -3,8 +3,10 @@
 import re
 from typing import NamedTuple
 
+from noetl_contracts import codec
 from noetl_contracts.errors import SubjectError
 from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_contracts.tenancy import OWN
 
 INGEST = "noetl.ingest"
 EVENTS = "noetl.events"
@@ -15,6 +17,10 @@ TRIGGERS = "noetl.triggers"
 POKES = "noetl.poke"
 HALTED = f"{POKES}.halted"
 TAKEN = f"{POKES}.taken"
+# What planners alone say, and workers alone hear: it may be lost like a poke.
+OFFERS = "noetl.offers"
+# Where workers say how they are.
+WORKERS = f"{POKES}.workers"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -34,6 +40,7 @@ class CommandSubject(NamedTuple):
     lane: str
     tenant_id: TenantId
     organization_id: OrganizationId
+    is_own: bool = False
 
 
 def ingest(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> str:
@@ -46,9 +53,21 @@ def events(shard: int, tenant_id: TenantId, organization_id: OrganizationId) -> 
     return f"{EVENTS}.{shard}.{_token(tenant_id)}.{_token(organization_id)}"
 
 
-def command(pool: str, lane: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
-    """Address a command to a pool: `noetl.commands.<pool>.<lane>.<tenant>.<org>`."""
-    parts = (_token(pool), _token(lane), _token(tenant_id), _token(organization_id))
+def command(
+    pool: str,
+    lane: str,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
+    *,
+    is_own: bool = False,
+) -> str:
+    """Address a command to a pool: `noetl.commands.<pool>.<lane>.<tenant>.<org>`.
+
+    Commands of a tenant with a share of its own have `-own` behind the lane: no queue of the
+    others then holds them.
+    """
+    lane_token = lane + OWN if is_own else lane
+    parts = (_token(pool), _token(lane_token), _token(tenant_id), _token(organization_id))
     return ".".join((COMMANDS, *parts))
 
 
@@ -65,6 +84,11 @@ def events_filter(shard: int) -> str:
 def command_filter(pool: str, lane: str) -> str:
     """Match every command of a pool's lane."""
     return f"{COMMANDS}.{_token(pool)}.{_token(lane)}.>"
+
+
+def command_filter_of_own(pool: str, lane: str, tenant_id: str) -> str:
+    """Match every command of a tenant that has its own share of a pool's lane."""
+    return f"{COMMANDS}.{_token(pool)}.{_token(lane + OWN)}.{_token(tenant_id)}.>"
 
 
 def command_filter_of_all(lane: str) -> str:
@@ -112,6 +136,16 @@ def halted(execution_id: str) -> str:
     return f"{HALTED}.{_token(execution_id)}"
 
 
+def offer(worker_id: str) -> str:
+    """Address commands that one worker may ask for before others: `noetl.offers.to.<digest>`."""
+    return f"{OFFERS}.to.{codec.digest(worker_id.encode())[:32]}"
+
+
+def granted(command_id: str, attempt: int) -> str:
+    """Address the hint that an attempt is the worker's to whom it was offered."""
+    return f"{OFFERS}.granted.{_token(command_id)}.{attempt}"
+
+
 def followed(execution_id: str) -> str:
     """Address the hint that an execution's history has grown."""
     return poke(f"grown-{execution_id}")
@@ -130,7 +164,11 @@ def parse_command(subject: str) -> CommandSubject:
     parts = subject.split(".")
     if len(parts) != 6 or ".".join(parts[:2]) != COMMANDS:  # noqa: PLR2004 - the grammar above has six tokens
         raise SubjectError(f"{subject!r} is not {COMMANDS}.<pool>.<lane>.<tenant>.<org>")
-    return CommandSubject(parts[2], parts[3], TenantId(parts[4]), OrganizationId(parts[5]))
+    lane = parts[3].removesuffix(OWN)
+    is_own = lane != parts[3]
+    return CommandSubject(
+        parts[2], lane, TenantId(parts[4]), OrganizationId(parts[5]), is_own=is_own
+    )
 
 
 def _token(value: str) -> str:

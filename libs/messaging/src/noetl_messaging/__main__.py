@@ -5,6 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from noetl_contracts import tenancy
 from noetl_contracts.errors import NoetlError
 from noetl_messaging import settings, topology
 from noetl_messaging.jetstream.apply import JetStreamStreams
@@ -36,7 +37,8 @@ async def _run(verb: str, config: settings.Settings) -> tuple[list[str], int]:
     declared = topology.declare(
         shard_count=config.shard_count,
         projector_count=config.projector_count,
-        pools=[pool.strip() for pool in config.pools.split(",") if pool.strip()],
+        pools=_listed(config.pools),
+        tenants=tenancy.parse(_listed(config.tenants)),
         lease_s=config.lease_s,
     )
     waits = Waits(connect_s=config.connect_s)
@@ -47,6 +49,10 @@ async def _run(verb: str, config: settings.Settings) -> tuple[list[str], int]:
             return [f"applied {name}" for name in changed] or ["nothing to change"], 0
         problems = await streams.verify()
         return problems or ["as declared"], 1 if problems else 0
+
+
+def _listed(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
 def _now() -> datetime:

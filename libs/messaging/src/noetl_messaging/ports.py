@@ -202,3 +202,12 @@ class Hints(Protocol):
 
         Of many that came while the listener was busy the oldest are forgotten.
         """
+
+    async def say(self, subject: str, data: bytes) -> None:
+        """Say something to whoever listens; never raises and never waits for anyone."""
+
+    def hear(self, subject: str) -> AsyncIterator[bytes]:
+        """Yield what is said under a subject.
+
+        Of much that came while the listener was busy the oldest is forgotten.
+        """

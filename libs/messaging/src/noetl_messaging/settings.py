@@ -28,6 +28,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
     # Separated by commas.
     pools: str = "default"
+    # Tenants with their own share of every pool, separated by commas; `=weight` is left aside.
+    tenants: str = ""
     lease_s: Annotated[float, Meta(gt=0)] = LEASE_S_DEFAULT
     replicas: Annotated[int, Meta(ge=1, le=5)] = 1
     connect_s: Annotated[float, Meta(gt=0)] = 30.0

@@ -1,11 +1,11 @@
 """Streams and consumers, declared once, as values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from noetl_contracts import commands, lanes, subjects
+from noetl_contracts import commands, lanes, subjects, tenancy
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_messaging.ports import MESSAGE_BYTES_MAX
 
@@ -152,19 +152,22 @@ def projector_consumer(*, index: int, count: int) -> str:
     return f"projector-{index}-of-{count}"
 
 
-def worker_consumer(pool: str, lane: str) -> str:
-    """Name the consumer of the commands of a pool's lane."""
-    return f"worker-{pool}-{lane}"
+def worker_consumer(pool: str, lane: str, tenant_id: str | None = None) -> str:
+    """Name the consumer of the commands of a pool's lane; with a tenant, of its own share."""
+    return f"worker-{pool}-{lane}" + ("" if tenant_id is None else tenancy.mark(tenant_id))
 
 
-def worker_consumers(pool: str, host: str = commands.IO_LANE) -> tuple[str, ...]:
+def worker_consumers(
+    pool: str, host: str = commands.IO_LANE, tenant_id: str | None = None
+) -> tuple[str, ...]:
     """Name the consumers of a host's lanes in a pool, the most urgent first."""
     found = lanes.IO_LANES if host == commands.IO_LANE else (host,)
-    return tuple(worker_consumer(pool, lane) for lane in found)
+    return tuple(worker_consumer(pool, lane, tenant_id) for lane in found)
 
 
 def find_pool(consumer: str) -> tuple[str, str] | None:
     """Return the pool and the lane that a consumer of commands serves, or None."""
+    consumer = tenancy.without_mark(consumer)
     for lane in lanes.LANES:
         pool = consumer.removeprefix("worker-").removesuffix(f"-{lane}")
         if consumer == worker_consumer(pool, lane):
@@ -182,9 +185,10 @@ def consumers(
     shard_count: int = SHARD_COUNT_DEFAULT,
     projector_count: int = 1,
     pools: Sequence[str] = (commands.DEFAULT_POOL,),
+    tenants: Iterable[str] = (),
     lease_s: float = LEASE_S_DEFAULT,
 ) -> tuple[ConsumerSpec, ...]:
-    """Declare every durable consumer."""
+    """Declare every durable consumer; tenants of their own share get their own."""
     planners = [
         ConsumerSpec(
             stream=INGEST,
@@ -209,17 +213,24 @@ def consumers(
     workers = [
         ConsumerSpec(
             stream=COMMANDS,
-            name=worker_consumer(pool, lane),
-            filters=(subjects.command_filter(pool, lane),),
+            name=worker_consumer(pool, lane, tenant_id),
+            filters=(_commands_of(pool, lane, tenant_id),),
             ack_wait_s=lease_s,
             deliveries_max=COMMAND_DELIVERIES_MAX,
         )
+        for tenant_id in (None, *tenants)
         for pool in pools
         for lane in lanes.LANES
     ]
     reaper = ConsumerSpec(stream=ADVISORIES, name=REAPER_CONSUMER, ack_wait_s=30.0)
     triggers = ConsumerSpec(stream=TRIGGERS, name=TRIGGER_CONSUMER, ack_wait_s=30.0)
     return (*planners, *projectors, *workers, reaper, triggers)
+
+
+def _commands_of(pool: str, lane: str, tenant_id: str | None) -> str:
+    if tenant_id is None:
+        return subjects.command_filter(pool, lane)
+    return subjects.command_filter_of_own(pool, lane, tenant_id)
 
 
 def shared_by_all(declared: Topology) -> Topology:
@@ -240,6 +251,7 @@ def declare(
     shard_count: int = SHARD_COUNT_DEFAULT,
     projector_count: int = 1,
     pools: Sequence[str] = (commands.DEFAULT_POOL,),
+    tenants: Iterable[str] = (),
     lease_s: float = LEASE_S_DEFAULT,
 ) -> Topology:
     """Declare all that must exist on the server."""
@@ -249,6 +261,7 @@ def declare(
             shard_count=shard_count,
             projector_count=projector_count,
             pools=pools,
+            tenants=tenants,
             lease_s=lease_s,
         ),
     )

@@ -30,6 +30,7 @@ from noetl_replay import (
     fold_lineage,
     fold_loops,
     fold_parking,
+    fold_places,
     fold_streams,
     fold_units,
 )
@@ -302,10 +303,12 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             live.status, live.worker_id = CommandStatus.RUNNING, event.worker_id
             live.worker_locator, live.locality = event.worker_locator, event.locality
             live.started_event_id, live.heard_at = at.event_id, at.event_time
+            fold_places.take(state, event)
         case command.CommandHeartbeat():
             _touched(state, event.command_id).heard_at = at.event_time
         case command.CommandCompleted():
             fold_loops.end_slot(state, at, event)
+            fold_places.remember_place(state, event)
             _remember_maker(state, event)
             _settle(state, at, event.command_id, CommandStatus.COMPLETED)
         case command.CommandFailed():
@@ -340,6 +343,7 @@ def _issue(state: ExecutionState, at: Envelope, event: command.CommandIssued) ->
         issued_at=at.event_time,
         heard_at=at.event_time,
     )
+    fold_places.offer(state, state.commands[event.command_id], event)
     fold_loops.count_issue(state, at, event)
 
 
@@ -347,7 +351,8 @@ def _reissue(state: ExecutionState, at: Envelope, event: command.CommandReissued
     live = _touched(state, event.command_id)
     live.attempt, live.status = event.attempt, CommandStatus.ISSUED
     live.heard_at, live.worker_id = at.event_time, None
-    live.losses += event.reason != command.RELEASED
+    live.losses += event.reason not in command.BLAMELESS
+    fold_places.withdraw(state, live)
     if state.paused_at is not None:
         state.held[event.command_id] = None
     fold_loops.count_reissue(state, event, live)
@@ -367,6 +372,7 @@ def _settle(
     del state.commands[command_id]
     state.held.pop(command_id, None)
     state.deadlines.pop(command_id, None)
+    state.offered.pop(command_id, None)
     if live.attempt > 1:
         state.fenced[command_id] = live.attempt
         forget_oldest(state.fenced, FENCED_MAX)

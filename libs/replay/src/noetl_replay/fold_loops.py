@@ -121,7 +121,7 @@ def count_reissue(
     """Account a lost attempt to its loop; a slot's next claim comes after all commits so far."""
     if (live := touched(state, event.run_id)) is None:
         return
-    live.retried += 1
+    live.retried += event.reason != command.NOT_TAKEN
     if lost.slot is not None:
         taken = live.slots[lost.slot]
         taken.frames_in_round, taken.commits_floor = 0, live.commits

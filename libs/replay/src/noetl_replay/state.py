@@ -87,6 +87,8 @@ class CommandState(Struct, kw_only=True):
     parked: ParkedState | None = None
     child_id: ExecutionId | None = None
     resume: Resume | None = None
+    source_locality: dict[str, str] = msgspec.field(default_factory=dict)
+    target: WorkerId | None = None
 
 
 class FrameState(Struct, kw_only=True):
@@ -192,6 +194,8 @@ class LoopState(Struct, kw_only=True):
     status: RunStatus = RunStatus.RUNNING
     stats: LoopStats | None = None
     last_event_id: EventId | None = None
+    # What the places of all its units so far share; None before the first has ended.
+    locality: dict[str, str] | None = None
 
 
 class OpenChunk(Struct, kw_only=True):
@@ -257,6 +261,7 @@ class StepState(Struct, kw_only=True):
     error: ErrorObject | None = None
     attempt: int = 1
     worker_id: WorkerId | None = None
+    locality: dict[str, str] = msgspec.field(default_factory=dict)
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -322,6 +327,7 @@ class ExecutionState(Struct, kw_only=True):
     stages: dict[StageId, StageState] = msgspec.field(default_factory=dict)
     children: dict[ExecutionId, ChildState] = msgspec.field(default_factory=dict)
     deadlines: dict[CommandId, datetime] = msgspec.field(default_factory=dict)
+    offered: dict[CommandId, datetime] = msgspec.field(default_factory=dict)
     fenced: dict[CommandId, int] = msgspec.field(default_factory=dict)
     rejections: dict[str, None] = msgspec.field(default_factory=dict)
     failure: ErrorObject | None = None

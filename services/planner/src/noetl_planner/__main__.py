@@ -16,6 +16,7 @@ from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import assembly, settings
 from noetl_planner.assembly import Adapters, run
 from noetl_planner.settings import Settings
+from noetl_planner.shell.crowd import Crowd
 from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
@@ -78,6 +79,7 @@ async def serve(config: Settings) -> None:
                 backlogs=JetStreamBacklogs(bus),
                 clock=clock,
                 snowflake=Snowflake(node=node, clock=clock),
+                crowd=Crowd(clock),
             ),
             config,
             process,

@@ -25,9 +25,10 @@ from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.triggering import Listener
 from noetl_planner.service import Bounds, ShardPlanner, Shared
-from noetl_planner.settings import Settings, pools_of
+from noetl_planner.settings import Settings, pools_of, tenants_of
 from noetl_planner.shell import running
 from noetl_planner.shell.collecting import Collector
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
@@ -88,6 +89,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     backlogs: Backlogs
     clock: Clock
     snowflake: Snowflake
+    crowd: Crowd
 
 
 def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
@@ -110,11 +112,13 @@ def limits(config: Settings) -> Limits:
         command_heartbeat_s=config.command_heartbeat_s,
         in_flight_max=config.in_flight_max,
         step_attempts_max=config.step_attempts_max,
+        offer_s=config.offer_s,
         ctx_bytes_max=config.ctx_bytes_max,
         spark_rows_min=config.spark_rows_min,
         cores=Cores(io=config.io_cores, spark=config.spark_cores),
         tools=config.tools,
         pools=pools_of(config),
+        tenants=tenants_of(config),
         template_env=config.template_env,
     )
 
@@ -132,6 +136,7 @@ def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
         ),
         dead_letters=adapters.dead_letters,
         hints=adapters.hints,
+        crowd=adapters.crowd,
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=limits(config),
@@ -175,6 +180,7 @@ def api_services(
         holds=adapters.holds,
         payloads=adapters.payloads,
         hints=adapters.hints,
+        crowd=adapters.crowd,
         backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,
@@ -236,6 +242,9 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(serving)
             tasks.create_task(listener(adapters, services).run(stop))
+            hearing = tasks.create_task(adapters.crowd.listen(adapters.hints))
+            await stop.wait()
+            hearing.cancel()
 
     with deadline.watching() as guard, rendering.guarded_by(guard):
         await running.run(

@@ -9,7 +9,7 @@ from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
 from noetl_chassis.identity import Snowflake
-from noetl_contracts import facts, subjects
+from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError, PayloadSealBroken
 from noetl_contracts.ids import EventId, ExecutionId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
@@ -19,7 +19,8 @@ from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
 from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
-from noetl_planner.shell import accounts, outgoing, refusing
+from noetl_planner.shell import accounts, outgoing, refusing, telling
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering, Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
@@ -57,6 +58,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     publishing: Publishing
     dead_letters: DeadLetters
     hints: Hints
+    crowd: Crowd
     clock: Clock
     snowflake: Snowflake
     limits: Limits
@@ -207,6 +209,7 @@ class ShardPlanner:
                 now=shared.clock.now(),
                 producer=shared.producer,
                 next_event_id=lambda: EventId(shared.snowflake.next_id()),
+                workers=shared.crowd.seen() if shared.limits.offer_s else (),
             ),
             limits=shared.limits,
             loaded=shared.loaded.values(),
@@ -221,6 +224,7 @@ class ShardPlanner:
             decision.commands,
             decision.told,
             shard_count=shared.bounds.shard_count,
+            has_share=state.tenant_id in shared.limits.tenants,
         )
         return Decided(
             work=work,
@@ -322,18 +326,7 @@ class ShardPlanner:
         await reach(Point.PLANNER_ACK_AFTER)
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
-        for command_id in one.decision.to_stop:
-            await self._shared.hints.poke(subjects.stop(command_id))
-        if one.decision.to_stop and (one.state.is_terminal() or one.state.cancelling_at):
-            # Commands that wait in a queue are not to begin.
-            await self._shared.hints.poke(subjects.halted(one.state.execution_id))
-        for command_id in one.decision.to_pause:
-            await self._shared.hints.poke(subjects.pause(command_id))
-        for command_id, taken in one.decision.taken.items():
-            hint = subjects.taken_so_far(command_id, taken.token())
-            await self._shared.hints.poke(hint)
-        if one.decision.envelopes:
-            await self._shared.hints.poke(subjects.followed(one.state.execution_id))
+        await telling.tell(self._shared.hints, self._shared.crowd, one.state, one.decision)
         accounts.decided(one.work.batches, one.decision.envelopes, one.state)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:

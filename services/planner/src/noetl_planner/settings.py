@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from noetl_chassis import settings
+from noetl_contracts import tenancy
 from noetl_contracts.commands import DEFAULT_POOL
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_contracts.lanes import POOL_PATTERN, Pools
@@ -54,6 +55,11 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Pools whose workers get their commands from JetStream, and pools whose workers ask over HTTP.
     pools: PoolNames = (DEFAULT_POOL,)
     http_pools: PoolNames = ()
+    # Tenants with their own share of every pool: the same as the workers', weights aside.
+    tenants: tuple[str, ...] = ()
+    # How long a command with large inputs is the nearest worker's alone to take, before it goes to
+    # its pool; 0: nothing is offered. It matters where workers say that they are on several nodes.
+    offer_s: Annotated[float, Meta(ge=0, le=60)] = 1.0
     cancel_grace_s: Seconds = 30.0
     command_lease_s: Seconds = 30.0
     command_heartbeat_s: Seconds = 10.0
@@ -73,6 +79,7 @@ def load() -> Settings:
     """Read the process environment, once."""
     config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
     pools_of(config)
+    tenants_of(config)
     return config
 
 
@@ -85,3 +92,11 @@ def pools_of(config: Settings) -> Pools:
             "a pool is served by JetStream or over HTTP"
         )
     return Pools(by_stream=config.pools, by_http=config.http_pools)
+
+
+def tenants_of(config: Settings) -> frozenset[str]:
+    """Read which tenants have their own share; raises `SettingsError`."""
+    try:
+        return frozenset(tenancy.parse(config.tenants))
+    except tenancy.SharesMalformed as problem:
+        raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem

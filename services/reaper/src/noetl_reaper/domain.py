@@ -26,6 +26,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     grace_s: float
     stalled_age_s: float
     shard_count: int
+    # Tenants whose commands wait in queues of their own.
+    tenants: frozenset[str] = frozenset()
 
 
 class Bounds(Struct, frozen=True, kw_only=True):

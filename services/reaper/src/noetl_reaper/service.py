@@ -212,7 +212,7 @@ class Reaper:
             if domain.is_suspect(
                 command,
                 facts=states.get(topology.planner_consumer(self._shard_of(command))),
-                commands=states.get(topology.worker_consumer(command.pool, command.lane)),
+                commands=states.get(self._queue_of(command)),
                 policy=self._policy,
                 now=now,
             )
@@ -222,6 +222,10 @@ class Reaper:
         return await self._tables.projections.list_overdue(
             grace_s=silent_s, commands_max=self._bounds.commands_max
         )
+
+    def _queue_of(self, command: OverdueCommand) -> str:
+        share = command.tenant_id if command.tenant_id in self._policy.tenants else None
+        return topology.worker_consumer(command.pool, command.lane, share)
 
     def _shard_of(self, command: OverdueCommand) -> int:
         return ids.shard_of(command.execution_id, self._policy.shard_count)

@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from noetl_chassis import settings
+from noetl_contracts import tenancy
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
 from noetl_reaper import domain
 from noetl_storage.retention_ports import Action
@@ -30,6 +31,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
     projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
     pools: tuple[str, ...] = ("default",)
+    tenants: tuple[str, ...] = ()
     # How long a worker may hold a command unheard: the commands' ack wait.
     lease_s: Seconds = 30.0
     replicas: Annotated[int, Meta(ge=1, le=5)] = 1
@@ -71,7 +73,17 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
 
 def load() -> Settings:
     """Read the process environment, once."""
-    return settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    tenants_of(config)
+    return config
+
+
+def tenants_of(config: Settings) -> frozenset[str]:
+    """Read which tenants have their own share of every pool; raises `SettingsError`."""
+    try:
+        return frozenset(tenancy.parse(config.tenants))
+    except tenancy.SharesMalformed as problem:
+        raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
 
 
 def policy_of(config: Settings) -> domain.Policy:
@@ -81,6 +93,7 @@ def policy_of(config: Settings) -> domain.Policy:
         grace_s=config.overdue_grace_s,
         stalled_age_s=config.stalled_age_s,
         shard_count=config.shard_count,
+        tenants=tenants_of(config),
     )
 
 

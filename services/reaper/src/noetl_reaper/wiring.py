@@ -51,6 +51,7 @@ def wire(config: Settings, *, owner: str, database: Database, nats: Connection) 
         shard_count=config.shard_count,
         projector_count=config.projector_count,
         pools=config.pools,
+        tenants=sorted(settings.tenants_of(config)),
         lease_s=config.lease_s,
     )
     reaper = Reaper(

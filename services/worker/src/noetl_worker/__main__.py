@@ -9,7 +9,7 @@ from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
 from noetl_chassis.payload_sealing import read_keys
 from noetl_messaging import topology
-from noetl_messaging.jetstream.connection import Waits, open_connection
+from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
@@ -56,10 +56,11 @@ async def serve(config: Settings) -> None:
         async with asyncio.TaskGroup() as group:
             for lane in config.lanes:
                 adapters = Adapters(
-                    consumers=tuple(
-                        JetStreamConsumer(nats, stream=topology.COMMANDS, name=name)
-                        for name in topology.worker_consumers(config.pool, lane)
-                    ),
+                    consumers=_lanes(nats, config, lane),
+                    shares={
+                        tenant_id: _lanes(nats, config, lane, tenant_id)
+                        for tenant_id in settings.weights_of(config)
+                    },
                     publisher=JetStreamPublisher(nats),
                     hints=NatsHints(nats),
                     registers=JetStreamRegisters(nats),
@@ -76,6 +77,15 @@ async def serve(config: Settings) -> None:
                 )
                 running = worker.run(stop=process.stop, pulse=pulse, drain_s=config.drain_s)
                 group.create_task(running)
+
+
+def _lanes(
+    nats: Connection, config: Settings, host: str, tenant_id: str | None = None
+) -> tuple[JetStreamConsumer, ...]:
+    return tuple(
+        JetStreamConsumer(nats, stream=topology.COMMANDS, name=name)
+        for name in topology.worker_consumers(config.pool, host, tenant_id)
+    )
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """From opened adapters and settings to a worker that can run."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,22 @@ from noetl_worker.domain import egress
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Halts
-from noetl_worker.intake import Intake
+from noetl_worker.intake import OTHERS, Intake, SharedIntake
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.waves import Limits, Waves
+from noetl_worker.offers import Offers
 from noetl_worker.reporting import Desk
-from noetl_worker.service import Worker
-from noetl_worker.settings import ExecutorKeys, Settings, adopt, inherited, java_environ
+from noetl_worker.service import Speaker, Worker
+from noetl_worker.settings import (
+    ExecutorKeys,
+    Settings,
+    adopt,
+    inherited,
+    java_environ,
+    locality_of,
+    weights_of,
+)
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
@@ -39,6 +48,8 @@ class Adapters(Struct, frozen=True, kw_only=True):
 
     # One for each of `lanes.IO_LANES`, in their order.
     consumers: tuple[Consumer, ...]
+    # The same for each tenant that has its own share of the pool.
+    shares: Mapping[str, tuple[Consumer, ...]] = {}
     publisher: Publisher
     hints: Hints
     registers: Registers
@@ -60,13 +71,15 @@ def build(
     """Put the worker of one lane together; with `entry` the spark lane's frames run in waves."""
     worker_id = WorkerId(instance)
     tenant_id, organization_id = TenantId(config.tenant_id), OrganizationId(config.organization_id)
+    locality = locality_of(config)
     desk = Desk(
         publisher=adapters.publisher,
         worker_id=worker_id,
         shard_count=config.shard_count,
         mask=adapters.mask,
         clock=adapters.clock,
-        locator=locators.worker(tenant_id, organization_id, {}, worker_id),
+        locality=locality,
+        locator=locators.worker(tenant_id, organization_id, locality, worker_id),
     )
     is_spark = lane == SPARK_LANE
     commands_max = config.spark_frames_max if is_spark else config.commands_max
@@ -90,11 +103,34 @@ def build(
         )
     )
     return Worker(
-        intake=Intake(adapters.consumers),
+        intake=_intake(adapters, config),
         lane=host,
         commands_max=commands_max,
         messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,
         wait_s=config.fetch_wait_s,
+        speaker=_speaker(adapters, config, desk, lane),
+    )
+
+
+def _intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake:
+    others = Intake(adapters.consumers)
+    if not adapters.shares:
+        return others
+    own = {tenant_id: Intake(lanes) for tenant_id, lanes in adapters.shares.items()}
+    return SharedIntake({OTHERS: others, **own}, weights=weights_of(config))
+
+
+def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker | None:
+    """Let the first lane of a process speak for it; the io lane may be offered commands."""
+    if lane != min(config.lanes, default=lane):
+        return None
+    return Speaker(
+        offers=Offers(desk=desk, hints=adapters.hints),
+        worker_id=desk.worker_id,
+        pool=config.pool,
+        lanes=tuple(sorted(set(config.lanes))),
+        locality=locality_of(config),
+        is_offered=lane == IO_LANE,
     )
 
 

@@ -1,16 +1,21 @@
-"""Takes commands from the lanes of a pool, the most urgent lane first."""
+"""Takes commands from the lanes of a pool: every tenant its share, the most urgent lane first."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from noetl_contracts import subjects
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import Consumer, Delivery
+from noetl_worker.domain.sharing import allot
 
 # A worker with less room than this for each lane looks again soon at what it does not wait for.
 PLENTY = 8
 LOOK_S = 0.25
 # One turn of so many begins with the least urgent lane, so that it moves on as well.
 FAIR_TURNS = 8
+# The share of tenants that have none of their own: no tenant is called so.
+OTHERS = ""
 
 
 class Intake:
@@ -34,12 +39,22 @@ class Intake:
 
         Raises `MessagingUnavailable`.
         """
-        found = self._harvest()
+        found = self.harvest()
         room = free - len(found) - len(self._waits)
-        found += await self._sweep(min(room, messages_max), has_some=bool(found))
-        return found or await self._wait(group, room, wait_s if free >= self._plenty else LOOK_S)
+        found += await self.sweep(min(room, messages_max), has_some=bool(found))
+        if found:
+            return found
+        self.start_waits(group, room, wait_s if free >= self.plenty else LOOK_S)
+        await wait_for_any(self)
+        return self.harvest()
 
-    async def _sweep(self, room: int, *, has_some: bool) -> list[Delivery]:
+    def took(self, subject: str) -> None:
+        """Do nothing: who has how much matters where tenants have shares."""
+
+    def ended(self, subject: str) -> None:
+        """Do nothing: who has how much matters where tenants have shares."""
+
+    async def sweep(self, room: int, *, has_some: bool) -> list[Delivery]:
         """Take what is there already; a failure after something came is met again next time."""
         found: list[Delivery] = []
         try:
@@ -53,7 +68,8 @@ class Intake:
         return found
 
     @property
-    def _plenty(self) -> int:
+    def plenty(self) -> int:
+        """Return the room from which on all lanes can be waited for at leisure."""
         return PLENTY * len(self._lanes)
 
     async def close(self) -> list[Delivery]:
@@ -63,18 +79,20 @@ class Intake:
         outcomes = [wait.result() for wait in self._waits.values()]
         return [one for came in outcomes if not isinstance(came, Exception) for one in came]
 
-    async def _wait(self, group: asyncio.TaskGroup, room: int, wait_s: float) -> list[Delivery]:
+    @property
+    def waits(self) -> tuple[asyncio.Task[list[Delivery] | Exception], ...]:
+        """Return the waits that go on; each may bring one message."""
+        return tuple(self._waits.values())
+
+    @property
+    def is_watching_all(self) -> bool:
+        """Tell whether every lane is waited for."""
+        return len(self._waits) == len(self._lanes)
+
+    def start_waits(self, group: asyncio.TaskGroup, room: int, wait_s: float) -> None:
+        """Wait for one message of each lane that is not waited for, as far as there is room."""
         for lane in self._idle()[: max(0, room)]:
             self._waits[lane] = group.create_task(self._await_one(lane, wait_s))
-        if not self._waits:
-            return []
-        is_watching_all = len(self._waits) == len(self._lanes)
-        await asyncio.wait(
-            self._waits.values(),
-            timeout=None if is_watching_all else LOOK_S,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        return self._harvest()
 
     def _in_turn(self) -> list[int]:
         self._turns += 1
@@ -84,7 +102,7 @@ class Intake:
     def _idle(self) -> list[int]:
         return [lane for lane in range(len(self._lanes)) if lane not in self._waits]
 
-    def _harvest(self) -> list[Delivery]:
+    def harvest(self) -> list[Delivery]:
         """Collect the waits that have ended, the most urgent lane first; raises their failure."""
         found: list[Delivery] = []
         for lane in [lane for lane in sorted(self._waits) if self._waits[lane].done()]:
@@ -106,3 +124,103 @@ class Intake:
         if isinstance(outcome, Exception) or not isinstance(outcome, BaseException):
             return outcome
         raise outcome
+
+
+class SharedIntake:
+    """Owns one intake a share: each tenant's that has its own, and one of all others.
+
+    A share that has work waiting gets its part of the places that become free, whatever waits in
+    front of it elsewhere; what nobody else wants is anybody's.
+    """
+
+    def __init__(self, intakes: Mapping[str, Intake], *, weights: Mapping[str, int]) -> None:
+        self._intakes = dict(intakes)
+        self._weights = {name: weights.get(name, 1) for name in intakes}
+        self._running: Counter[str] = Counter()
+        self._turns = 0
+
+    async def fetch(
+        self, group: asyncio.TaskGroup, *, free: int, messages_max: int, wait_s: float
+    ) -> list[Delivery]:
+        """Return at most `free` deliveries, waiting up to `wait_s` for the first; may be none.
+
+        Raises `MessagingUnavailable`.
+        """
+        found = self._harvest()
+        room = free - len(found) - self._waiting
+        found += await self._sweep(min(room, messages_max), came=found)
+        if found:
+            return found
+        plenty = sum(intake.plenty for intake in self._intakes.values())
+        for intake in self._intakes.values():
+            left = room - self._waiting
+            intake.start_waits(group, left, wait_s if free >= plenty else LOOK_S)
+        await wait_for_any(*self._intakes.values())
+        return self._harvest()
+
+    def took(self, subject: str) -> None:
+        """Count a command that runs to its tenant's share."""
+        self._running[self._share_of(subject)] += 1
+
+    def ended(self, subject: str) -> None:
+        """Count a command that runs no more."""
+        self._running[self._share_of(subject)] -= 1
+
+    async def close(self) -> list[Delivery]:
+        """Wait for what was asked for, and return what came."""
+        closed = await asyncio.gather(*(intake.close() for intake in self._intakes.values()))
+        return [one for came in closed for one in came]
+
+    @property
+    def _waiting(self) -> int:
+        return sum(len(intake.waits) for intake in self._intakes.values())
+
+    async def _sweep(self, room: int, *, came: Sequence[Delivery]) -> list[Delivery]:
+        """Give room out again and again until it is taken or nobody has anything waiting."""
+        self._turns += 1
+        running = self._running + Counter(self._share_of(one.subject) for one in came)
+        hungry, found = set(self._intakes), list[Delivery]()
+        while hungry and len(found) < room:
+            given = allot(
+                room - len(found),
+                hungry=hungry,
+                running=running,
+                weights=self._weights,
+                first=self._turns,
+            )
+            for name, places in given.items():
+                if places:
+                    has_some = bool(came or found)
+                    taken = await self._intakes[name].sweep(places, has_some=has_some)
+                    running[name] += len(taken)
+                    found += taken
+                    if len(taken) < places:
+                        hungry.discard(name)
+        return found
+
+    def _harvest(self) -> list[Delivery]:
+        """Collect what waiting brought; a failure waits until nothing else came."""
+        found: list[Delivery] = []
+        for intake in self._intakes.values():
+            try:
+                found += intake.harvest()
+            except MessagingUnavailable:
+                if not found:
+                    raise
+        return found
+
+    def _share_of(self, subject: str) -> str:
+        tenant_id = subjects.parse_command(subject).tenant_id
+        return tenant_id if tenant_id in self._intakes else OTHERS
+
+
+async def wait_for_any(*intakes: Intake) -> None:
+    """Wait until one of the waits of several intakes ends, shortly if not all are waited for."""
+    waits = [wait for intake in intakes for wait in intake.waits]
+    if waits:
+        is_watching_all = all(intake.is_watching_all for intake in intakes)
+        await asyncio.wait(
+            waits,
+            timeout=None if is_watching_all else LOOK_S,
+            return_when=asyncio.FIRST_COMPLETED,
+        )

@@ -1,17 +1,36 @@
 """Fetch commands, attend to each, give back what is left when it is time to go."""
 
 import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from noetl_chassis.loop import Pulse, pump
+from noetl_contracts.commands import Command
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.workers import WorkerBeat
 from noetl_messaging.ports import Delivery
-from noetl_worker.intake import Intake
+from noetl_worker.intake import Intake, SharedIntake
 from noetl_worker.lanes.io import IoLane
+from noetl_worker.offers import Host, Offers, offer_subject
 
 log = structlog.get_logger(__name__)
 
 _RELEASE_S = 10.0
+
+
+class Speaker(Struct, frozen=True, kw_only=True):
+    """What a worker says of itself to whoever hands commands out, and how it hears of offers."""
+
+    offers: Offers
+    worker_id: WorkerId
+    pool: str
+    lanes: tuple[str, ...]
+    locality: dict[str, str]
+    is_offered: bool
 
 
 class Worker:
@@ -20,17 +39,19 @@ class Worker:
     def __init__(
         self,
         *,
-        intake: Intake,
+        intake: Intake | SharedIntake,
         lane: IoLane,
         commands_max: int,
         messages_max: int,
         wait_s: float,
+        speaker: Speaker | None = None,
     ) -> None:
         self._intake = intake
         self._lane = lane
         self._commands_max = commands_max
         self._messages_max = messages_max
         self._wait_s = wait_s
+        self._speaker = speaker
         self._attended: set[asyncio.Task[None]] = set()
         self._has_room = asyncio.Event()
 
@@ -38,9 +59,11 @@ class Worker:
         """Take turns until `stop`, then let work finish, then give the rest back."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._lane.listen())
+            speaking = self._speak(group)
             await pump(
                 lambda: self.turn(group), idle_s=0.0, stop=stop, name="commands", pulse=pulse
             )
+            await self._fall_silent(speaking)
             self._begin(await self._intake.close(), group)
             self._lane.drain()
             if not await self._finished(drain_s):
@@ -63,11 +86,55 @@ class Worker:
         self._begin(deliveries, group)
         return len(deliveries)
 
+    def _speak(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Say how this worker is, and take what it is offered while it has room."""
+        speaker = self._speaker
+        if speaker is None:
+            return []
+
+        def begin(command: Command, data: bytes) -> None:
+            offered = self._attend_offer(speaker.offers, command, data)
+            self._attend_in(group, offered, offer_subject(command))
+
+        host = Host(beat=lambda: self._beat(speaker, self._commands_max), begin=begin)
+        speaking = [group.create_task(speaker.offers.announce(host))]
+        if speaker.is_offered:
+            speaking.append(group.create_task(speaker.offers.listen(host)))
+        return speaking
+
+    async def _fall_silent(self, speaking: list[asyncio.Task[None]]) -> None:
+        """Take no offers any more, and say so."""
+        for task in speaking:
+            task.cancel()
+        if self._speaker is not None:
+            await self._speaker.offers.say(self._beat(self._speaker, 0))
+
+    def _beat(self, speaker: Speaker, capacity: int) -> WorkerBeat:
+        return WorkerBeat(
+            worker_id=speaker.worker_id,
+            pool=speaker.pool,
+            lanes=speaker.lanes,
+            running=len(self._attended),
+            capacity=capacity,
+            locality=speaker.locality,
+        )
+
+    async def _attend_offer(self, offers: Offers, command: Command, data: bytes) -> None:
+        delivery = await offers.ask(command, data)
+        if delivery is not None:
+            await self._attend(delivery)
+
     def _begin(self, deliveries: list[Delivery], group: asyncio.TaskGroup) -> None:
         for delivery in deliveries:
-            task = group.create_task(self._attend(delivery))
-            self._attended.add(task)
-            task.add_done_callback(self._forget)
+            self._attend_in(group, self._attend(delivery), delivery.subject)
+
+    def _attend_in(
+        self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], subject: str
+    ) -> None:
+        task = group.create_task(work)
+        self._attended.add(task)
+        self._intake.took(subject)
+        task.add_done_callback(partial(self._forget, subject))
 
     async def _attend(self, delivery: Delivery) -> None:
         # One delivery's misfortune must not end the others; unsettled, it comes again.
@@ -75,8 +142,9 @@ class Worker:
         if isinstance(outcome, Exception):
             log.error("delivery not settled", subject=delivery.subject, exc_info=outcome)
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _forget(self, subject: str, task: asyncio.Task[None]) -> None:
         self._attended.discard(task)
+        self._intake.ended(subject)
         self._has_room.set()
 
     async def _wait_for_room(self) -> None:

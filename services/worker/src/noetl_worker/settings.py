@@ -1,6 +1,7 @@
 """Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
+import platform
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -9,13 +10,16 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from noetl_chassis import settings
+from noetl_contracts import tenancy
 from noetl_contracts.commands import DEFAULT_POOL
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.placement import NAME_CHARACTERS_MAX
 
 PREFIX = "NOETL_WORKER_"
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0)]
+PlaceName = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 
 
 class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +34,14 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # Opens sealed credentials: 32 bytes in base64.
     secret_key: str
     pool: str = DEFAULT_POOL
+    # Tenants with their own share of the pool: tenant, or tenant=weight. The rest share one.
+    tenants: tuple[str, ...] = ()
+    # Where this worker is, as far as it is known; what is done where its inputs are costs less.
+    cluster: PlaceName = ""
+    region: PlaceName = ""
+    zone: PlaceName = ""
+    # Empty: this machine's name. Workers of one node share its memory.
+    node: PlaceName = ""
     shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
     # The ack wait of the pool's consumer: how long a dead worker goes unnoticed.
     lease_s: Seconds = 30.0
@@ -119,6 +131,17 @@ def inherited() -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", **found}
 
 
+def locality_of(config: Settings) -> dict[str, str]:
+    """Say where this worker is; the machine's name stands for a node that is not named."""
+    named = {
+        "cluster": config.cluster,
+        "region": config.region,
+        "zone": config.zone,
+        "node": config.node or platform.node() or "localhost",
+    }
+    return {key: name for key, name in named.items() if name}
+
+
 def java_environ() -> dict[str, str]:
     """Read the variables that say where a Java is."""
     return {name: os.environ[name] for name in ("JAVA_HOME", "PATH") if name in os.environ}
@@ -149,6 +172,16 @@ def adopt(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
+def weights_of(config: Settings) -> dict[str, int]:
+    """Read how much of the pool each tenant has that has its own share; raises `SettingsError`."""
+    try:
+        return tenancy.parse(config.tenants)
+    except tenancy.SharesMalformed as problem:
+        raise settings.SettingsError(f"{PREFIX}TENANTS: {problem}") from problem
+
+
 def load() -> Settings:
     """Read the process environment, once."""
-    return settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    config = settings.load(Settings, prefix=PREFIX, environ=os.environ)
+    weights_of(config)
+    return config

@@ -5,7 +5,6 @@ at most, while wherever segments are made there is a worker.
 """
 
 import asyncio
-import platform
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +22,7 @@ from noetl_storage.tiers.disk import DiskTier
 from noetl_storage.tiers.reader import TieredPayloads
 from noetl_storage.tiers.room import RoomRefused
 from noetl_storage.tiers.shared import SharedTier
-from noetl_worker.settings import Settings
+from noetl_worker.settings import Settings, locality_of
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +100,7 @@ def _open_shared(config: Settings, clock: Clock) -> SharedTier | None:
     try:
         return SharedTier(
             room.open_room(Path(config.shared_directory), store_url=config.payload_url),
-            node_id=platform.node(),
+            node_id=locality_of(config)["node"],
             bytes_max=config.shared_bytes,
             lease_s=config.lease_s,
             clock=clock,

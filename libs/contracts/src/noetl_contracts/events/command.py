@@ -1,5 +1,6 @@
 """What happens to a command: one unit of work for one worker."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -7,8 +8,12 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CommandId, RunId, StageId, WorkerId
+from noetl_contracts.placement import Placement
 
+# Reasons why an attempt ended that nobody is to blame for: its worker left, or never came for it.
 RELEASED = "released"
+NOT_TAKEN = "not_taken"
+BLAMELESS = frozenset({RELEASED, NOT_TAKEN})
 
 
 class CommandIssued(
@@ -19,7 +24,11 @@ class CommandIssued(
     tag_field="event_type",
     tag="command.issued",
 ):
-    """Work was dispatched for the first time; `unit` names it within its run."""
+    """Work was dispatched for the first time; `unit` names it within its run.
+
+    `source_locality` is what the places share where its inputs were made; until `offered_until`
+    the `target` alone may take it.
+    """
 
     command_id: CommandId
     run_id: RunId
@@ -31,6 +40,9 @@ class CommandIssued(
     stage_id: StageId | None = None
     slot: int | None = None
     item_index: int | None = None
+    source_locality: dict[str, str] = msgspec.field(default_factory=dict)
+    target: WorkerId | None = None
+    offered_until: datetime | None = None
 
 
 class CommandReissued(
@@ -41,7 +53,7 @@ class CommandReissued(
     tag_field="event_type",
     tag="command.reissued",
 ):
-    """The previous attempt was lost; `attempt` fences every later fact of the command."""
+    """The previous attempt was lost or not taken; `attempt` fences every later fact of it."""
 
     command_id: CommandId
     run_id: RunId
@@ -70,6 +82,7 @@ class CommandStarted(
     worker_locator: str | None = None
     locality: dict[str, Any] = msgspec.field(default_factory=dict)
     stage_id: StageId | None = None
+    placement: Placement | None = None
 
 
 class CommandHeartbeat(

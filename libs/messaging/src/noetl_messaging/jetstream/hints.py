@@ -23,10 +23,14 @@ class NatsHints:
 
     async def poke(self, subject: str) -> None:
         """Wake whoever listens; never raises and never waits for anyone."""
+        await self.say(subject, b"")
+
+    async def say(self, subject: str, data: bytes) -> None:
+        """Say something to whoever listens; never raises and never waits for anyone."""
         if self._connection.check() is not None:
             return
         try:
-            await self._connection.client.publish(subject)
+            await self._connection.client.publish(subject, data)
         except (NatsError, OSError) as failure:
             log.debug("hint %s was not sent: %s", subject, failure)
 
@@ -48,15 +52,24 @@ class NatsHints:
 
     async def overhear(self, prefix: str) -> AsyncIterator[str]:
         """Yield the last token of every hint one token below a prefix."""
-        heard: deque[str] = deque(maxlen=OVERHEARD_MAX)
+        async for message in self._messages(f"{prefix}.*"):
+            yield message.subject.rpartition(".")[2]
+
+    async def hear(self, subject: str) -> AsyncIterator[bytes]:
+        """Yield what is said under a subject."""
+        async for message in self._messages(subject):
+            yield message.data
+
+    async def _messages(self, subject: str) -> AsyncIterator[Msg]:
+        heard: deque[Msg] = deque(maxlen=OVERHEARD_MAX)
         woken = asyncio.Event()
 
         async def hear(message: Msg) -> None:
-            heard.append(message.subject.rpartition(".")[2])
+            heard.append(message)
             woken.set()
 
-        with translated(f"listening below {prefix}"):
-            subscription = await self._connection.client.subscribe(f"{prefix}.*", cb=hear)
+        with translated(f"listening to {subject}"):
+            subscription = await self._connection.client.subscribe(subject, cb=hear)
         try:
             while True:
                 await woken.wait()

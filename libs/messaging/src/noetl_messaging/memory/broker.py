@@ -106,6 +106,7 @@ class MemoryBroker:
         self._changed = asyncio.Event()
         self._listeners: dict[str, list[asyncio.Event]] = {}
         self._overhearing: dict[str, list[tuple[asyncio.Event, deque[str]]]] = {}
+        self._hearing: dict[str, list[tuple[asyncio.Event, deque[bytes]]]] = {}
 
     def wipe(self) -> None:
         """Lose everything, as a server does whose store was deleted."""
@@ -186,8 +187,8 @@ class MemoryBroker:
     @property
     def listened(self) -> frozenset[str]:
         """Return the subjects of hints that somebody listens to."""
-        overheard = (prefix for prefix, ears in self._overhearing.items() if ears)
-        return frozenset([*self._listeners, *overheard])
+        both = (*self._overhearing.items(), *self._hearing.items())
+        return frozenset([*self._listeners, *(prefix for prefix, ears in both if ears)])
 
     async def poke(self, subject: str) -> None:
         """Wake whoever listens."""
@@ -215,6 +216,26 @@ class MemoryBroker:
         """Yield the last token of every hint one token below a prefix."""
         woken, heard = asyncio.Event(), deque[str](maxlen=OVERHEARD_MAX)
         ears = self._overhearing.setdefault(prefix, [])
+        ears.append((woken, heard))
+        try:
+            while True:
+                await woken.wait()
+                woken.clear()
+                while heard:
+                    yield heard.popleft()
+        finally:
+            ears.remove((woken, heard))
+
+    async def say(self, subject: str, data: bytes) -> None:
+        """Say something to whoever listens."""
+        for woken, heard in self._hearing.get(subject, []):
+            heard.append(data)
+            woken.set()
+
+    async def hear(self, subject: str) -> AsyncIterator[bytes]:
+        """Yield what is said under a subject."""
+        woken, heard = asyncio.Event(), deque[bytes](maxlen=OVERHEARD_MAX)
+        ears = self._hearing.setdefault(subject, [])
         ears.append((woken, heard))
         try:
             while True:

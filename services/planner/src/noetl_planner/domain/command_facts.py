@@ -19,6 +19,7 @@ from noetl_planner.domain import (
     issuing,
     items,
     looping,
+    placing,
     reducing,
     streaming,
     unit_facts,
@@ -53,7 +54,9 @@ def note(
                 fact.worker_id,
                 worker_locator=fact.worker_locator,
                 locality=fact.locality,
+                max_distance=fact.max_distance,
             )
+            placing.grant(draft, live, fact.worker_id)
         case facts.CommandHeartbeat():
             issuing.beat(draft, live, fact.worker_id)
         case facts.CommandStopped():
@@ -245,6 +248,18 @@ def lose(draft: Draft, fact: facts.CommandLost) -> None:
         fail(draft, live, _worker_lost(live, fact.reason), worker_id=live.worker_id)
         return
     issuing.reissue(draft, live, _reason(fact))
+
+
+def withdraw_untaken(draft: Draft) -> None:
+    """Give to everybody what the worker that it was offered to has not taken in time.
+
+    Nobody had it, so nobody lost it: a frame keeps its own attempt.
+    """
+    for command_id in placing.list_untaken(draft):
+        live = draft.state.commands[command_id]
+        if live.target is not None:
+            draft.withdrawn.append(live.target)
+        issuing.reissue(draft, live, command.NOT_TAKEN)
 
 
 def _lose_slot(draft: Draft, live: CommandState, fact: facts.CommandLost) -> None:

@@ -18,7 +18,7 @@ from noetl_planner.domain import (
     starting,
     timers,
 )
-from noetl_planner.domain.draft import Decision, Draft
+from noetl_planner.domain.draft import Decision, Draft, Offer
 
 
 def decide(
@@ -52,8 +52,21 @@ def decide(
         # Workers of these pools ask for their commands.
         and state.commands[command].pool not in draft.limits.pools.by_http
     ]
+    offered = {
+        live.command_id: live.target
+        for live in sent
+        if live.target is not None and live.command_id in state.offered
+    }
+    commands = [dispatch.message(draft, live) for live in sent]
     return Decision(
-        commands=[dispatch.message(draft, live) for live in sent],
+        commands=[one for one in commands if one.command_id not in offered],
+        offers=[
+            Offer(worker_id=target, command=one)
+            for one in commands
+            if (target := offered.get(one.command_id)) is not None
+        ],
+        granted=draft.granted,
+        withdrawn=draft.withdrawn,
         envelopes=draft.envelopes,
         payloads=draft.payloads,
         told=draft.told,

@@ -1,6 +1,7 @@
 """A decision in the making: the state as it will be, and the events that make it so."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,9 +20,10 @@ from noetl_contracts.envelope import (
 )
 from noetl_contracts.events import Event
 from noetl_contracts.facts import Fact, FactBatch
-from noetl_contracts.ids import CommandId, EventId, ExecutionId
+from noetl_contracts.ids import CommandId, EventId, ExecutionId, WorkerId
 from noetl_contracts.lanes import Pools
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_contracts.workers import WorkerBeat
 from noetl_planner.domain.crossover import Cores
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
@@ -40,6 +42,8 @@ class Stamp(Struct, frozen=True, kw_only=True):
     now: datetime
     producer: str
     next_event_id: Callable[[], EventId]
+    # How workers said they are, lately.
+    workers: Sequence[WorkerBeat] = ()
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -54,6 +58,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     command_lease_s: float = 30.0
     command_heartbeat_s: float = 10.0
     step_attempts_max: int = 3
+    # How long a command is the nearest worker's alone to take; 0: nothing is offered.
+    offer_s: float = 0.0
     ctx_bytes_max: int = CTX_BYTES_MAX
     # Rows from which on `engine: auto` takes Spark for bodies that compute; 0: never.
     spark_rows_min: int = 0
@@ -62,6 +68,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Tool kinds that this deployment runs; empty: all that this release has.
     tools: tuple[str, ...] = ()
     pools: Pools = Pools()
+    # Tenants with their own share of every pool.
+    tenants: frozenset[str] = frozenset()
     # What templates read as `env`, which the deployment chose to show.
     template_env: Mapping[str, str] = msgspec.field(default_factory=dict)
 
@@ -99,6 +107,10 @@ class Draft:
         self.to_collect: dict[str, None] = {}
         self.taken: dict[CommandId, Taken] = {}
         self.told: list[FactBatch] = []
+        self.workers = stamp.workers
+        self.offered_to: Counter[WorkerId] = Counter()
+        self.granted: dict[CommandId, int] = {}
+        self.withdrawn: list[WorkerId] = []
         self._stamp = stamp
         self._causation_id = causation_id
 
@@ -182,13 +194,22 @@ class Draft:
         return self.loaded[digest]
 
 
+class Offer(Struct, frozen=True, kw_only=True):
+    """A command that one worker may ask for before all others."""
+
+    worker_id: WorkerId
+    command: Command
+
+
 class Decision(Struct, frozen=True, kw_only=True):
     """What a batch of facts led to.
 
     `payloads` are stored before the append; `commands` are sent with it, and what is `told` to
     other executions; for `to_collect` the shell gathers item results afterwards; `to_stop` and
     `to_pause` are worth a hint to their workers, and so is how far the planner has `taken` their
-    streams; `wake_at` is when the execution wants to be looked at again.
+    streams; `offers` go to single workers, `granted` are attempts that such workers now have, and
+    `withdrawn` names workers that took no offer in time; `wake_at` is when the execution wants to
+    be looked at again.
     """
 
     envelopes: list[Envelope]
@@ -199,4 +220,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     to_pause: list[CommandId] = msgspec.field(default_factory=list)
     to_collect: list[str] = msgspec.field(default_factory=list)
     taken: dict[CommandId, Taken] = msgspec.field(default_factory=dict)
+    offers: list[Offer] = msgspec.field(default_factory=list)
+    granted: dict[CommandId, int] = msgspec.field(default_factory=dict)
+    withdrawn: list[WorkerId] = msgspec.field(default_factory=list)
     wake_at: datetime | None = None

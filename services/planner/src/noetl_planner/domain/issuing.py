@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from noetl_contracts import ids
+from noetl_contracts import ids, placement
 from noetl_contracts.commands import IO_LANE
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import CommandId, StageId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
-from noetl_planner.domain import pools
+from noetl_planner.domain import placing, pools
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, RunState
 
@@ -117,6 +117,7 @@ def start(
     *,
     worker_locator: str | None = None,
     locality: dict[str, Any] | None = None,
+    max_distance: str | None = None,
 ) -> None:
     """Record that a worker took a command; a repetition changes nothing."""
     if live.status is not CommandStatus.ISSUED:
@@ -131,6 +132,9 @@ def start(
             worker_locator=worker_locator,
             locality=locality or {},
             stage_id=live.stage_id,
+            placement=placement.evaluate(
+                live.source_locality, locality or {}, max_distance=max_distance
+            ),
         )
     )
     held = draft.state.frames.get(live.frame_id) if live.frame_id is not None else None
@@ -237,6 +241,10 @@ def _issue(
 ) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
     pool, lane = pools.of_step(draft, run.step, host=host)
+    # Slots claim rows from a database: no place is nearer to them.
+    inputs = placing.source(draft, run) if slot is None else {}
+    offered = placing.offer(draft, inputs, pool=pool, host=host)
+    target, offered_until = offered or (None, None)
     draft.emit(
         command.CommandIssued(
             command_id=command_id,
@@ -249,6 +257,9 @@ def _issue(
             item_index=item_index,
             slot=slot,
             stage_id=stage_id,
+            source_locality=inputs,
+            target=target,
+            offered_until=offered_until,
         )
     )
     draft.to_send[command_id] = None

@@ -5,7 +5,16 @@ from datetime import datetime, timedelta
 
 from noetl_contracts import facts
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import bounds, cancelling, children, flow, looping, parking, streaming
+from noetl_planner.domain import (
+    bounds,
+    cancelling,
+    children,
+    command_facts,
+    flow,
+    looping,
+    parking,
+    streaming,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import RunState
 
@@ -26,6 +35,7 @@ def ring(draft: Draft, *, reason: str) -> None:
         failure = draft.state.failure
         flow.fail_execution(draft, failure or late, step=draft.state.failed_step)
         return
+    command_facts.withdraw_untaken(draft)
     for run in list(draft.state.runs.values()):
         if draft.state.is_terminal():
             return
@@ -65,6 +75,7 @@ def _instants(draft: Draft) -> Iterator[datetime]:
     waiting_until = parking.deadline(draft)
     if waiting_until is not None:
         yield waiting_until
+    yield from state.offered.values()
     for run in state.runs.values():
         if run.expires_at is not None:
             yield run.expires_at

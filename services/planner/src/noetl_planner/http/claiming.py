@@ -4,7 +4,8 @@ Which commands wait is read from a projection, which may be late; whose a comman
 history alone, so that of many who ask for one command exactly one gets it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -12,15 +13,18 @@ from msgspec import Meta, Struct
 
 from noetl_chassis import identity
 from noetl_chassis.loop import rest
+from noetl_contracts import placement
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.facts import CommandStarted
-from noetl_contracts.ids import WorkerId
+from noetl_contracts.ids import CommandId, WorkerId
 from noetl_contracts.lanes import LANES
 from noetl_contracts.ledger import IssuedCommand
+from noetl_contracts.placement import LocalityMalformed, Preference
 from noetl_contracts.status import CommandStatus
 from noetl_planner.http import handing, leases, unfolding
 from noetl_planner.http.handing import FrameView, Handed
 from noetl_planner.http.leases import Lease, Terms, WorkerName
+from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.unfolding import Unfolding
 from noetl_replay.state import CommandState, ExecutionState
@@ -38,7 +42,11 @@ Candidates = Callable[[], Awaitable[list[IssuedCommand]]]
 
 
 class Asker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who asks for work, from where, and how long the answer may wait for some."""
+    """Who asks for work, from where, and how long the answer may wait for some.
+
+    `locality` names its `cluster`, `region`, `zone` and `node`, and with `max_distance` how far
+    from there the inputs may be; what else it holds is kept with the command.
+    """
 
     worker_id: WorkerName
     locality: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -60,12 +68,13 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 async def claim(services: ApiServices, asker: Asker, candidates: Candidates) -> Claim | None:
-    """Take the first command that can be had, waiting for one if the asker wants to."""
+    """Take the nearest command that can be had, waiting for one if the asker wants to."""
+    preference = _preference(asker)
     clock = services.clock
     deadline = clock.monotonic() + asker.wait_s
     poll_s = _POLL_FIRST_S
     while True:
-        taken = await _first(services, asker, await candidates())
+        taken = await _first(services, asker, preference, await candidates())
         left_s = deadline - clock.monotonic()
         if taken is not None or left_s <= 0 or services.stop.is_set():
             return taken
@@ -85,18 +94,59 @@ def _urgency(lane: str) -> int:
     return LANES.index(lane) if lane in LANES else len(LANES)
 
 
-async def _first(services: ApiServices, asker: Asker, waiting: list[IssuedCommand]) -> Claim | None:
+def _preference(asker: Asker) -> Preference:
+    try:
+        return placement.read(asker.locality)
+    except LocalityMalformed as problem:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="locality_malformed",
+            detail=str(problem),
+            hint="docs/placement.md shows what a locality says",
+        ) from problem
+
+
+async def _first(
+    services: ApiServices, asker: Asker, preference: Preference, waiting: list[IssuedCommand]
+) -> Claim | None:
     token = identity.token()
-    for one in in_order(waiting, lot=int(token[:8], 16))[:TRIES_MAX]:
-        if one.pool not in services.pools.by_http:
-            raise leases.not_http(one.pool)
-        known = await unfolding.begin(services, one.execution_id)
-        live = known.state.commands.get(one.command_id)
+    ordered = in_order(waiting, lot=int(token[:8], 16))
+    async for known, command_id in _tries(services, preference, ordered):
+        live = known.state.commands.get(CommandId(command_id))
         if live is None or not _may_begin(known.state, live):
             continue
-        if await _begin(known, live, asker, token):
+        if await _begin(known, live, asker, preference, token):
             return await _claimed(services, known.state, live.command_id, asker)
     return None
+
+
+async def _tries(
+    services: ApiServices, preference: Preference, ordered: list[IssuedCommand]
+) -> AsyncIterator[tuple[Unfolding, str]]:
+    """Yield what is worth asking for: of what is equally urgent the nearest first."""
+    for one in ordered:
+        if one.pool not in services.pools.by_http:
+            raise leases.not_http(one.pool)
+    if not preference.place:
+        for one in ordered[:TRIES_MAX]:
+            yield await unfolding.begin(services, one.execution_id), one.command_id
+        return
+    known: dict[str, Unfolding] = {}
+    ranked: list[tuple[int, int, int]] = []
+    for number, one in enumerate(ordered):
+        if one.execution_id not in known and len(known) < TRIES_MAX:
+            known[one.execution_id] = await unfolding.begin(services, one.execution_id)
+        source = _source(known.get(one.execution_id), one.command_id)
+        if source is not None and preference.admits(source):
+            ranked.append((_urgency(one.lane), preference.order(source), number))
+    for _, _, number in sorted(ranked)[:TRIES_MAX]:
+        one = ordered[number]
+        yield known[one.execution_id], one.command_id
+
+
+def _source(known: Unfolding | None, command_id: str) -> dict[str, str] | None:
+    live = known.state.commands.get(CommandId(command_id)) if known is not None else None
+    return None if live is None else live.source_locality
 
 
 def _may_begin(state: ExecutionState, live: CommandState) -> bool:
@@ -108,14 +158,17 @@ def _may_begin(state: ExecutionState, live: CommandState) -> bool:
     )
 
 
-async def _begin(known: Unfolding, live: CommandState, asker: Asker, token: str) -> bool:
+async def _begin(
+    known: Unfolding, live: CommandState, asker: Asker, preference: Preference, token: str
+) -> bool:
     """Tell the planner that the asker takes an attempt; True when it is the asker's."""
     attempt = live.attempt
     fact = CommandStarted(
         command_id=live.command_id,
         attempt=attempt,
         worker_id=WorkerId(asker.worker_id),
-        locality={**asker.locality, CLAIM_KEY: token},
+        locality={**asker.locality, **preference.place, CLAIM_KEY: token},
+        max_distance=preference.max_distance if preference.is_bounded else None,
     )
     await known.tell(fact, key=f"{live.command_id}/{attempt}/claimed/{token}")
 

@@ -1,4 +1,4 @@
-"""Pools: which there are, how they are served, and what waits there."""
+"""Pools and workers: which there are, how they are served, what waits and what has room."""
 
 from litestar import get
 from msgspec import Struct
@@ -20,4 +20,42 @@ async def list_pools(services: Services) -> PoolList:
     return PoolList(pools=await waiting.list_pools(services))
 
 
-ROUTES = [list_pools]
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """A worker as it last described itself, with what it was offered since."""
+
+    worker_id: str
+    pool: str
+    lanes: list[str]
+    locality: dict[str, str]
+    running: int
+    capacity: int
+    free: int
+
+
+class WorkerList(Struct, frozen=True, kw_only=True):
+    """The workers that spoke lately, by JetStream's pools; those over HTTP are not heard."""
+
+    workers: list[WorkerView]
+
+
+@get("/workers", tags=["pools"])
+async def list_workers(services: Services) -> WorkerList:
+    """List the workers of all pools, where they are and what they could still take."""
+    seen = sorted(services.crowd.seen(), key=lambda beat: (beat.pool, beat.worker_id))
+    return WorkerList(
+        workers=[
+            WorkerView(
+                worker_id=beat.worker_id,
+                pool=beat.pool,
+                lanes=list(beat.lanes),
+                locality=beat.locality,
+                running=beat.running,
+                capacity=beat.capacity,
+                free=beat.free,
+            )
+            for beat in seen
+        ]
+    )
+
+
+ROUTES = [list_pools, list_workers]

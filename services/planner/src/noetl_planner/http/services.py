@@ -14,6 +14,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lanes import Pools
 from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
@@ -53,6 +54,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     triggers: Triggers
     payloads: Payloads
     hints: Hints
+    crowd: Crowd
     backlogs: Backlogs
     publisher: Publisher
     clock: Clock

@@ -106,9 +106,10 @@ async def _waiting(services: ApiServices, pool: str, lane: str, count: int) -> W
 
 async def _backlog(services: ApiServices, pool: str, lane: str) -> Backlog | None:
     """Ask how a lane stands; a bus that is away tells nothing, and its health says so."""
+    share = services.tenant_id if services.tenant_id in services.limits.tenants else None
     try:
         return await services.backlogs.find(
-            stream=topology.COMMANDS, consumer=topology.worker_consumer(pool, lane)
+            stream=topology.COMMANDS, consumer=topology.worker_consumer(pool, lane, share)
         )
     except MessagingUnavailable:
         return None

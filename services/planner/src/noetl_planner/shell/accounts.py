@@ -6,7 +6,7 @@ from noetl_chassis import instruments, names
 from noetl_contracts import facts
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
-from noetl_contracts.events.command import CommandRejected
+from noetl_contracts.events.command import CommandRejected, CommandStarted
 from noetl_contracts.events.frame import FrameCommitRejected
 from noetl_replay.state import ExecutionState
 
@@ -20,14 +20,14 @@ def decided(
             instruments.count(
                 names.FACTS_DECIDED, labels={names.FACT: str(fact.__struct_config__.tag)}
             )
-            if isinstance(fact, facts.CommandHeartbeat):
-                free = fact.capacity - fact.running
-                instruments.show(names.WORKER_FREE, free, labels={names.WORKER: fact.worker_id})
     for envelope in envelopes:
         kind = event_type(envelope.event)
         instruments.count(names.EVENTS_APPENDED, labels={names.EVENT_TYPE: kind})
         if isinstance(envelope.event, CommandRejected | FrameCommitRejected):
             instruments.count(names.COMMIT_REJECTED, labels={names.REASON: envelope.event.reason})
+        if isinstance(envelope.event, CommandStarted) and envelope.event.placement is not None:
+            how_far = envelope.event.placement.distance
+            instruments.count(names.PLACEMENTS, labels={names.DISTANCE: how_far})
     if state.is_terminal() and envelopes:
         status = str(state.status)
         instruments.count(names.EXECUTIONS_ENDED, labels={names.OUTCOME: status})

@@ -28,9 +28,13 @@ def messages(
     told: Sequence[FactBatch] = (),
     *,
     shard_count: int,
+    has_share: bool = False,
 ) -> list[NewMessage]:
-    """Return the messages of one execution in the order in which they go out."""
-    sent = [_command(command) for command in commands]
+    """Return the messages of one execution in the order in which they go out.
+
+    `has_share` says that its tenant has its own share of every pool.
+    """
+    sent = [_command(command, has_share=has_share) for command in commands]
     sent += [to_execution(batch, shard_count=shard_count) for batch in told]
     if not envelopes:
         return sent
@@ -85,7 +89,7 @@ def to_execution(batch: FactBatch, *, shard_count: int) -> NewMessage:
     )
 
 
-def _command(command: Command) -> NewMessage:
+def _command(command: Command, *, has_share: bool) -> NewMessage:
     data = codec.encode(command)
     if len(data) > COMMAND_BYTES_MAX:
         raise CommandTooLarge(
@@ -96,7 +100,11 @@ def _command(command: Command) -> NewMessage:
     return NewMessage(
         execution_id=command.execution_id,
         subject=subjects.command(
-            command.pool, command.lane, command.tenant_id, command.organization_id
+            command.pool,
+            command.lane,
+            command.tenant_id,
+            command.organization_id,
+            is_own=has_share,
         ),
         message_id=f"command/{command.command_id}/{command.attempt}",
         data=data,

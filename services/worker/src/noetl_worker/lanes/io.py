@@ -85,9 +85,9 @@ class IoLane:
         try:
             command = commands.decode(delivery.data)
         except MalformedMessage as problem:
-            name = topology.worker_consumer(
-                self._lane.pool, subjects.parse_command(delivery.subject).lane
-            )
+            about = subjects.parse_command(delivery.subject)
+            share = about.tenant_id if about.is_own else None
+            name = topology.worker_consumer(self._lane.pool, about.lane, share)
             await self._lane.dead_letters.bury(
                 delivery, stream=topology.COMMANDS, consumer=name, reason=str(problem)
             )

@@ -1,0 +1,78 @@
+"""How workers said they are: a cache that is filled by listening and that nothing depends on."""
+
+import asyncio
+
+import structlog
+from msgspec import Struct, structs
+
+from noetl_chassis import instruments, names
+from noetl_chassis.clock import Clock
+from noetl_contracts import subjects
+from noetl_contracts.errors import MalformedMessage, Retryable
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.workers import SILENT_S, WorkerBeat, decode_beat
+from noetl_messaging.ports import Hints
+
+log = structlog.get_logger(__name__)
+
+# Of more workers than this the ones that spoke longest ago are forgotten.
+WORKERS_MAX = 4096
+_RETRY_S = 1.0
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """What a worker said, and when."""
+
+    beat: WorkerBeat
+    at_s: float
+
+
+class Crowd:
+    """The workers that spoke lately; what they were offered since counts as running."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard: dict[WorkerId, Heard] = {}
+
+    def note(self, beat: WorkerBeat) -> None:
+        """Remember how a worker is; one without any capacity is leaving."""
+        self._heard.pop(beat.worker_id, None)
+        instruments.show(names.WORKER_FREE, beat.free, labels={names.WORKER: beat.worker_id})
+        if beat.capacity > 0:
+            self._heard[beat.worker_id] = Heard(beat=beat, at_s=self._clock.monotonic())
+        while len(self._heard) > WORKERS_MAX:
+            del self._heard[next(iter(self._heard))]
+
+    def offered(self, worker_id: WorkerId) -> None:
+        """Count a command that a worker was offered, until it speaks again."""
+        known = self._heard.get(worker_id)
+        if known is not None:
+            beat = structs.replace(known.beat, running=known.beat.running + 1)
+            self._heard[worker_id] = Heard(beat=beat, at_s=known.at_s)
+
+    def forget(self, worker_id: WorkerId) -> None:
+        """Offer a worker nothing until it speaks again."""
+        self._heard.pop(worker_id, None)
+
+    def seen(self) -> tuple[WorkerBeat, ...]:
+        """Return how those are that spoke lately."""
+        oldest_s = self._clock.monotonic() - SILENT_S
+        for worker_id in [one for one, heard in self._heard.items() if heard.at_s < oldest_s]:
+            del self._heard[worker_id]
+        return tuple(heard.beat for heard in self._heard.values())
+
+    async def listen(self, hints: Hints) -> None:
+        """Hear workers until cancelled; without listening the cache empties."""
+        while True:
+            try:
+                async for data in hints.hear(subjects.WORKERS):
+                    self._hear(data)
+            except Retryable as problem:
+                log.info("not listening to workers", reason=str(problem))
+            await asyncio.sleep(_RETRY_S)
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            self.note(decode_beat(data))
+        except MalformedMessage as problem:
+            log.warning("a beat was not understood", reason=str(problem))

@@ -1,0 +1,55 @@
+"""A tenant with a share of its own has its own queues at the server, beside those of the others."""
+
+from pathlib import Path
+
+from tests.support.servers import nats_server
+
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import subjects
+from noetl_contracts.ids import OrganizationId, TenantId
+from noetl_messaging import topology
+from noetl_messaging.jetstream.apply import JetStreamStreams
+from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
+from noetl_messaging.jetstream.consumer import JetStreamConsumer
+from noetl_messaging.jetstream.publisher import JetStreamPublisher
+from noetl_messaging.ports import Message
+
+WAITS = Waits(connect_s=10.0, request_s=2.0)
+
+
+async def keep(connection: Connection, *tenants: str) -> list[str]:
+    declared = topology.declare(shard_count=1, tenants=tenants)
+    streams = JetStreamStreams(connection, declared, now=SystemClock().now)
+    changed = await streams.ensure()
+    assert await streams.verify() == []
+    return changed
+
+
+async def taken(connection: Connection, tenant_id: str | None) -> list[bytes]:
+    name = topology.worker_consumer("default", "io", tenant_id)
+    consumer = JetStreamConsumer(connection, stream=topology.COMMANDS, name=name)
+    deliveries = await consumer.fetch(messages_max=8, wait_s=0.2)
+    for delivery in deliveries:
+        await delivery.ack()
+    await consumer.close()
+    return [delivery.data for delivery in deliveries]
+
+
+async def test_a_tenant_is_given_its_own_queues_while_others_go_on(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with open_connection(server.url, name="test", waits=WAITS) as connection:
+            await keep(connection)
+            publisher = JetStreamPublisher(connection)
+            for number, (tenant_id, is_own) in enumerate(
+                [("acme", False), ("umbrella", False), ("acme", True)]
+            ):
+                subject = subjects.command(
+                    "default", "io", TenantId(tenant_id), OrganizationId("o"), is_own=is_own
+                )
+                message = Message(subject=subject, message_id=str(number), data=b"%d" % number)
+                await publisher.publish(message)
+            # What came before its queue was made waits for it.
+            changed = await keep(connection, "acme")
+            assert f"{topology.COMMANDS}/worker-default-io" not in changed
+            assert await taken(connection, "acme") == [b"2"]
+            assert await taken(connection, None) == [b"0", b"1"]

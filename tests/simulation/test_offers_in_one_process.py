@@ -1,0 +1,227 @@
+"""Offers between all services: taken where the inputs are, and lost by nobody who dies."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+from tests.support.inprocess import Told, a_system, begin, ended, history
+from tests.support.polling import eventually
+
+from noetl_chassis.loop import Pulse
+from noetl_cli.local.system import System
+from noetl_contracts import commands
+from noetl_contracts.commands import Command
+from noetl_contracts.events import event_type
+from noetl_contracts.facts import CommandCompleted, CommandLost, Fact
+from noetl_contracts.ids import CommandId, ExecutionId, WorkerId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.workers import WorkerBeat
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.memory.registers import MemoryRegisters
+from noetl_worker import assembly, offers
+from noetl_worker.domain.masking import Mask
+from noetl_worker.offers import Host, Offers
+from noetl_worker.opening import open_tools
+from noetl_worker.reporting import Desk
+
+PLAYBOOK = """
+workflow:
+  - step: make
+    tool: {kind: python, code: "result = {'rows': ['x' * 3000]}"}
+    next: {arcs: [{step: use}]}
+  - step: use
+    tool: {kind: python, input: {rows: "{{ make.rows }}"}, code: "result = len(rows)"}
+"""
+GHOST = WorkerId("ghost")
+
+
+def beat(name: str, node: str, free: int) -> WorkerBeat:
+    return WorkerBeat(
+        worker_id=WorkerId(name),
+        pool="default",
+        lanes=("io",),
+        running=0,
+        capacity=free,
+        locality={"node": node},
+    )
+
+
+def haunt(opened: System) -> None:
+    """Let the planner think that a worker is where the inputs are, and another one far away."""
+    for one in (beat(GHOST, "n1", 9), beat("far", "n9", 9)):
+        opened.adapters.crowd.note(one)
+
+
+def broker_of(opened: System) -> MemoryBroker:
+    found = opened.adapters.hints
+    assert isinstance(found, MemoryBroker)
+    return found
+
+
+@asynccontextmanager
+async def two_workers(folder: Path) -> AsyncIterator[System]:
+    """All services, and a second worker on another node."""
+    settings = {"NOETL_PLANNER_OFFER_S": "60", "NOETL_WORKER_NODE": "n1"}
+    async with a_system(folder, **settings) as opened, asyncio.TaskGroup() as tasks:
+        broker, clock = broker_of(opened), opened.adapters.clock
+        hearing = tasks.create_task(opened.adapters.crowd.listen(broker))
+        config = structs.replace(opened.configs.worker, node="n2")
+        async with open_tools(config, opened.adapters.payloads, clock) as (tools, mask):
+            second = assembly.build(
+                assembly.Adapters(
+                    consumers=tuple(
+                        MemoryConsumer(broker, stream=topology.COMMANDS, name=name)
+                        for name in topology.worker_consumers("default")
+                    ),
+                    publisher=broker,
+                    hints=broker,
+                    registers=MemoryRegisters(),
+                    dead_letters=MemoryDeadLetters(broker),
+                    payloads=opened.adapters.payloads,
+                    tools=tools,
+                    mask=mask,
+                    clock=clock,
+                ),
+                config,
+                instance="second",
+            )
+            stop = asyncio.Event()
+            pulse = Pulse("second", stale_s=30)
+            running = tasks.create_task(second.run(stop=stop, pulse=pulse, drain_s=5))
+            try:
+                yield opened
+            finally:
+                stop.set()
+                await running
+                hearing.cancel()
+
+
+async def test_what_was_made_large_is_used_where_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "BEAT_S", 0.05)
+    async with two_workers(tmp_path) as opened:
+
+        async def are_both_heard() -> bool:
+            return len(opened.adapters.crowd.seen()) == 2
+
+        await eventually(are_both_heard)
+        asked = [await begin(opened, PLAYBOOK) for _ in range(4)]
+        for execution_id in asked:
+            told = await ended(opened, execution_id)
+            assert told.types[-1] == "playbook.completed"
+            made, used = told.of("command.started")
+            assert (used.worker_id, used.attempt) == (made.worker_id, 1)
+            assert used.placement.distance == "node"
+            assert told.of("command.issued")[-1].target == made.worker_id
+
+
+class Ghost:
+    """A worker that hears its offers and does with them what a test wants."""
+
+    def __init__(self, opened: System) -> None:
+        self.desk = Desk(
+            publisher=opened.adapters.publisher,
+            worker_id=GHOST,
+            shard_count=1,
+            mask=Mask(),
+            clock=opened.adapters.clock,
+            locality={"node": "n1"},
+        )
+        self.offers = Offers(desk=self.desk, hints=opened.adapters.hints)
+        self.heard: asyncio.Queue[tuple[Command, bytes]] = asyncio.Queue()
+
+    async def listen(self) -> None:
+        def begin_it(command: Command, data: bytes) -> None:
+            self.heard.put_nowait((command, data))
+
+        await self.offers.listen(Host(beat=lambda: beat(GHOST, "n1", 9), begin=begin_it))
+
+    async def say(self, command: Command, fact: Fact, key: str) -> None:
+        await self.desk.publish(command, [fact], key=key)
+
+
+async def until(opened: System, execution_id: ExecutionId, kind: str) -> None:
+    async def is_there() -> bool:
+        return kind in [event_type(one.event) for one in await history(opened, execution_id)]
+
+    await eventually(is_there, timeout_s=60)
+
+
+async def test_an_offer_to_nobody_goes_to_the_pool_and_a_late_worker_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "GRANTED_WITHIN_S", 0.05)
+    settings = {"NOETL_PLANNER_OFFER_S": "0.2", "NOETL_WORKER_NODE": "n1"}
+    async with a_system(tmp_path, **settings) as opened, asyncio.TaskGroup() as tasks:
+        haunt(opened)
+        ghost = Ghost(opened)
+        listening = tasks.create_task(ghost.listen())
+        execution_id = await begin(opened, PLAYBOOK)
+        command, data = await ghost.heard.get()
+        await until(opened, execution_id, "command.reissued")
+        assert await ghost.offers.ask(command, data) is None
+        told = await ended(opened, execution_id)
+        listening.cancel()
+    assert told.types[-1] == "playbook.completed"
+    (again,) = told.of("command.reissued")
+    assert (again.reason, again.attempt) == ("not_taken", 2)
+    assert GHOST not in {one.worker_id for one in told.of("command.started")}
+    assert told.types.count("call.done") == 2
+
+
+async def test_a_worker_that_dies_with_what_it_was_granted_loses_it_to_another(
+    tmp_path: Path,
+) -> None:
+    settings = {"NOETL_PLANNER_OFFER_S": "60", "NOETL_WORKER_NODE": "n1"}
+    async with a_system(tmp_path, **settings) as opened, asyncio.TaskGroup() as tasks:
+        haunt(opened)
+        ghost = Ghost(opened)
+        listening = tasks.create_task(ghost.listen())
+        execution_id = await begin(opened, PLAYBOOK)
+        command, data = await ghost.heard.get()
+        delivery = await ghost.offers.ask(command, data)
+        assert delivery is not None
+        assert commands.decode(delivery.data).attempt == 1
+        assert await delivery.extend()
+        # A repeated offer is granted to whom it was granted, so that it finds its own work.
+        assert await ghost.offers.ask(command, data) is not None
+        # It dies here; its lease passes.
+        await ghost.say(command, lost(command), "lost/1")
+        told = await ended(opened, execution_id)
+        await ghost.say(command, done(command), "late/1")
+        listening.cancel()
+    assert_once(told, command.command_id)
+
+
+def lost(command: Command) -> CommandLost:
+    return CommandLost(
+        command_id=command.command_id, attempt=command.attempt, reason="lease_expired"
+    )
+
+
+def done(command: Command) -> CommandCompleted:
+    return CommandCompleted(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        worker_id=GHOST,
+        result=ResultEnvelope(status="ok"),
+    )
+
+
+def assert_once(told: Told, command_id: CommandId) -> None:
+    """The command was begun twice, and ended once, by the second who had it."""
+    begun = [one for one in told.of("command.started") if one.command_id == command_id]
+    assert [(one.attempt, one.worker_id == GHOST) for one in begun] == [(1, True), (2, False)]
+    finished: list[Any] = [
+        one for one in told.of("command.completed") if one.command_id == command_id
+    ]
+    assert [(one.attempt, one.worker_id == GHOST) for one in finished] == [(2, False)]
+    assert told.types[-1] == "playbook.completed"

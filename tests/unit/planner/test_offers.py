@@ -1,0 +1,175 @@
+"""Commands with large inputs are offered to the nearest worker first, and lost by nobody."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import structs
+from tests.support.planning import ROWS, Desk, done
+
+from noetl_contracts import facts
+from noetl_contracts.commands import Command
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.workers import WorkerBeat
+from noetl_planner.domain.draft import Limits
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - {step: make, tool: {kind: noop}, next: {arcs: [{step: use}]}}
+  - {step: use, tool: {kind: noop, input: {rows: "{{ make.rows }}"}}}
+"""
+FANOUT = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - {step: make, tool: {kind: noop}, next: {arcs: [{step: each}]}}
+  - step: each
+    loop:
+      in: "{{ range(2) | list }}"
+      iterator: it
+      spec: {mode: fanout, fanout: {max_shard_retries: 1}}
+    tool: {kind: noop, input: {rows: "{{ make.rows }}"}}
+"""
+NEAR, FAR = WorkerId("near"), WorkerId("far")
+HERE = {"zone": "z1", "node": "n1"}
+THERE = {"zone": "z2", "node": "n2"}
+
+
+def worker(name: WorkerId, locality: dict[str, str], *, free: int = 2) -> WorkerBeat:
+    return WorkerBeat(
+        worker_id=name, pool="default", lanes=("io",), running=0, capacity=free, locality=locality
+    )
+
+
+def desk_of(text: str = PLAYBOOK, *, offer_s: float = 1.0) -> Desk:
+    return Desk(text, limits=Limits(offer_s=offer_s))
+
+
+def made(desk: Desk, workers: Iterable[WorkerBeat]) -> None:
+    """Make a large result on node n1, with these workers about."""
+    desk.start()
+    desk.workers = tuple(workers)
+    (command,) = desk.sent()
+    begun = facts.CommandStarted(
+        command_id=command.command_id, attempt=1, worker_id=NEAR, locality=HERE
+    )
+    large = ResultEnvelope(status="ok", reference=ROWS)
+    desk.tell(begun, structs.replace(done(command), result=large))
+
+
+def started(command: Command, name: WorkerId, locality: dict[str, str]) -> facts.CommandStarted:
+    return facts.CommandStarted(
+        command_id=command.command_id, attempt=command.attempt, worker_id=name, locality=locality
+    )
+
+
+def offered(desk: Desk) -> list[tuple[WorkerId, Command]]:
+    assert desk.last is not None
+    return [(one.worker_id, one.command) for one in desk.last.offers]
+
+
+def issued(desk: Desk) -> Any:
+    return desk.events("command.issued")[-1]
+
+
+def test_a_command_is_offered_where_its_inputs_are_and_granted_once_it_is_taken() -> None:
+    desk = desk_of()
+    made(desk, [worker(FAR, THERE), worker(NEAR, HERE)])
+    ((name, command),) = offered(desk)
+    assert (name, desk.sent(), issued(desk).source_locality) == (NEAR, [], HERE)
+    desk.tell(started(command, NEAR, HERE))
+    assert desk.last is not None
+    assert desk.last.granted == {command.command_id: 1}
+    assert desk.events("command.started")[-1].placement.distance == "node"
+    # The hint was lost: whoever asks again hears it again, and nothing else happens.
+    assert desk.tell(started(command, NEAR, HERE)) == []
+    assert desk.last.granted == {command.command_id: 1}
+    desk.wait(60)
+    assert desk.tell(facts.TimerDue()) == []
+    assert desk.tell(done(command))[-1] == "playbook.completed"
+
+
+def test_what_is_not_taken_in_time_goes_to_the_pool_and_the_late_worker_is_not_granted() -> None:
+    desk = desk_of()
+    made(desk, [worker(FAR, THERE), worker(NEAR, HERE)])
+    ((_, command),) = offered(desk)
+    assert desk.last is not None
+    assert desk.last.wake_at is not None
+    desk.tell(facts.TimerDue())
+    assert desk.sent() == []
+    desk.wait(1)
+    assert desk.tell(facts.TimerDue()) == ["command.reissued"]
+    (again,) = desk.sent()
+    assert (again.command_id, again.attempt, offered(desk)) == (command.command_id, 2, [])
+    assert desk.tell(started(command, NEAR, HERE)) == ["command.rejected"]
+    assert desk.last.granted == {}
+    desk.tell(started(again, FAR, THERE))
+    assert desk.events("command.started")[-1].placement.distance == "any"
+    assert desk.last.granted == {}
+    # An attempt that nobody took costs none.
+    lost = facts.CommandLost(command_id=command.command_id, attempt=2, reason="lease_expired")
+    desk.tell(lost)
+    assert desk.state.commands[command.command_id].losses == 1
+
+
+def test_a_withdrawn_offer_costs_a_shard_none_of_its_attempts() -> None:
+    desk = desk_of(FANOUT)
+    made(desk, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
+    ((name, command),) = offered(desk)
+    # The second shard found no room at the nearest worker, so the next one is asked, or nobody.
+    assert (name, len(desk.sent())) == (NEAR, 1)
+    desk.wait(1)
+    desk.tell(facts.TimerDue())
+    (again,) = desk.sent()
+    assert (again.command_id, again.attempt) == (command.command_id, 2)
+    assert [frame.attempts for frame in desk.state.frames.values()] == [1, 1]
+    assert "frame.abandoned" not in desk.types()
+    (run,) = [run for run in desk.state.runs.values() if run.loop is not None]
+    assert run.loop is not None
+    assert run.loop.retried == 0
+
+
+def test_nothing_is_offered_where_no_worker_is_nearer_or_no_input_is_large() -> None:
+    for workers, offer_s in (
+        ([worker(NEAR, HERE)], 1.0),
+        ([worker(FAR, THERE)], 1.0),
+        ([worker(FAR, HERE), worker(NEAR, HERE)], 1.0),
+        ([worker(FAR, THERE), worker(NEAR, HERE, free=0)], 1.0),
+        ([worker(FAR, THERE), worker(NEAR, HERE)], 0.0),
+    ):
+        desk = desk_of(offer_s=offer_s)
+        made(desk, workers)
+        assert offered(desk) == []
+        assert len(desk.sent()) == 1
+    small = desk_of()
+    small.workers = (worker(FAR, THERE), worker(NEAR, HERE))
+    small.start()
+    (command,) = small.sent()
+    small.tell(started(command, NEAR, HERE), done(command, 1))
+    assert offered(small) == []
+    assert issued(small).source_locality == {}
+
+
+def test_what_is_on_offer_when_the_planner_starts_anew_is_withdrawn_all_the_same() -> None:
+    first = desk_of()
+    made(first, [worker(FAR, THERE), worker(NEAR, HERE)])
+    heir = desk_of()
+    heir.replay(first.history)
+    heir.wait(1)
+    assert heir.tell(facts.TimerDue(reason=facts.STALLED)) == ["command.reissued"]
+    assert len(heir.sent()) == 1
+
+
+def test_a_cancelled_execution_offers_nothing_more() -> None:
+    desk = desk_of()
+    made(desk, [worker(FAR, THERE), worker(NEAR, HERE)])
+    desk.tell(facts.CancelRequested())
+    desk.wait(1000)
+    desk.tell(facts.TimerDue())
+    assert desk.state.is_terminal()
+    assert desk.state.offered == {}
+    assert desk.sent() == []

@@ -1,0 +1,22 @@
+"""Commands of a tenant with a share of its own are sent to its own queues."""
+
+from tests.support.planning import Desk
+
+from noetl_contracts import subjects
+from noetl_planner.shell import outgoing
+
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow: [{step: one, tool: {kind: noop}}]
+"""
+
+
+def test_only_a_tenant_with_a_share_has_its_own_queue() -> None:
+    desk = Desk(PLAYBOOK)
+    desk.start()
+    for has_share in (True, False):
+        (message,) = outgoing.messages([], desk.sent(), shard_count=1, has_share=has_share)
+        told = subjects.parse_command(message.subject)
+        assert (told.tenant_id, told.lane, told.is_own) == ("default", "io", has_share)
