@@ -190,7 +190,10 @@ class Keeper:
     async def keep_list(self, results: list[Any]) -> ResultEnvelope:
         """Keep the results of a frame's rows."""
         kept = LoopResult(results=results)
-        data = self._mask.data(codec.canonical(kept))
+        plain = codec.canonical(kept)
+        data = self._mask.data(plain)
+        if data is not plain:
+            kept = codec.decode_as(data, LoopResult)
         if len(data) <= RESULT_INLINE_BYTES_MAX:
             return ResultEnvelope(status="ok", context=carried.inline(kept))
         reference = await self._payloads.store(
