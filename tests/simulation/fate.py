@@ -74,7 +74,7 @@ class Fate:
         self.weather = weather
         self.is_healed = False
         self.counts: dict[str, int] = {}
-        self._now = now
+        self.now = now
         self._lines: list[str] = []
 
     def happens(self, fault: str) -> bool:
@@ -96,7 +96,7 @@ class Fate:
 
     def note(self, *words: object) -> None:
         """Write a line of the trace."""
-        self._lines.append(f"{self._now():.6f} {' '.join(map(str, words))}")
+        self._lines.append(f"{self.now():.6f} {' '.join(map(str, words))}")
 
     def trace(self) -> str:
         """Return everything that happened, a line each."""

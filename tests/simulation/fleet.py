@@ -9,9 +9,12 @@ from tests.simulation.fate import Fate
 from tests.simulation.virtual import OWNER, VirtualClock, VirtualLoop
 from tests.simulation.wires import Wire, Wired
 
+from noetl_chassis.identity import NODES_MAX, Snowflake
+
 if TYPE_CHECKING:
     from tests.simulation.witness import Witness
 
+_POSTS_MAX = 32
 _AWAY_S = 6.0
 _HELD_S = 15.0
 _WRONG_S = 3.0
@@ -33,6 +36,7 @@ class Process:
         self.stop = asyncio.Event()
         ahead_s = (fate.chance.random() * 2 - 1) * _WRONG_S if fate.chance.random() < 0.3 else 0.0
         self.clock = VirtualClock(loop, ahead_s=0.0 if fate.is_healed else ahead_s)
+        self.snowflake = Snowflake(node=node, clock=self.clock)
         self.is_dead = False
         self.on_death: Callable[[], None] | None = None
         self._cut_until: dict[str, float] = {}
@@ -88,6 +92,7 @@ class Process:
     def _hold(self, handle: asyncio.Handle) -> None:
         self.fate.count("pause")
         self.fate.note(self.name, "stands still")
+        self.witness.held.add(self.name)
         self._held = [handle]
         seconds = self.fate.chance.random() * _HELD_S
         self.loop.call_later(seconds, self.go_on, context=contextvars.Context())
@@ -121,7 +126,7 @@ class Post:
         self._lives += 1
         process = Process(
             f"{self.name}.{self._lives}",
-            node=node + self._lives * 32,
+            node=(node + self._lives * _POSTS_MAX) % NODES_MAX,
             loop=self._loop,
             fate=self._fate,
             witness=self._witness,

@@ -10,7 +10,6 @@ from tests.simulation.wires import Wire, WiredConsumer
 
 from noetl_chassis import loop
 from noetl_chassis.health import Health
-from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process as Lifecycle
 from noetl_chassis.loop import Pulse
 from noetl_chassis.sealing import Sealer
@@ -138,7 +137,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         hints=wired(world.broker, "broker"),
         backlogs=wired(MemoryBacklogs(world.broker), "broker"),
         clock=process.clock,
-        snowflake=Snowflake(node=process.node % 1024, clock=process.clock),
+        snowflake=process.snowflake,
     )
 
 

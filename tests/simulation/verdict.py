@@ -2,13 +2,18 @@
 
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tests.property.test_random_workflows import assert_expected
+from tests.simulation.services import SECRET
 from tests.support import invariants, oracle
 
+from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
+from noetl_contracts.events.step import CallDone
+from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import PayloadRef
 from noetl_replay import rows
 from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
@@ -16,6 +21,7 @@ from noetl_replay.state import ExecutionState, empty
 from noetl_storage.memory.projections import MemoryProjections
 
 if TYPE_CHECKING:
+    from tests.simulation.workflows import Workflow
     from tests.simulation.world import Asked, World
 
 _CANCELLED = "execution.cancelled"
@@ -42,35 +48,47 @@ def unrest(world: "World") -> str:
 
 async def judge(world: "World") -> None:
     """Hold everything that is durable against the invariants."""
-    for asked in world.asked:
-        if asked.execution_id is None:
-            continue
-        history = world.store.history_by_execution.get(asked.execution_id, [])
-        if not history:
-            continue
+    asked = {one.execution_id: one for one in world.asked}
+    for execution_id, history in world.store.history_by_execution.items():
         try:
-            await _judge_one(world, asked, history)
+            await _judge_one(world, asked.get(ExecutionId(execution_id)), history)
         except AssertionError as failure:
-            world.witness.object(f"execution {asked.execution_id}: {_first_words(failure)}")
+            world.witness.object(f"execution {execution_id}: {_first_words(failure)}")
     _judge_store(world)
 
 
-async def _judge_one(world: "World", asked: "Asked", history: list[Envelope]) -> None:
+async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelope]) -> None:
     assert [one.stream_version for one in history] == list(range(1, len(history) + 1))
     invariants.assert_chained(history)
     state = await _assert_projected(world, history)
     types = [event_type(one.event) for one in history]
-    if not any(one in world.witness.over for one in [asked.execution_id]):
+    await _assert_references(world, history)
+    if history[0].execution_id not in world.witness.over:
         return
     assert_each_effect_once(history, types)
+    assert state.failure is None or state.failure.kind not in _STRUCTURAL, state.failure
+    if asked is None:
+        return
+    _assert_effects(world, asked.workflow, history)
     sketch = asked.workflow.sketch
     invariants.assert_joins(history, sketch)
-    assert state.failure is None or state.failure.kind not in _STRUCTURAL, state.failure
     if _CANCELLED in types:
         assert asked.cancel_after_s is not None, "cancelled by nobody"
     elif sketch.is_acyclic:
         assert_expected(sketch, oracle.play(sketch), state, history)
-    await _assert_references(world, asked, history)
+
+
+def _assert_effects(world: "World", workflow: "Workflow", history: list[Envelope]) -> None:
+    """What a history says was done outside is there, under one key for each row."""
+    execution_id = history[0].execution_id
+    done = {row[1:3] for row in world.sink.row_by_key.values() if row[0] == execution_id}
+    for one in history:
+        event = one.event
+        if isinstance(event, CallDone) and event.step in workflow.outside:
+            node = workflow.sketch.node(event.step)
+            if node.reduces is None and (node.units is None or event.item_index is not None):
+                unit = "step" if event.item_index is None else f"item-{event.item_index}"
+                assert (event.step, unit) in done, f"{event.step}/{unit} is done, and not outside"
 
 
 def assert_each_effect_once(history: list[Envelope], types: list[str]) -> None:
@@ -109,12 +127,13 @@ async def _assert_projected(world: "World", history: list[Envelope]) -> Executio
     return state
 
 
-async def _assert_references(world: "World", asked: "Asked", history: list[Envelope]) -> None:
+async def _assert_references(world: "World", history: list[Envelope]) -> None:
     """Whatever an event refers to is stored, under its own tenant."""
+    tenant = history[0].tenant_id
     for one in history:
-        assert one.tenant_id == asked.tenant, "an event of another tenant"
+        assert one.tenant_id == tenant, "an event of another tenant"
         for reference in references(one.event):
-            assert f"/{asked.tenant}/" in reference.uri, f"{reference.uri} is another tenant's"
+            assert f"/{tenant}/" in reference.uri, f"{reference.uri} is another tenant's"
             assert await world.payloads.exists(reference), f"{reference.uri} points to nothing"
 
 
@@ -134,6 +153,21 @@ def _judge_store(world: "World") -> None:
     witness, store = world.witness, world.store
     if store.message_by_id:
         witness.object(f"{len(store.message_by_id)} outbox rows are left")
+    for place, data in _kept(world):
+        if SECRET.encode() in data:
+            witness.object(f"a secret lies open in {place}")
+
+
+def _kept(world: "World") -> Iterator[tuple[str, bytes]]:
+    """Yield all bytes that anybody keeps."""
+    for history in world.store.history_by_execution.values():
+        for one in history:
+            yield f"the ledger, {event_type(one.event)}", codec.encode(one)
+    yield from world.payloads.bytes_by_key.items()
+    for name, stream in world.broker._streams.items():
+        for message in stream.messages.values():
+            yield name, message.data
+    yield "the projections", repr(world.store.row_by_key_by_surface).encode()
 
 
 def _first_words(failure: AssertionError) -> str:

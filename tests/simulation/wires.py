@@ -23,6 +23,7 @@ STALE = frozenset({"list_live", "list_queues", "list_overdue", "list_stalled", "
 # Calls whose answers are not written down: they are many, and follow from the others.
 _SILENT = frozenset({"fetch", "poke", "register", "extend", "lead", "list_live", "list_queues"})
 
+_COMMANDS = "noetl.commands."
 _NEAR_S = 0.004
 _FAR_S = 0.4
 
@@ -113,7 +114,15 @@ class WiredConsumer:
         found = await wire.call(
             "fetch", lambda: self._target.fetch(messages_max=messages_max, wait_s=wait_s)
         )
+        for one in found:
+            self._note(one)
         return [Wired(one, wire) for one in found if not fate.happens("lost_delivery")]
+
+    def _note(self, delivery: Any) -> None:
+        process = self._wire.process
+        if delivery.subject.startswith(_COMMANDS):
+            handed = (process.name, process.fate.now())
+            process.witness.handed[str(delivery.stream_sequence)] = handed
 
     async def pending(self) -> tuple[int, int]:
         """Return how the consumer stands."""

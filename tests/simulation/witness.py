@@ -17,6 +17,10 @@ from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore
 
 _ENDS = ("command.completed", "command.failed", "command.cancelled")
+# `command/attempt/delivery/number` is how a worker names what it publishes of its work.
+_PARTS_OF_WORK = 4
+# What was on its way when a lease ended.
+_LATE_S = 1.5
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
 # Defects that a service survives by design, and that must not be there.
 _DEFECTS = frozenset(
@@ -36,6 +40,11 @@ class Witness:
         self.attempts: dict[str, int] = {}
         self.ended: set[str] = set()
         self.over: set[str] = set()
+        # To whom a delivery of a command was handed last, and when.
+        self.handed: dict[str, tuple[str, float]] = {}
+        # Processes that stood still at some time: they may speak of what they no longer hold.
+        self.held: set[str] = set()
+        self._worker_by_delivery: dict[str, str] = {}
 
     def object(self, text: str) -> None:
         """Note a violation."""
@@ -65,6 +74,8 @@ class Witness:
                 self._check_fence(who, args[0])
             case MemoryDelivery(), "ack":
                 self._check_ack(who, target)
+            case FaultyBroker(), "publish":
+                self._check_holder(who, args[0].message_id)
             case MemoryOutbox(), "settle":
                 self._check_settled(who, args[0])
             case MemoryProjections(), "apply":
@@ -143,6 +154,21 @@ class Witness:
             is_past = fact.attempt < self.attempts.get(fact.command_id, 1)
             if fact.command_id not in self.ended and not is_past:
                 self.object(f"{who} acknowledged the end of {fact.command_id} and lost it")
+
+    def _check_holder(self, who: str, message_id: str) -> None:
+        """Facts of a command's work name the delivery: one worker works on it."""
+        parts = message_id.split("/")
+        if not who.startswith("worker") or len(parts) != _PARTS_OF_WORK:
+            return
+        holder = parts[2]
+        if self._worker_by_delivery.setdefault(holder, who) != who:
+            self.object(f"{who} runs delivery {holder}, which another worker has run")
+        handed = self.handed.get(holder)
+        if handed is None or handed[0] == who:
+            return
+        late_s = self.fate.now() - handed[1]
+        if late_s > _LATE_S and who not in self.held:
+            self.object(f"{who} reports on delivery {holder}, which was handed to {handed[0]}")
 
     def _check_settled(self, who: str, outbox_ids: Any) -> None:
         for outbox_id in outbox_ids:

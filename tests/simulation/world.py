@@ -18,17 +18,18 @@ from tests.simulation import services, verdict
 from tests.simulation.broker import FaultyBroker
 from tests.simulation.fate import Fate, Weather, draw_weather
 from tests.simulation.fleet import Post, Process
+from tests.simulation.outside import Sink, Site
 from tests.simulation.services import LEASE_S, SHARDS
 from tests.simulation.virtual import OWNER, Stuck, VirtualClock, VirtualLoop
 from tests.simulation.witness import Witness
-from tests.simulation.workflows import Workflow, draw_workflow
+from tests.simulation.workflows import CHILD, Signal, Workflow, child, draw_workflow, signal_key
 
 from noetl_chassis import identity
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
 from noetl_messaging import topology
 from noetl_messaging.memory.registers import MemoryRegisters
-from noetl_planner.http import playbooks, submission, wishes
+from noetl_planner.http import playbooks, receiving, submission, wishes
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.submission import ExecuteBody
@@ -38,7 +39,9 @@ from noetl_storage.payloads.memory import MemoryPayloads
 
 TENANTS = ("acme", "umbra")
 # Virtual seconds from the end of all faults until everything must have come to rest.
-PATIENCE_S = 900.0
+PATIENCE_S = 300.0
+# How long after the weather somebody still asks that a held execution goes on.
+INSISTING_S = 120.0
 _ANSWER_S = 4.0
 _LOOK_S = 0.5
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
@@ -51,8 +54,8 @@ class Asked(Struct, kw_only=True):
     tenant: str
     after_s: float
     cancel_after_s: float | None = None
+    pause_after_s: float | None = None
     execution_id: ExecutionId | None = None
-    is_cancelled: bool = False
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -81,6 +84,7 @@ class World:
         self.store = MemoryStore(clock=self.clock)
         self.payloads = MemoryPayloads()
         self.registers = MemoryRegisters()
+        self.sink = Sink()
         self.projectors = self.chance.choice([1, 1, 2])
         declared = topology.declare(
             shard_count=SHARDS, projector_count=self.projectors, lease_s=LEASE_S
@@ -109,9 +113,9 @@ class World:
         await self._drained()
         await verdict.judge(self)
 
-    def site(self, process: Process) -> Any:
+    def site(self, process: Process) -> Site:
         """Play the outside world for a worker."""
-        return None
+        return Site(self.sink, process)
 
     async def _register(self) -> None:
         calm = Process("registrar", node=1, loop=self.loop, fate=self.fate, witness=self.witness)
@@ -121,6 +125,8 @@ class World:
             for tenant in dict.fromkeys(one.tenant for one in asked):
                 doors = services.api(self, calm, tenant)
                 await playbooks.keep(doors, workflow.source, level=Level.STRICT)
+                if CHILD in workflow.source:
+                    await playbooks.keep(doors, child(), level=Level.STRICT)
             self.asked += asked
 
     def _asked(self, workflow: Workflow) -> Asked:
@@ -130,6 +136,7 @@ class World:
             tenant=chance.choice(TENANTS),
             after_s=chance.random() * 3.0,
             cancel_after_s=chance.random() * 6.0 if chance.random() < 0.15 else None,
+            pause_after_s=chance.random() * 3.0 if chance.random() < 0.1 else None,
         )
 
     def _begin(self) -> None:
@@ -180,22 +187,34 @@ class World:
             asked.tenant, lambda doors: submission.execute(doors, body, None)
         )
         asked.execution_id = accepted.execution_id
-        if asked.cancel_after_s is not None:
-            await asyncio.sleep(asked.cancel_after_s)
-            await self._cancel(asked)
+        async with asyncio.TaskGroup() as tasks:
+            for signal in asked.workflow.signals:
+                tasks.create_task(self._signal(asked, signal))
+            if asked.cancel_after_s is not None:
+                tasks.create_task(self._wish(asked, asked.cancel_after_s, wishes.cancel))
+            if asked.pause_after_s is not None:
+                tasks.create_task(self._pause(asked))
 
-    async def _cancel(self, asked: Asked) -> None:
-        while True:
-            try:
-                answer = await self._call(
-                    asked.tenant, lambda doors: wishes.cancel(doors, asked.execution_id or "", None)
-                )
-            except ApiError:
-                # Nobody sees it before its projection does.
-                await asyncio.sleep(1.0)
-                continue
-            asked.is_cancelled = answer.accepted
-            return
+    async def _signal(self, asked: Asked, signal: Signal) -> None:
+        await asyncio.sleep(self.chance.random() * 8.0)
+        key = signal_key(asked.execution_id or "", signal.step)
+        await self._call(
+            asked.tenant, lambda doors: receiving.take_signal(doors, key, {"n": signal.value})
+        )
+
+    async def _pause(self, asked: Asked) -> None:
+        """Hold an execution for a while; a wish may overtake another, so insist on the last."""
+        await self._wish(asked, asked.pause_after_s or 0.0, wishes.pause)
+        until_s = self.fate.weather.until_s + INSISTING_S
+        while asked.execution_id not in self.witness.over and self.loop.time() < until_s:
+            await self._wish(asked, self.chance.random() * 6.0, _resume)
+
+    async def _wish(self, asked: Asked, after_s: float, wish: Any) -> None:
+        await asyncio.sleep(after_s)
+        execution_id = asked.execution_id or ""
+        with contextlib.suppress(ApiError):
+            # What its projection does not show, or shows as over, has nothing to wish for.
+            await self._call(asked.tenant, lambda doors: wish(doors, execution_id, None))
 
     async def _weathered(self, asking: list["asyncio.Task[None]"]) -> None:
         until_s = self.fate.weather.until_s
@@ -230,10 +249,8 @@ class World:
                     post.process.cut_off(server, seconds)
 
     def _is_over(self) -> bool:
-        for asked in self.asked:
-            if asked.execution_id is None or asked.execution_id not in self.witness.over:
-                return False
-        return True
+        begun, over = self.store.head_by_execution, self.witness.over
+        return over >= begun.keys() and all(one.execution_id in over for one in self.asked)
 
     def _is_drained(self) -> bool:
         heads, positions = self.store.head_by_execution, self.store.position_by_execution
@@ -251,6 +268,10 @@ class World:
             if self.loop.time() > deadline:
                 self.witness.object(f"not at rest after {PATIENCE_S:.0f} s: {verdict.unrest(self)}")
                 return
+
+
+async def _resume(doors: ApiServices, execution_id: str, _reason: str | None) -> Any:
+    return await wishes.resume(doors, execution_id)
 
 
 def _heard(answer: "asyncio.Task[Any]") -> None:

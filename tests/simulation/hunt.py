@@ -1,0 +1,70 @@
+"""Find each planted defect and write which seed found it: `python -m tests.simulation.hunt`."""
+
+import argparse
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from msgspec import Struct
+from tests.simulation.bugs import BUGS
+from tests.simulation.world import simulate
+
+PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+SEEDS_MAX = 1000
+_BEGIN, _END = "<!-- planted -->", "<!-- /planted -->"
+_WORDS_MAX = 110
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The first seed that finds a defect, and what it says; None when none did."""
+
+    bug: int
+    seed: int | None
+    said: str
+
+
+def hunt(bug: int, seeds_max: int = SEEDS_MAX) -> Found:
+    """Run seeds with a defect until one objects."""
+    with BUGS[bug].planted():
+        for seed in range(seeds_max):
+            outcome = simulate(seed)
+            if outcome.violations:
+                return Found(bug=bug, seed=seed, said=outcome.violations[0])
+    return Found(bug=bug, seed=None, said="")
+
+
+def main() -> int:
+    """Hunt all defects side by side and write the table; 1 when one was not found."""
+    asked = argparse.ArgumentParser(prog="python -m tests.simulation.hunt")
+    asked.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--bug", type=int, help="hunt this one alone, by its number in the table")
+    given = asked.parse_args()
+    numbers = range(len(BUGS)) if given.bug is None else [given.bug - 1]
+    found = []
+    with ProcessPoolExecutor(given.processes) as pool:
+        for one in pool.map(hunt, numbers):
+            found.append(one)
+            sys.stdout.write(f"{one.bug + 1}. {BUGS[one.bug].name}: {one.seed} {one.said}\n")
+            sys.stdout.flush()
+    if given.bug is None:
+        _write(found)
+    return 0 if all(one.seed is not None for one in found) else 1
+
+
+def _write(found: list[Found]) -> None:
+    lines = ["| # | planted | breaks | seeds until found | what the simulation says |"]
+    lines.append("|---|---|---|---|---|")
+    for one in found:
+        bug = BUGS[one.bug]
+        seeds = f"not within {SEEDS_MAX}" if one.seed is None else str(one.seed + 1)
+        said = one.said[:_WORDS_MAX].replace("|", "\\|")
+        lines.append(f"| {one.bug + 1} | {bug.name} | {bug.breaks} | {seeds} | {said} |")
+    text = PAGE.read_text()
+    head, _, rest = text.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    PAGE.write_text(f"{head}{_BEGIN}\n" + "\n".join(lines) + f"\n{_END}{tail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
