@@ -46,6 +46,12 @@ class FaultyBroker(MemoryBroker):
             return
         super().put(message, headers)
 
+    def _try_put(self, message: Message) -> bool:
+        """Store one of several messages; of each the answer may be lost."""
+        if self._fate.happens("refused"):
+            return False
+        return super()._try_put(message) and not self._fate.happens("lost_reply")
+
     def settle(self, stream: str, name: str, sequence: int) -> None:
         """Forget a delivery, unless the word is lost."""
         if not self._fate.happens("lost_ack"):

@@ -74,7 +74,10 @@ def _no_fence() -> list[Patch]:
 
 
 def _no_version() -> list[Patch]:
-    return [(MemoryLedger, "_check_version", lambda _self, _stream: None)]
+    return [
+        (MemoryLedger, "_check_version", lambda _self, _stream: None),
+        (MemoryLedger, "_new_keys", lambda _self, _streams: set()),
+    ]
 
 
 def _watermark() -> list[Patch]:
@@ -257,7 +260,7 @@ BUGS = tuple(
         ("the planner acknowledges before it commits", "6", _planner_acks_first),
         ("the projector acknowledges before it writes", "6", _projector_acks_first),
         ("an append does not check its fence", "5", _no_fence),
-        ("an append does not check the version that it follows", "3, I6", _no_version),
+        ("an append checks neither its version nor its keys", "3, 4, I6", _no_version),
         ("the outbox goes by a watermark", "2, I8", _watermark),
         ("the outbox removes what was not confirmed", "2, I8", _settles_unconfirmed),
         ("nothing makes `loop.done` unique", "4, I2", _loop_done_twice),

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from msgspec import Struct
@@ -43,10 +43,12 @@ def main() -> int:
     numbers = range(len(BUGS)) if given.bug is None else [given.bug - 1]
     found = []
     with ProcessPoolExecutor(given.processes) as pool:
-        for one in pool.map(hunt, numbers):
+        for asked_for in as_completed([pool.submit(hunt, number) for number in numbers]):
+            one = asked_for.result()
             found.append(one)
             sys.stdout.write(f"{one.bug + 1}. {BUGS[one.bug].name}: {one.seed} {one.said}\n")
             sys.stdout.flush()
+    found.sort(key=lambda one: one.bug)
     if given.bug is None:
         _write(found)
     return 0 if all(one.seed is not None for one in found) else 1

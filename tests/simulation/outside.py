@@ -9,8 +9,8 @@ from noetl_worker.domain.failures import failure
 from noetl_worker.tools.call import Call, Outcome
 
 _SLOW_S = 1.0
-_LONG_S = 12.0
-_LONG_SHARE = 0.03
+_LONG_S = 20.0
+_LONG_SHARE = 0.05
 _FLAKY_SHARE = 0.3
 
 Row = tuple[str, str, str, int | None]

@@ -6,11 +6,12 @@ from typing import Any
 from tests.simulation.broker import FaultyBroker
 from tests.simulation.fate import Fate
 
-from noetl_contracts import facts, stored
+from noetl_contracts import facts, stored, subjects
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.events import event_type
 from noetl_contracts.ledger import Append
 from noetl_messaging.memory.consumer import MemoryDelivery
+from noetl_messaging.ports import Message
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox
 from noetl_storage.memory.projections import MemoryProjections
@@ -44,6 +45,10 @@ class Witness:
         self.handed: dict[str, tuple[str, float]] = {}
         # Processes that stood still at some time: they may speak of what they no longer hold.
         self.held: set[str] = set()
+        # Ends of commands that workers have reported.
+        self._reported: set[tuple[str, int, str | None]] = set()
+        # Positions beyond what a call is about to write.
+        self._shown: dict[str, int] = {}
         self._worker_by_delivery: dict[str, str] = {}
 
     def object(self, text: str) -> None:
@@ -76,6 +81,7 @@ class Witness:
                 self._check_ack(who, target)
             case FaultyBroker(), "publish":
                 self._check_holder(who, args[0].message_id)
+                self._note_reported(args[0])
             case MemoryOutbox(), "settle":
                 self._check_settled(who, args[0])
             case MemoryProjections(), "apply":
@@ -87,6 +93,11 @@ class Witness:
         """Look at what a call has done."""
         if name == "append" and isinstance(target, MemoryLedger):
             self._note_appended(who, args[0])
+        if name == "apply" and isinstance(target, MemoryProjections):
+            for execution_id, shown in self._shown.items():
+                if self.store.position_by_execution[execution_id] < shown:
+                    self.object(f"{who} takes the projection of {execution_id} back")
+            self._shown.clear()
 
     def _check_fence(self, who: str, batch: Append) -> None:
         self._lease = self.store.lease_by_shard.get(batch.fence.shard)
@@ -124,11 +135,19 @@ class Witness:
         if kind in {"command.reissued", "command.resumed"}:
             self.attempts[command_id] = attempt
         if kind in _ENDS:
+            reported = (command_id, attempt, getattr(event, "worker_id", None))
+            if kind == "command.completed" and reported not in self._reported:
+                self._ended_by_frame(event, reported)
             if command_id in self.ended:
                 self.object(f"command {command_id} ended twice")
             if kind == "command.completed" and attempt != self.attempts.get(command_id, 1):
                 self.object(f"{command_id} was completed by attempt {attempt}, which is past")
             self.ended.add(command_id)
+
+    def _ended_by_frame(self, event: Any, reported: tuple[Any, ...]) -> None:
+        """A command of a stage ends with its frame; others as their worker said."""
+        if event.stage_id is None:
+            self.object(f"nobody has reported that {reported} is complete")
 
     def _check_ack(self, who: str, delivery: MemoryDelivery) -> None:
         subject = delivery.subject
@@ -170,6 +189,12 @@ class Witness:
         if late_s > _LATE_S and who not in self.held:
             self.object(f"{who} reports on delivery {holder}, which was handed to {handed[0]}")
 
+    def _note_reported(self, message: Message) -> None:
+        if message.subject.startswith(f"{subjects.INGEST}."):
+            for fact in facts.decode_batch(message.data).facts:
+                if isinstance(fact, facts.CommandCompleted):
+                    self._reported.add((fact.command_id, fact.attempt, fact.worker_id))
+
     def _check_settled(self, who: str, outbox_ids: Any) -> None:
         for outbox_id in outbox_ids:
             kept = self.store.message_by_id.get(outbox_id)
@@ -178,6 +203,8 @@ class Witness:
 
     def _check_positions(self, who: str, positions: dict[str, tuple[int, int]]) -> None:
         for execution_id, (_, new) in positions.items():
+            if new < self.store.position_by_execution.get(execution_id, 0):
+                self._shown[execution_id] = self.store.position_by_execution[execution_id]
             head = self.store.head_by_execution.get(execution_id)
             if head is None or new > head.version:
                 self.object(f"{who} projects version {new} of {execution_id}, which is not there")
