@@ -4,7 +4,7 @@ import pytest
 from tests.simulation.world import simulate
 
 # The first seeds of the long run (docs/simulation.md); `make test/simulation SEEDS=n` runs more.
-SEEDS = 300
+SEEDS = 200
 BATCH = 10
 
 
