@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from tests.bench import latency, past, tiers
 from tests.bench.cpu import spent
+from tests.bench.history import history
 from tests.bench.page import page
+from tests.bench.watching import high_water
 from tests.support import pft
 from tests.support.pft import Fixture
 from tests.support.stack import Stack, running_stack
@@ -89,10 +91,11 @@ def _engine(
     stack: Stack, served: Fixture, variant: str, asked: argparse.Namespace
 ) -> dict[str, Any]:
     before = spent(stack, fixture=served.pid)
-    run = pft.start(
-        stack, served, variant=variant, facilities=asked.facilities, patients=asked.patients
-    )
-    run.wait(patience_s=1800)
+    with high_water(stack) as seen:
+        run = pft.start(
+            stack, served, variant=variant, facilities=asked.facilities, patients=asked.patients
+        )
+        run.wait(patience_s=1800)
     after = spent(stack, fixture=served.pid)
     run.verify()
     requests = served.summary()["requests"]
@@ -102,6 +105,9 @@ def _engine(
         "seconds": round(run.seconds, 2),
         "requests_per_s": round(requests / run.seconds),
         "cpu_s": {name: round(cpu - before[name], 1) for name, cpu in after.items()},
+        "memory_mib": seen.memory_mib,
+        "connections": seen.connections,
+        **history(stack, run.execution_id),
     }
 
 

@@ -33,6 +33,7 @@ def _pft(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
         f"| {_spent(one)} |"
         for one in series["rounds"]
     )
+    engines = "\n".join(_lasting(one) for one in series["rounds"] if one["who"] == "engine")
     steady = "" if ratio["is_steady"] else " The floor's own times differed by more than 15 %."
     return f"""## PFT {variant.upper()}, {scale["facilities"]} facilities x {scale["patients"]} patients, profile `plain`, every engine run verified
 
@@ -40,9 +41,20 @@ def _pft(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
 |---|---:|---:|---:|---|
 {rows}
 
+| events | about commands | frames | rows a frame | events a frame | connections to PostgreSQL | most memory, MiB |
+|---:|---:|---:|---:|---:|---:|---|
+{engines}
+
 **Efficiency** (floor seconds / engine seconds): median **{ratio["median"]}**, least {ratio["least"]},
 most {ratio["most"]}.{steady}
 """
+
+
+def _lasting(one: dict[str, Any]) -> str:
+    memory = ", ".join(f"{name} {mib}" for name, mib in one["memory_mib"].items())
+    keys = ("events", "command_events", "frames", "rows_per_frame", "frame_events_per_frame")
+    counts = " | ".join(str(one[key]) for key in (*keys, "connections"))
+    return f"| {counts} | {memory} |"
 
 
 def _latency(latency: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from tests.chaos.conftest import LEASE_S
 from tests.support import pft
 from tests.support.parity import assert_parity
 from tests.support.pft import Fixture, Run
+from tests.support.servers import wait_past
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.timeout(240)
@@ -75,14 +76,6 @@ def test_a_worker_paused_past_its_lease_commits_nothing(stack: Stack, served: Fi
     finally:
         stack.resume("worker-1")
     conclude(run)
-
-
-def wait_past(since: float, seconds: float) -> None:
-    pft.wait_until(
-        lambda: time.monotonic() - since > seconds,
-        timeout_s=seconds * 2,
-        what="the lease has ended",
-    )
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,15 @@ def wait_until(is_true: Callable[[], bool], *, timeout_s: float, what: str) -> N
         time.sleep(POLL_S)
 
 
+def wait_past(since: float, seconds: float) -> None:
+    """Let a lease end that began at `since` on the monotonic clock and lasts so long."""
+    wait_until(
+        lambda: time.monotonic() - since > seconds,
+        timeout_s=seconds * 2,
+        what="the lease has ended",
+    )
+
+
 class Server:
     """One server process; every method blocks: call it through `asyncio.to_thread` from a loop."""
 
