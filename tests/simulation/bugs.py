@@ -31,11 +31,15 @@ Patch = tuple[Any, str, Any]
 
 
 class Bug(Struct, frozen=True, kw_only=True):
-    """A defect: what is wrong, which invariant it breaks, and how it is made."""
+    """A defect: what is wrong, which invariant it breaks, and how it is made.
+
+    It shows only in weather that has the faults that it `needs`.
+    """
 
     name: str
     breaks: str
     make: Callable[[], list[Patch]]
+    needs: tuple[str, ...] = ()
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -255,26 +259,38 @@ def _no_nudges() -> list[Patch]:
 
 
 BUGS = tuple(
-    Bug(name=name, breaks=breaks, make=make)
-    for name, breaks, make in (
+    Bug(name=name, breaks=breaks, make=make, needs=tuple(needs))
+    for name, breaks, make, *needs in (
         ("the planner acknowledges before it commits", "6", _planner_acks_first),
         ("the projector acknowledges before it writes", "6", _projector_acks_first),
         ("an append does not check its fence", "5", _no_fence),
-        ("an append checks neither its version nor its keys", "3, 4, I6", _no_version),
+        (
+            "an append checks neither its version nor its keys",
+            "3, 4, I6",
+            _no_version,
+            "duplicate",
+            "crash",
+        ),
         ("the outbox goes by a watermark", "2, I8", _watermark),
         ("the outbox removes what was not confirmed", "2, I8", _settles_unconfirmed),
         ("nothing makes `loop.done` unique", "4, I2", _loop_done_twice),
         ("the projector skips gaps", "11, I3", _skips_gaps),
         ("a projection's position is not compared", "11, I3", _positions_unchecked),
-        ("the fence of an attempt is not checked", "7, I1", _attempt_unchecked),
+        ("the fence of an attempt is not checked", "7, I1", _attempt_unchecked, "pause"),
         ("a worker runs what was delivered before", "7", _runs_redeliveries),
-        ("a worker goes on after its lease", "7", _no_lease_end),
-        ("requests are not sent again", "15", _no_redrive),
+        ("a worker goes on after its lease", "7", _no_lease_end, "partition", "refused"),
+        ("requests are not sent again", "15", _no_redrive, "lost_message", "wipe"),
         ("a result is reported before it is stored", "9, I4", _stores_later),
         ("a state is kept whose events were refused", "3, I6", _keeps_states),
-        ("the projector never reads the ledger by itself", "15, I3", _never_catches_up),
+        (
+            "the projector never reads the ledger by itself",
+            "15, I3",
+            _never_catches_up,
+            "lost_message",
+            "wipe",
+        ),
         ("the results of rows are not masked", "I7", _unmasked_rows),
-        ("lost commands are not reported", "15", _no_loss_reports),
+        ("lost commands are not reported", "15", _no_loss_reports, "lost_message", "wipe"),
         ("silent executions are not nudged", "15", _no_nudges),
     )
 )
