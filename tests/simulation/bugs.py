@@ -265,7 +265,7 @@ BUGS = tuple(
         ("the projector acknowledges before it writes", "6", _projector_acks_first),
         ("an append does not check its fence", "5", _no_fence),
         (
-            "an append checks neither its version nor its keys",
+            "an append checks neither version nor keys",
             "3, 4, I6",
             _no_version,
             "duplicate",
@@ -283,7 +283,7 @@ BUGS = tuple(
         ("a result is reported before it is stored", "9, I4", _stores_later),
         ("a state is kept whose events were refused", "3, I6", _keeps_states),
         (
-            "the projector never reads the ledger by itself",
+            "the projector never asks the ledger",
             "15, I3",
             _never_catches_up,
             "lost_message",

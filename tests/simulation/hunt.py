@@ -1,13 +1,16 @@
 """Find each planted defect and write which seed found it: `python -m tests.simulation.hunt`."""
 
 import argparse
+import math
 import os
+import random
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from msgspec import Struct
-from tests.simulation.bugs import BUGS
+from tests.simulation.bugs import BUGS, Bug
+from tests.simulation.fate import draw_weather
 from tests.simulation.world import simulate
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
@@ -17,21 +20,37 @@ _WORDS_MAX = 110
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """The first seed that finds a defect, and what it says; None when none did."""
+    """The seed that found a defect, after how many, and what it says; None when none did."""
 
     bug: int
     seed: int | None
+    tried: int
     said: str
 
 
 def hunt(bug: int, seeds_max: int = SEEDS_MAX) -> Found:
     """Run seeds with a defect until one objects."""
+    tried = 0
     with BUGS[bug].planted():
-        for seed in range(seeds_max):
+        for tried, seed in enumerate(candidates(BUGS[bug], seeds_max), start=1):
             outcome = simulate(seed)
             if outcome.violations:
-                return Found(bug=bug, seed=seed, said=outcome.violations[0])
-    return Found(bug=bug, seed=None, said="")
+                return Found(bug=bug, seed=seed, tried=tried, said=outcome.violations[0])
+    return Found(bug=bug, seed=None, tried=tried, said="")
+
+
+def candidates(bug: Bug, seeds_max: int) -> list[int]:
+    """List the seeds whose weather has what a defect needs, the roughest first."""
+    found = []
+    for seed in range(seeds_max):
+        rates = draw_weather(random.Random(seed)).rates
+        if all(fault in rates for fault in bug.needs):
+            found.append((-math.prod(_roughness(fault, rates) for fault in bug.needs), seed))
+    return [seed for _, seed in sorted(found)]
+
+
+def _roughness(fault: str, rates: dict[str, float]) -> float:
+    return 1 / rates[fault] if rates[fault] > 1 else rates[fault]
 
 
 def main() -> int:
@@ -55,13 +74,16 @@ def main() -> int:
 
 
 def _write(found: list[Found]) -> None:
-    lines = ["| # | planted | breaks | seeds until found | what the simulation says |"]
-    lines.append("|---|---|---|---|---|")
+    lines = ["| # | planted | breaks | needs | found by seed | tried | what it says |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for one in found:
         bug = BUGS[one.bug]
-        seeds = f"not within {SEEDS_MAX}" if one.seed is None else str(one.seed + 1)
+        seed = "none" if one.seed is None else str(one.seed)
+        needs = ", ".join(bug.needs)
         said = one.said[:_WORDS_MAX].replace("|", "\\|")
-        lines.append(f"| {one.bug + 1} | {bug.name} | {bug.breaks} | {seeds} | {said} |")
+        lines.append(
+            f"| {one.bug + 1} | {bug.name} | {bug.breaks} | {needs} | {seed} | {one.tried} | {said} |"
+        )
     text = PAGE.read_text()
     head, _, rest = text.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
