@@ -81,9 +81,8 @@ def _write(found: list[Found]) -> None:
         seed = "none" if one.seed is None else str(one.seed)
         needs = ", ".join(bug.needs)
         said = one.said[:_WORDS_MAX].replace("|", "\\|")
-        lines.append(
-            f"| {one.bug + 1} | {bug.name} | {bug.breaks} | {needs} | {seed} | {one.tried} | {said} |"
-        )
+        cells = (one.bug + 1, bug.name, bug.breaks, needs, seed, one.tried, said)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     text = PAGE.read_text()
     head, _, rest = text.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
