@@ -1,16 +1,17 @@
 """Run many seeds on every core, or one with its trace: `python -m tests.simulation.explore`."""
 
 import argparse
+import itertools
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 
 from tests.simulation.world import Outcome, simulate
 
-_BATCH = 20
+_BATCH = 10
 _SHOWN_MAX = 20
 
 
@@ -42,11 +43,16 @@ def explore(
 ) -> Iterator[Outcome]:
     """Run seeds side by side; none is begun after so many seconds."""
     deadline = time.monotonic() + seconds
-    places = range(first, first + count, _BATCH)
-    with ProcessPoolExecutor(processes, max_tasks_per_child=50) as pool:
-        batches = ((place, min(_BATCH, first + count - place), deadline) for place in places)
-        for outcomes in pool.map(_batch, batches):
-            yield from outcomes
+    places = iter(range(first, first + count, _BATCH))
+    with ProcessPoolExecutor(processes) as pool:
+        batches: deque[Future[list[Outcome]]] = deque()
+        while True:
+            for place in itertools.islice(places, processes + 1 - len(batches)):
+                if time.monotonic() < deadline:
+                    batches.append(pool.submit(_batch, place, min(_BATCH, first + count - place)))
+            if not batches:
+                return
+            yield from batches.popleft().result()
 
 
 def _say(line: str) -> None:
@@ -54,9 +60,8 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _batch(asked: tuple[int, int, float]) -> list[Outcome]:
-    first, count, deadline = asked
-    return [simulate(seed) for seed in range(first, first + count) if time.monotonic() < deadline]
+def _batch(first: int, count: int) -> list[Outcome]:
+    return [simulate(seed) for seed in range(first, first + count)]
 
 
 def _tell(outcomes: list[Outcome], wall_s: float) -> int:
