@@ -11,6 +11,9 @@ MEMBERS := $(wildcard libs/* services/*) cli workloads/pft
 SOURCES := libs services cli workloads tests scripts
 K ?=
 ARGS ?=
+# `make test/simulation SEEDS=2000` runs so many seeds on every core, SEED=n one with its trace.
+SEED ?=
+SEEDS ?=
 # `make test/property PROFILE=long` plays thousands of random workflows.
 PROFILE ?=
 PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)") $(if $(PROFILE),--hypothesis-profile=$(PROFILE) --timeout=7200)
@@ -41,8 +44,15 @@ endif
 check: lint test/unit test/property test/replay test/simulation test/architecture ## What a change needs before review
 
 .PHONY: test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance
-test/unit test/property test/replay test/simulation test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
+test/unit test/property test/replay test/architecture test/conformance test/integration test/e2e test/chaos test/acceptance: setup ## Run one folder of tests; K=expression narrows
 	@if [ -d tests/$(notdir $@) ]; then $(PYTEST) tests/$(notdir $@); fi
+
+test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one
+ifneq ($(SEED)$(SEEDS),)
+	@$(BIN)/python -m tests.simulation.explore $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+else
+	@$(PYTEST) tests/simulation
+endif
 
 .PHONY: lint
 lint: setup ## Check format, style, types and imports

@@ -206,8 +206,7 @@ class _Drawing:
         return found
 
 
-@st.composite
-def acyclic(draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = False) -> Sketch:
+def without_cycles(draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = False) -> Sketch:
     """Draw a workflow without cycles; `is_real` keeps to failures that a worker can be made to."""
     count = draw(st.integers(1, steps_max))
     names = [f"s{place}" for place in range(count)]
@@ -240,12 +239,16 @@ def acyclic(draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = False) -> S
     )
 
 
-@st.composite
-def cyclic(draw: st.DrawFn, *, steps_max: int = 8) -> Sketch:
+def with_cycles(draw: st.DrawFn, *, steps_max: int = 8, is_real: bool = False) -> Sketch:
     """Draw a workflow whose arcs lead anywhere: some cycles count, others meet `max_steps`."""
     count = draw(st.integers(1, steps_max))
     names = [f"s{place}" for place in range(count)]
-    drawing = _Drawing(draw, kinds=KINDS, names=names)
+    drawing = _Drawing(
+        draw,
+        kinds=REAL_KINDS if is_real else KINDS,
+        names=names,
+        modes=REAL_MODES if is_real else MODES,
+    )
     ends = count > 1 and draw(st.booleans())
     nodes: list[Node] = []
     for place, name in enumerate(names):
@@ -270,6 +273,10 @@ def cyclic(draw: st.DrawFn, *, steps_max: int = 8) -> Sketch:
         steps_max=draw(st.integers(1, 40)),
         is_acyclic=False,
     )
+
+
+acyclic = st.composite(without_cycles)
+cyclic = st.composite(with_cycles)
 
 
 def _turn(drawing: _Drawing, node: Node, to: str) -> Edge:

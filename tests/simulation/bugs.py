@@ -1,0 +1,296 @@
+"""Defects that are planted to see whether the simulation finds them: one patch each."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from msgspec import Struct, structs
+
+from noetl_contracts.events.loop import LoopDone, LoopFailed
+from noetl_messaging.ports import Delivery
+from noetl_outbox import domain as outbox_domain
+from noetl_outbox.domain import Verdict
+from noetl_planner.domain import command_facts, draft, fences
+from noetl_planner.service import ShardPlanner
+from noetl_planner.shell.gathering import Gathering
+from noetl_projector.domain import ordering
+from noetl_projector.domain.ordering import Gap
+from noetl_projector.service import Projector
+from noetl_reaper.service import Reaper
+from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.payloads.memory import MemoryPayloads
+from noetl_worker.domain import heartbeat
+from noetl_worker.keeping import Keeper
+from noetl_worker.lanes.io import IoLane
+
+Patch = tuple[Any, str, Any]
+
+
+class Bug(Struct, frozen=True, kw_only=True):
+    """A defect: what is wrong, which invariant it breaks, and how it is made.
+
+    It shows only in weather that has the faults that it `needs`.
+    """
+
+    name: str
+    breaks: str
+    make: Callable[[], list[Patch]]
+    needs: tuple[str, ...] = ()
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Have the defect in every process while the block lasts."""
+        with ExitStack() as stack:
+            for target, attribute, broken in self.make():
+                stack.enter_context(mock.patch.object(target, attribute, broken))
+            yield
+
+
+def _planner_acks_first() -> list[Patch]:
+    commit = ShardPlanner._commit
+
+    async def broken(self: ShardPlanner, decided: list[Any]) -> None:
+        for one in decided:
+            for delivery in one.work.deliveries:
+                await delivery.ack()
+        await commit(self, decided)
+
+    return [(ShardPlanner, "_commit", broken)]
+
+
+def _projector_acks_first() -> list[Patch]:
+    project = Projector._project
+
+    async def broken(self: Projector, open_deliveries: dict[Delivery, None]) -> None:
+        for delivery in open_deliveries:
+            await delivery.ack()
+        await project(self, open_deliveries)
+
+    return [(Projector, "_project", broken)]
+
+
+def _no_fence() -> list[Patch]:
+    return [(MemoryLedger, "_check_fence", lambda _self, _batch: None)]
+
+
+def _no_version() -> list[Patch]:
+    return [
+        (MemoryLedger, "_check_version", lambda _self, _stream: None),
+        (MemoryLedger, "_new_keys", lambda _self, _streams: set()),
+    ]
+
+
+def _watermark() -> list[Patch]:
+    async def broken(self: Any, *, owner: str, lease_s: float, rows_max: int) -> list[Any]:
+        store = self._store
+        seen = getattr(store, "watermark", 0)
+        fresh = [key for key in sorted(store.message_by_id) if key > seen][:rows_max]
+        now = store.now()
+        free = [key for key in fresh if (store.message_by_id[key].leased_until or now) <= now]
+        store.watermark = max([seen, *free])
+        return [store.message_by_id[key].row for key in free]
+
+    return [(MemoryOutbox, "claim", broken)]
+
+
+def _settles_unconfirmed() -> list[Patch]:
+    def broken(rows: Sequence[Any], stored: Sequence[bool], *, rows_max: int) -> Verdict:
+        return Verdict(settled=[row.outbox_id for row in rows], released=[], postponed=[])
+
+    return [(outbox_domain, "judge", broken)]
+
+
+def _loop_done_twice() -> list[Patch]:
+    """Gathered twice, remembered by nobody, and without a key in the ledger."""
+    ask, collect, key_of = Gathering.ask, command_facts.collect, draft.key_of
+
+    def asks_twice(self: Gathering, state: Any, run_id: str, mailbox: Any) -> None:
+        ask(self, state, run_id, mailbox)
+        mailbox._asked.clear()
+        ask(self, state, run_id, mailbox)
+
+    def ends_again(decision: Any, fact: Any) -> None:
+        before = len(decision.envelopes)
+        if any(run.run_id == fact.run_id for run in decision.state.runs.values()):
+            collect(decision, fact)
+            ended = [one.event for one in decision.envelopes[before:]]
+            _ENDED.update(
+                {one.run_id: one for one in ended if isinstance(one, LoopDone | LoopFailed)}
+            )
+        elif fact.run_id in _ENDED:
+            decision.emit(_ENDED[fact.run_id])
+
+    def without_key(event: Any) -> str | None:
+        return None if isinstance(event, LoopDone | LoopFailed) else key_of(event)
+
+    return [
+        (Gathering, "ask", asks_twice),
+        (command_facts, "collect", ends_again),
+        (draft, "key_of", without_key),
+    ]
+
+
+_ENDED: dict[str, Any] = {}
+
+
+def _skips_gaps() -> list[Patch]:
+    arrange = ordering.arrange
+
+    def broken(version: int, batches: Any) -> Any:
+        order = arrange(version, batches)
+        return structs.replace(
+            order, steps=[step for step in order.steps if not isinstance(step, Gap)]
+        )
+
+    return [(ordering, "arrange", broken)]
+
+
+def _positions_unchecked() -> list[Patch]:
+    apply = MemoryProjections.apply
+
+    async def broken(self: Any, *, shard: int, rows: Any, positions: Any) -> list[str]:
+        known = self._store.position_by_execution
+        believed = {one: (known.get(one, 0), new) for one, (_, new) in positions.items()}
+        return await apply(self, shard=shard, rows=rows, positions=believed)
+
+    return [(MemoryProjections, "apply", broken)]
+
+
+def _attempt_unchecked() -> list[Patch]:
+    live_command = fences.live_command
+
+    def broken(decision: Any, command_id: Any, attempt: int, **about: Any) -> Any:
+        live = decision.state.commands.get(command_id)
+        return live or live_command(decision, command_id, attempt, **about)
+
+    return [(fences, "live_command", broken)]
+
+
+def _runs_redeliveries() -> list[Patch]:
+    attend = IoLane.attend
+
+    class First:
+        def __init__(self, delivery: Any) -> None:
+            self._delivery = delivery
+            self.delivered = 1
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._delivery, name)
+
+    async def broken(self: IoLane, delivery: Any) -> None:
+        await attend(self, First(delivery))  # type: ignore[arg-type]  # the same delivery, renamed
+
+    return [(IoLane, "attend", broken)]
+
+
+def _no_lease_end() -> list[Patch]:
+    return [(heartbeat, "remaining_s", lambda *_args, **_kwargs: 1e6)]
+
+
+def _no_redrive() -> list[Patch]:
+    async def broken(_self: Any, *, older_than_s: float, requests_max: int) -> int:
+        return 0
+
+    return [(MemoryRequests, "redrive", broken)]
+
+
+def _stores_later() -> list[Patch]:
+    """Report a payload while its write is still on the way; it goes down with the process."""
+    put = MemoryPayloads.put
+
+    async def broken(self: MemoryPayloads, data: Any, **about: Any) -> Any:
+        before = set(self.bytes_by_key)
+        ref = await put(self, data, **about)
+        for key in self.bytes_by_key.keys() - before:
+            kept = self.bytes_by_key.pop(key)
+            loop = asyncio.get_running_loop()
+            loop.call_later(1.5, self.bytes_by_key.__setitem__, key, kept)
+        return ref
+
+    return [(MemoryPayloads, "put", broken)]
+
+
+def _keeps_states() -> list[Patch]:
+    give_back = ShardPlanner._give_back
+
+    async def broken(self: ShardPlanner, decided: Any) -> None:
+        gone = list(decided)
+        await give_back(self, gone)
+        for one in gone:
+            self._states.put_back(one.state)
+
+    return [(ShardPlanner, "_give_back", broken)]
+
+
+def _never_catches_up() -> list[Patch]:
+    async def broken(_self: Projector) -> int:
+        return 0
+
+    return [(Projector, "catch_up", broken)]
+
+
+def _unmasked_rows() -> list[Patch]:
+    keep_list = Keeper.keep_list
+
+    async def broken(self: Keeper, results: list[Any]) -> Any:
+        nothing = mock.Mock(data=lambda data: data)
+        with mock.patch.object(self, "_mask", nothing):
+            return await keep_list(self, results)
+
+    return [(Keeper, "keep_list", broken)]
+
+
+def _no_loss_reports() -> list[Patch]:
+    async def broken(_self: Reaper) -> None:
+        return None
+
+    return [(Reaper, "report_lost_commands", broken)]
+
+
+def _no_nudges() -> list[Patch]:
+    async def broken(_self: Reaper) -> None:
+        return None
+
+    return [(Reaper, "nudge_stalled", broken)]
+
+
+BUGS = tuple(
+    Bug(name=name, breaks=breaks, make=make, needs=tuple(needs))
+    for name, breaks, make, *needs in (
+        ("the planner acknowledges before it commits", "6", _planner_acks_first),
+        ("the projector acknowledges before it writes", "6", _projector_acks_first),
+        ("an append does not check its fence", "5", _no_fence),
+        (
+            "an append checks neither version nor keys",
+            "3, 4, I6",
+            _no_version,
+            "duplicate",
+            "crash",
+        ),
+        ("the outbox goes by a watermark", "2, I8", _watermark),
+        ("the outbox removes what was not confirmed", "2, I8", _settles_unconfirmed),
+        ("nothing makes `loop.done` unique", "4, I2", _loop_done_twice),
+        ("the projector skips gaps", "11, I3", _skips_gaps),
+        ("a projection's position is not compared", "11, I3", _positions_unchecked),
+        ("the fence of an attempt is not checked", "7, I1", _attempt_unchecked, "pause"),
+        ("a worker runs what was delivered before", "7", _runs_redeliveries),
+        ("a worker goes on after its lease", "7", _no_lease_end, "partition", "refused"),
+        ("requests are not sent again", "15", _no_redrive, "lost_message", "wipe"),
+        ("a result is reported before it is stored", "9, I4", _stores_later),
+        ("a state is kept whose events were refused", "3, I6", _keeps_states),
+        (
+            "the projector never asks the ledger",
+            "15, I3",
+            _never_catches_up,
+            "lost_message",
+            "wipe",
+        ),
+        ("the results of rows are not masked", "I7", _unmasked_rows),
+        ("lost commands are not reported", "15", _no_loss_reports, "lost_message", "wipe"),
+        ("silent executions are not nudged", "15", _no_nudges),
+    )
+)

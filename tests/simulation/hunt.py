@@ -1,0 +1,93 @@
+"""Find each planted defect and write which seed found it: `python -m tests.simulation.hunt`."""
+
+import argparse
+import math
+import os
+import random
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from msgspec import Struct
+from tests.simulation.bugs import BUGS, Bug
+from tests.simulation.fate import draw_weather
+from tests.simulation.world import simulate
+
+PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+SEEDS_MAX = 1000
+_BEGIN, _END = "<!-- planted -->", "<!-- /planted -->"
+_WORDS_MAX = 110
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The seed that found a defect, after how many, and what it says; None when none did."""
+
+    bug: int
+    seed: int | None
+    tried: int
+    said: str
+
+
+def hunt(bug: int, seeds_max: int = SEEDS_MAX) -> Found:
+    """Run seeds with a defect until one objects."""
+    tried = 0
+    with BUGS[bug].planted():
+        for tried, seed in enumerate(candidates(BUGS[bug], seeds_max), start=1):
+            outcome = simulate(seed)
+            if outcome.violations:
+                return Found(bug=bug, seed=seed, tried=tried, said=outcome.violations[0])
+    return Found(bug=bug, seed=None, tried=tried, said="")
+
+
+def candidates(bug: Bug, seeds_max: int) -> list[int]:
+    """List the seeds whose weather has what a defect needs, the roughest first."""
+    found = []
+    for seed in range(seeds_max):
+        rates = draw_weather(random.Random(seed)).rates
+        if all(fault in rates for fault in bug.needs):
+            found.append((-math.prod(_roughness(fault, rates) for fault in bug.needs), seed))
+    return [seed for _, seed in sorted(found)]
+
+
+def _roughness(fault: str, rates: dict[str, float]) -> float:
+    return 1 / rates[fault] if rates[fault] > 1 else rates[fault]
+
+
+def main() -> int:
+    """Hunt all defects side by side and write the table; 1 when one was not found."""
+    asked = argparse.ArgumentParser(prog="python -m tests.simulation.hunt")
+    asked.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--bug", type=int, help="hunt this one alone, by its number in the table")
+    given = asked.parse_args()
+    numbers = range(len(BUGS)) if given.bug is None else [given.bug - 1]
+    found = []
+    with ProcessPoolExecutor(given.processes) as pool:
+        for asked_for in as_completed([pool.submit(hunt, number) for number in numbers]):
+            one = asked_for.result()
+            found.append(one)
+            sys.stdout.write(f"{one.bug + 1}. {BUGS[one.bug].name}: {one.seed} {one.said}\n")
+            sys.stdout.flush()
+    found.sort(key=lambda one: one.bug)
+    if given.bug is None:
+        _write(found)
+    return 0 if all(one.seed is not None for one in found) else 1
+
+
+def _write(found: list[Found]) -> None:
+    lines = ["| # | planted | breaks | needs | found by seed | tried | what it says |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for one in found:
+        bug = BUGS[one.bug]
+        seed = "none" if one.seed is None else str(one.seed)
+        needs = ", ".join(bug.needs)
+        said = one.said[:_WORDS_MAX].replace("|", "\\|")
+        cells = (one.bug + 1, bug.name, bug.breaks, needs, seed, one.tried, said)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    text = PAGE.read_text()
+    head, _, rest = text.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    PAGE.write_text(f"{head}{_BEGIN}\n" + "\n".join(lines) + f"\n{_END}{tail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

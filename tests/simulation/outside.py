@@ -1,0 +1,52 @@
+"""The outside world that tasks reach into: slow, sometimes out of reach, and it keeps accounts."""
+
+import asyncio
+from typing import Any
+
+from tests.simulation.fleet import Process
+
+from noetl_worker.domain.failures import failure
+from noetl_worker.tools.call import Call, Outcome
+
+_SLOW_S = 1.0
+_LONG_S = 20.0
+_LONG_SHARE = 0.05
+_FLAKY_SHARE = 0.3
+
+Row = tuple[str, str, str, int | None]
+
+
+class Sink:
+    """What arrived outside: rows under keys that make a repetition the same row."""
+
+    def __init__(self) -> None:
+        self.row_by_key: dict[str, Row] = {}
+        self.repeated = 0
+
+    def take(self, key: str, row: Row) -> bool:
+        """Keep a row; False when its key is another row's."""
+        self.repeated += key in self.row_by_key
+        return self.row_by_key.setdefault(key, row) == row
+
+
+class Site:
+    """The tool of one worker's process."""
+
+    def __init__(self, sink: Sink, process: Process) -> None:
+        self._sink = sink
+        self._process = process
+
+    async def run(self, call: Call) -> Outcome:
+        """Take some time, have the effect, and say so; or fail before it."""
+        process = self._process
+        chance, at = process.fate.chance, call.site
+        is_long = not process.fate.is_healed and chance.random() < _LONG_SHARE
+        await asyncio.sleep(chance.random() * (_LONG_S if is_long else _SLOW_S))
+        if call.input["flaky"] and not process.fate.is_healed and chance.random() < _FLAKY_SHARE:
+            return Outcome(error=failure("connection", "the line is dead", source="outside"))
+        row = (at.execution_id, at.step, at.unit, at.row_index)
+        process.fate.note(process.name, "reaches out for", *row)
+        if not self._sink.take(call.idempotency_key, row):
+            process.witness.object(f"{row} has the key of another effect")
+        data: dict[str, Any] = {"n": call.input["n"], "echo": call.input["token"]}
+        return Outcome(data=data)

@@ -1,0 +1,299 @@
+"""The services as they are, put together over one store, one broker and one payload store."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import structs
+from tests.simulation.broker import ExactConsumer
+from tests.simulation.fleet import Process
+from tests.simulation.wires import Wire, WiredConsumer
+
+from noetl_chassis import loop
+from noetl_chassis.health import Health
+from noetl_chassis.lifecycle import Process as Lifecycle
+from noetl_chassis.loop import Pulse
+from noetl_chassis.sealing import Sealer
+from noetl_messaging import topology
+from noetl_messaging.memory.backlogs import MemoryBacklogs
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_outbox.service import OutboxPublisher
+from noetl_planner import assembly as planning
+from noetl_planner.http.services import ApiServices
+from noetl_planner.settings import Settings as PlannerSettings
+from noetl_planner.shell import running
+from noetl_planner.shell.shards import ShardOwner
+from noetl_projector import settings as projector_settings
+from noetl_projector.service import Projector, Stores
+from noetl_projector.settings import Settings as ProjectorSettings
+from noetl_reaper import settings as reaper_settings
+from noetl_reaper.service import Reaper, Tables
+from noetl_reaper.settings import Settings as ReaperSettings
+from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
+from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.registry import (
+    MemoryCatalog,
+    MemoryCredentials,
+    MemoryPast,
+    MemorySnapshots,
+)
+from noetl_storage.memory.schedules import MemorySchedules
+from noetl_storage.memory.triggers import MemoryTriggers
+from noetl_storage.memory.webhooks import MemoryWebhooks
+from noetl_worker import assembly as working
+from noetl_worker.credentials import Vault
+from noetl_worker.domain.masking import Mask
+from noetl_worker.keys.entries import Sources
+from noetl_worker.keys.keychain import Kept, Keyring
+from noetl_worker.settings import Settings as WorkerSettings
+from noetl_worker.tools import Tools
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SHARDS = 2
+LEASE_S = 8.0
+SECRET_KEY = "c2ltdWxhdGlvbi1zaW11bGF0aW9uLXNpbXVsYXRpb24="  # noqa: S105 - a secret of nobody
+SECRET = "canary-5f0c2d7be19a44"  # noqa: S105 - it is looked for everywhere afterwards
+_PULSE_S = 30.0
+_NOWHERE = "memory://"
+
+PLANNER = PlannerSettings(
+    postgres_dsn=_NOWHERE,
+    nats_url=_NOWHERE,
+    payload_url=_NOWHERE,
+    secret_key=SECRET_KEY,
+    shard_count=SHARDS,
+    publish_lease_s=4.0,
+    command_lease_s=LEASE_S,
+    command_heartbeat_s=2.0,
+    cancel_grace_s=6.0,
+    step_attempts_max=1000,
+    states_max=2,
+)
+WORKER = WorkerSettings(
+    nats_url=_NOWHERE,
+    payload_url=_NOWHERE,
+    secret_key=SECRET_KEY,
+    shard_count=SHARDS,
+    lease_s=LEASE_S,
+    commands_max=32,
+    fetch_messages_max=3,
+    secret_env={"CANARY": SECRET},
+)
+PROJECTOR = ProjectorSettings(
+    postgres_dsn=_NOWHERE,
+    nats_url=_NOWHERE,
+    execution_shard_count=SHARDS,
+    fetch_wait_s=1.0,
+    states_max=2,
+    gap_page_events=7,
+    snapshot_every_versions=20,
+    snapshot_at_end_versions=10,
+)
+REAPER = ReaperSettings(
+    postgres_dsn=_NOWHERE,
+    nats_url=_NOWHERE,
+    shard_count=SHARDS,
+    lease_s=LEASE_S,
+    leader_lease_s=6.0,
+    overdue_grace_s=1.0,
+    request_age_s=3.0,
+    stalled_age_s=15.0,
+)
+
+
+class NoPartitions:
+    """A ledger that is one table."""
+
+    async def ensure(self, months: int) -> int:
+        """Nothing is missing."""
+        return 0
+
+
+def _planning(world: "World", process: Process) -> planning.Adapters:
+    store, wired = world.store, process.wired
+    return planning.Adapters(
+        ledger=wired(MemoryLedger(store), "ledger"),
+        requests=wired(MemoryRequests(store), "ledger"),
+        outbox=wired(MemoryOutbox(store), "ledger"),
+        shards=wired(MemoryShardLeases(store), "ledger"),
+        instances=wired(MemoryInstances(store), "ledger"),
+        projections=wired(MemoryProjections(store), "ledger"),
+        snapshots=wired(MemorySnapshots(store), "ledger"),
+        audit=MemoryLedgerAudit(store),
+        past=wired(MemoryPast(store), "ledger"),
+        catalog=wired(MemoryCatalog(store), "ledger"),
+        credentials=MemoryCredentials(store),
+        schedules=MemorySchedules(store),
+        webhooks=MemoryWebhooks(store),
+        triggers=MemoryTriggers(store),
+        payloads=wired(world.payloads, "payloads"),
+        publisher=wired(world.broker, "broker"),
+        consumer=lambda *, name, stream=topology.INGEST: _consumer(world, process, stream, name),
+        dead_letters=wired(MemoryDeadLetters(world.broker), "broker"),
+        hints=wired(world.broker, "broker"),
+        backlogs=wired(MemoryBacklogs(world.broker), "broker"),
+        clock=process.clock,
+        snowflake=process.snowflake,
+    )
+
+
+def _consumer(world: "World", process: Process, stream: str, name: str) -> WiredConsumer:
+    return WiredConsumer(
+        ExactConsumer(world.broker, stream=stream, name=name), Wire(process, "broker")
+    )
+
+
+def api(world: "World", process: Process, tenant: str) -> ApiServices:
+    """What the API of a planner's process is handed, for one tenant."""
+    config = structs.replace(PLANNER, tenant_id=tenant)
+    lifecycle = Lifecycle(instance=process.name, stop=process.stop, health=Health(), health_port=0)
+    return planning.api_services(_planning(world, process), config, lifecycle, process.stop)
+
+
+async def plan(world: "World", process: Process) -> None:
+    """Run a planner."""
+    adapters = _planning(world, process)
+    together = planning.shared(adapters, PLANNER, producer=process.name)
+    owner = ShardOwner(
+        leases=adapters.shards,
+        instances=adapters.instances,
+        owner=process.name,
+        lease_s=PLANNER.shard_lease_s,
+        shard_count=SHARDS,
+        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, PLANNER).turn,
+    )
+    await running.run(
+        owner=owner,
+        publishing=together.publishing,
+        gathering=together.gathering,
+        doors=_no_doors,
+        renewal_s=PLANNER.shard_renewal_s,
+        pulse=_pulse(process),
+        stop=process.stop,
+    )
+
+
+async def work(world: "World", process: Process) -> None:
+    """Run a worker whose tools do all in the process."""
+    mask = Mask()
+    payloads = process.wired(world.payloads, "payloads")
+    adapters = working.Adapters(
+        consumers=tuple(
+            cast("Any", _consumer(world, process, topology.COMMANDS, name))
+            for name in topology.worker_consumers(WORKER.pool)
+        ),
+        publisher=process.wired(world.broker, "broker"),
+        hints=process.wired(world.broker, "broker"),
+        registers=process.wired(world.registers, "broker"),
+        dead_letters=process.wired(MemoryDeadLetters(world.broker), "broker"),
+        payloads=payloads,
+        tools=_tools(world, process, mask, payloads),
+        mask=mask,
+        clock=process.clock,
+    )
+    worker = working.build(adapters, WORKER, instance=process.name)
+    await worker.run(stop=process.stop, pulse=_pulse(process), drain_s=5.0)
+
+
+def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools:
+    """Have the tools that need nothing outside; `python` is played by the world."""
+    sealer = Sealer(SECRET_KEY)
+    vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=process.clock)
+    none: Any = None
+    return Tools(
+        http=none,
+        postgres=none,
+        python=cast("Any", world.site(process)),
+        shell=none,
+        nats=none,
+        spark=none,
+        duckdb=none,
+        artifact=none,
+        transfer=none,
+        sparks=none,
+        keyring=Keyring(
+            sources=Sources(vault=vault, tokens=none, environ=WORKER.secret_env),
+            sealer=sealer,
+            kept=Kept(),
+            clock=process.clock,
+            template_env={},
+        ),
+    )
+
+
+async def publish(world: "World", process: Process) -> None:
+    """Run an outbox."""
+    outbox = OutboxPublisher(
+        outbox=process.wired(MemoryOutbox(world.store), "ledger"),
+        publisher=process.wired(world.broker, "broker"),
+        hints=process.wired(world.broker, "broker"),
+        check=lambda: None,
+        owner=process.name,
+        claim_lease_s=4.0,
+        rows_max=16,
+    )
+    await outbox.run(stop=process.stop, pulse=_pulse(process), poll_s=1.0, measure_s=30.0)
+
+
+async def project(world: "World", process: Process, *, index: int, count: int) -> None:
+    """Run a projector of some shards."""
+    config = structs.replace(PROJECTOR, shard_index=index, shard_count=count)
+    name = topology.projector_consumer(index=index, count=count)
+    projections = process.wired(MemoryProjections(world.store), "ledger")
+    projector = Projector(
+        stores=Stores(
+            consumer=_consumer(world, process, topology.EVENTS, name),
+            letters=process.wired(MemoryDeadLetters(world.broker), "broker"),
+            ledger=process.wired(MemoryLedger(world.store), "ledger"),
+            projections=projections,
+            snapshots=process.wired(MemorySnapshots(world.store), "ledger"),
+            past=process.wired(MemoryPast(world.store), "ledger"),
+            rebuilds=projections,
+        ),
+        clock=process.clock,
+        policy=projector_settings.policy(config),
+    )
+    stop, rest_s = process.stop, config.catch_up_interval_s
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop.pump(projector.project, idle_s=0, stop=stop, name="project"))
+        tasks.create_task(loop.every(rest_s, projector.catch_up, stop=stop, name="catch up"))
+        tasks.create_task(projector.guard.watch(stop))
+
+
+async def sweep(world: "World", process: Process) -> None:
+    """Run a reaper."""
+    reaper = Reaper(
+        tables=Tables(
+            instances=process.wired(MemoryInstances(world.store), "ledger"),
+            requests=process.wired(MemoryRequests(world.store), "ledger"),
+            projections=process.wired(MemoryProjections(world.store), "ledger"),
+            ledger=process.wired(MemoryLedger(world.store), "ledger"),
+            partitions=NoPartitions(),
+        ),
+        streams=process.wired(world.broker, "broker"),
+        letters=process.wired(MemoryDeadLetters(world.broker), "broker"),
+        hints=process.wired(world.broker, "broker"),
+        clock=process.clock,
+        owner=process.name,
+        policy=reaper_settings.policy_of(REAPER),
+        bounds=reaper_settings.bounds_of(REAPER),
+    )
+    await loop.every(
+        REAPER.sweep_interval_s,
+        reaper.sweep,
+        stop=process.stop,
+        name="sweep",
+        pulse=_pulse(process),
+    )
+
+
+async def _no_doors(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def _pulse(process: Process) -> Pulse:
+    return Pulse("simulated", stale_s=_PULSE_S, clock=process.clock)

@@ -1,0 +1,22 @@
+"""The whole system under every fault, seed by seed: it comes to rest, and the invariants hold."""
+
+import pytest
+from tests.simulation.world import simulate
+
+# The first seeds of the long run (docs/simulation.md); `make test/simulation SEEDS=n` runs more.
+SEEDS = 200
+BATCH = 10
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_the_system_comes_to_rest_and_every_invariant_holds(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        outcome = simulate(seed)
+        assert outcome.violations == [], f"make test/simulation SEED={seed}"
+
+
+@pytest.mark.parametrize("seed", [3, 24])
+def test_the_same_seed_gives_the_same_trace_byte_for_byte(seed: int) -> None:
+    first, second = (simulate(seed, keeps_trace=True) for _ in range(2))
+    assert first.trace == second.trace
+    assert first == second

@@ -1,0 +1,177 @@
+"""What must hold when all faults have ended and everything has come to rest."""
+
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tests.property.test_random_workflows import assert_expected
+from tests.simulation.services import SECRET
+from tests.support import invariants, oracle
+
+from noetl_contracts import codec
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import event_type
+from noetl_contracts.events.step import CallDone
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import PayloadRef
+from noetl_replay import rows
+from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
+from noetl_replay.state import ExecutionState, empty
+from noetl_storage.memory.projections import MemoryProjections
+
+if TYPE_CHECKING:
+    from tests.simulation.workflows import Workflow
+    from tests.simulation.world import Asked, World
+
+_CANCELLED = "execution.cancelled"
+_STRUCTURAL = {"internal", "unknown", "template", "validation", "config"}
+
+
+def unrest(world: "World") -> str:
+    """Say what has not come to rest."""
+    store = world.store
+    found = [f"{len(store.message_by_id)} outbox rows"] if store.message_by_id else []
+    for asked in world.asked:
+        if asked.execution_id not in world.witness.over:
+            history = store.history_by_execution.get(asked.execution_id or "", [])
+            last = event_type(history[-1].event) if history else "nothing"
+            found.append(f"execution {asked.execution_id} is at {len(history)} ({last})")
+    for execution_id, head in store.head_by_execution.items():
+        shown = store.position_by_execution.get(execution_id, 0)
+        if shown != head.version:
+            found.append(f"{execution_id} is projected to {shown} of {head.version}")
+    unsettled = [one for one in store.request_by_id.values() if one.settled_at is None]
+    found += [f"request {one.request.request_id} unsettled" for one in unsettled]
+    return ", ".join(found)
+
+
+async def judge(world: "World") -> None:
+    """Hold everything that is durable against the invariants."""
+    asked = {one.execution_id: one for one in world.asked}
+    for execution_id, history in world.store.history_by_execution.items():
+        try:
+            await _judge_one(world, asked.get(ExecutionId(execution_id)), history)
+        except AssertionError as failure:
+            world.witness.object(f"execution {execution_id}: {_first_words(failure)}")
+    _judge_store(world)
+
+
+async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelope]) -> None:
+    assert [one.stream_version for one in history] == list(range(1, len(history) + 1))
+    invariants.assert_chained(history)
+    state = await _assert_projected(world, history)
+    types = [event_type(one.event) for one in history]
+    await _assert_references(world, history)
+    if history[0].execution_id not in world.witness.over:
+        return
+    assert_each_effect_once(history, types)
+    assert state.failure is None or state.failure.kind not in _STRUCTURAL, state.failure
+    if asked is None:
+        return
+    _assert_effects(world, asked.workflow, history)
+    sketch = asked.workflow.sketch
+    invariants.assert_joins(history, sketch)
+    if _CANCELLED in types:
+        assert asked.cancel_after_s is not None, "cancelled by nobody"
+    elif sketch.is_acyclic:
+        assert_expected(sketch, oracle.play(sketch), state, history)
+
+
+def _assert_effects(world: "World", workflow: "Workflow", history: list[Envelope]) -> None:
+    """What a history says was done outside is there, under one key for each row."""
+    execution_id = history[0].execution_id
+    done = {row[1:3] for row in world.sink.row_by_key.values() if row[0] == execution_id}
+    for one in history:
+        event = one.event
+        if isinstance(event, CallDone) and event.step in workflow.outside:
+            node = workflow.sketch.node(event.step)
+            if node.reduces is None and (node.units is None or event.item_index is not None):
+                unit = "step" if event.item_index is None else f"item-{event.item_index}"
+                assert (event.step, unit) in done, f"{event.step}/{unit} is done, and not outside"
+
+
+def assert_each_effect_once(history: list[Envelope], types: list[str]) -> None:
+    """Every command, activation, loop, stage and frame ends once, and so does the run."""
+    events = [one.event for one in history]
+    for begins, ends, name in (
+        ({"command.issued"}, set(invariants.COMMAND_ENDS), "command_id"),
+        ({"step.enter"}, {"step.exit"}, "run_id"),
+        ({"loop.started"}, {"loop.done", "loop.failed"}, "run_id"),
+        ({"stage.opened"}, {"stage.closed"}, "stage_id"),
+    ):
+        begun = Counter(getattr(one, name) for one in events if event_type(one) in begins)
+        ended = Counter(getattr(one, name) for one in events if event_type(one) in ends)
+        twice = {key for key, many in (begun | ended).items() if many > 1}
+        assert not twice, f"{sorted(ends)} twice for {sorted(twice)}"
+        assert ended.keys() <= begun.keys(), f"{sorted(ends)} of what never began"
+        if name in {"command_id", "run_id"} and "loop.started" not in begins:
+            assert begun == ended, f"{sorted(begins)} without an end"
+    assert sum(types.count(kind) for kind in invariants.ENDS) == 1
+
+
+async def _assert_projected(world: "World", history: list[Envelope]) -> ExecutionState:
+    first = history[0]
+    begun = empty(first.execution_id, first.tenant_id, first.organization_id)
+    state, replayed = replay_surfaces(begun, history)
+    projections = MemoryProjections(world.store)
+    live: dict[str, Any] = {
+        surface: await projections.list_rows(surface, first.execution_id)
+        for surface in rows.SURFACES
+    }
+    differences = compare(live_surfaces(live), replayed)
+    assert differences == [], f"the projection differs from the replay: {differences[:3]}"
+    for found in live.values():
+        for row in found:
+            assert row["tenant_id"] == first.tenant_id, "a row of another tenant"
+    return state
+
+
+async def _assert_references(world: "World", history: list[Envelope]) -> None:
+    """Whatever an event refers to is stored, under its own tenant."""
+    tenant = history[0].tenant_id
+    for one in history:
+        assert one.tenant_id == tenant, "an event of another tenant"
+        for reference in references(one.event):
+            assert f"/{tenant}/" in reference.uri, f"{reference.uri} is another tenant's"
+            assert await world.payloads.exists(reference), f"{reference.uri} points to nothing"
+
+
+def references(value: Any) -> list[PayloadRef]:
+    """Find every reference inside a value."""
+    if isinstance(value, PayloadRef):
+        return [value]
+    if isinstance(value, dict):
+        return [found for one in value.values() for found in references(one)]
+    if isinstance(value, list | tuple):
+        return [found for one in value for found in references(one)]
+    fields = getattr(value, "__struct_fields__", ())
+    return [found for name in fields for found in references(getattr(value, name))]
+
+
+def _judge_store(world: "World") -> None:
+    witness, store = world.witness, world.store
+    if store.message_by_id:
+        witness.object(f"{len(store.message_by_id)} outbox rows are left")
+    for place, data in _kept(world):
+        if SECRET.encode() in data:
+            witness.object(f"a secret lies open in {place}")
+
+
+def _kept(world: "World") -> Iterator[tuple[str, bytes]]:
+    """Yield all bytes that anybody keeps."""
+    for history in world.store.history_by_execution.values():
+        for one in history:
+            yield f"the ledger, {event_type(one.event)}", codec.encode(one)
+    yield from world.payloads.bytes_by_key.items()
+    for name, stream in world.broker._streams.items():
+        for message in stream.messages.values():
+            yield name, message.data
+    yield "the projections", repr(world.store.row_by_key_by_surface).encode()
+
+
+def _first_words(failure: AssertionError) -> str:
+    """Say what failed, and where when there are no words for it."""
+    place = traceback.extract_tb(failure.__traceback__)[-1]
+    said = str(failure).split("\n", maxsplit=1)[0][:300]
+    return said or f"{place.filename.rpartition('/')[2]}:{place.lineno}: {place.line}"

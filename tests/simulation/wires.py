@@ -1,0 +1,129 @@
+"""Every port as a process reaches it: each call travels, and may be lost on either way."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from noetl_messaging.errors import MessagingUnavailable
+from noetl_storage.errors import StorageUnavailable
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet import Process
+
+_ERRORS: dict[str, type[Exception]] = {
+    "ledger": StorageUnavailable,
+    "broker": MessagingUnavailable,
+    "payloads": StorageUnavailable,
+}
+# Calls that are hints: they fail for nobody.
+_HINTS = frozenset({"poke"})
+# What may be answered from an earlier reading: views that promise no more than that.
+STALE = frozenset({"list_live", "list_queues", "list_overdue", "list_stalled", "list_behind"})
+# Calls whose answers are not written down: they are many, and follow from the others.
+_SILENT = frozenset({"fetch", "poke", "register", "extend", "lead", "list_live", "list_queues"})
+
+_COMMANDS = "noetl.commands."
+_NEAR_S = 0.004
+_FAR_S = 0.4
+
+
+class Wire:
+    """The way between one process and one server."""
+
+    def __init__(self, process: "Process", server: str) -> None:
+        self.process = process
+        self.server = server
+        self._fate = process.fate
+
+    def check(self, name: str) -> None:
+        """Fail a call that does not arrive."""
+        if name in _HINTS:
+            return
+        if self.process.is_cut_off(self.server) or self._fate.happens("refused"):
+            raise _ERRORS[self.server](f"{self.server} did not take {name}")
+
+    async def travel(self) -> None:
+        """Take the time of one way."""
+        chance = self._fate.chance
+        is_slow = self._fate.happens("slow")
+        await asyncio.sleep(chance.random() * (_FAR_S if is_slow else _NEAR_S))
+
+    async def call(self, name: str, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Make one call: there, its effect, and back."""
+        fate, process = self._fate, self.process
+        if name in _HINTS and (process.is_cut_off(self.server) or fate.happens("lost_hint")):
+            return None
+        await self.travel()
+        self.check(name)
+        answer = await call()
+        if name not in _SILENT:
+            fate.note(process.name, name)
+        await self.travel()
+        if name not in _HINTS and (process.is_cut_off(self.server) or fate.happens("lost_reply")):
+            raise _ERRORS[self.server](f"{self.server} did not answer {name}")
+        return answer
+
+
+class Wired:
+    """A port at the end of a wire; what it is told is shown to the witness first."""
+
+    def __init__(self, target: Any, wire: Wire) -> None:
+        self._target = target
+        self._wire = wire
+        self._seen: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        wire, witness = self._wire, self._wire.process.witness
+        target = self._target
+
+        async def called(*args: Any, **kwargs: Any) -> Any:
+            async def effect() -> Any:
+                witness.before(wire.process.name, target, name, args, kwargs)
+                answer = await found(*args, **kwargs)
+                witness.after(wire.process.name, target, name, args, kwargs, answer)
+                return answer
+
+            answer = await wire.call(name, effect)
+            return self._perhaps_stale(name, answer) if name in STALE else answer
+
+        setattr(self, name, called)
+        return called
+
+    def _perhaps_stale(self, name: str, answer: Any) -> Any:
+        earlier = self._seen.get(name)
+        if earlier is not None and self._wire.process.fate.happens("stale"):
+            return earlier
+        self._seen[name] = answer
+        return answer
+
+
+class WiredConsumer:
+    """A consumer whose deliveries are settled over the wire as well."""
+
+    def __init__(self, target: Any, wire: Wire) -> None:
+        self._target = target
+        self._wire = wire
+
+    async def fetch(self, *, messages_max: int, wait_s: float) -> list[Any]:
+        """Return what came; what is lost on its way comes again after the ack wait."""
+        wire, fate = self._wire, self._wire.process.fate
+        found = await wire.call(
+            "fetch", lambda: self._target.fetch(messages_max=messages_max, wait_s=wait_s)
+        )
+        for one in found:
+            self._note(one)
+        return [Wired(one, wire) for one in found if not fate.happens("lost_delivery")]
+
+    def _note(self, delivery: Any) -> None:
+        process = self._wire.process
+        if delivery.subject.startswith(_COMMANDS):
+            handed = (process.name, process.fate.now())
+            process.witness.handed[str(delivery.stream_sequence)] = handed
+
+    async def pending(self) -> tuple[int, int]:
+        """Return how the consumer stands."""
+        return await self._wire.call("pending", self._target.pending)
