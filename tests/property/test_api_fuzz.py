@@ -49,7 +49,7 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("label", OPERATIONS)
+@pytest.mark.parametrize("label", sorted(OPERATIONS))
 def test_whatever_is_asked_has_an_answer(label: str) -> None:
     operation: APIOperation = OPERATIONS[label]
 

@@ -135,7 +135,7 @@ def projected(history: History, steps: list[Gap | ordering.Run]) -> Surfaces:
     for step in steps:
         is_gap = isinstance(step, Gap)
         fold.fold(current, history.envelopes[step.after : step.until] if is_gap else step.envelopes)
-        read_models.add_changes(live, current)
+        read_models.add_changes(live, [], current)
     keys = rows.KEY_BY_SURFACE
     return {
         surface: {str(row[keys[surface]]): row for row in found} for surface, found in live.items()

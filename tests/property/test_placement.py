@@ -43,7 +43,8 @@ def test_what_places_share_is_as_near_to_each_as_they_are_to_each_other(
     one: dict[str, str], two: dict[str, str]
 ) -> None:
     shared = placement.common(one, two)
-    if shared:
+    # A part that only one of them knows is not shared, though what is finer may be.
+    if shared and one.keys() == two.keys():
         assert distance(shared, one) == distance(shared, two)
         assert placement.rank(distance(shared, one)) <= placement.rank(distance(one, two))
 

@@ -21,16 +21,21 @@ from noetl_planner import assembly as planning
 from noetl_planner.http.services import ApiServices
 from noetl_planner.settings import Settings as PlannerSettings
 from noetl_planner.shell import running
+from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.shards import ShardOwner
 from noetl_projector import settings as projector_settings
-from noetl_projector.service import Projector, Stores
+from noetl_projector.service import Projector
 from noetl_projector.settings import Settings as ProjectorSettings
+from noetl_projector.shell.stores import Stores
 from noetl_reaper import settings as reaper_settings
 from noetl_reaper.service import Reaper, Tables
 from noetl_reaper.settings import Settings as ReaperSettings
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
+from noetl_storage.memory.lineage import MemoryLineageHistories
+from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
@@ -125,6 +130,9 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         snapshots=wired(MemorySnapshots(store), "ledger"),
         audit=MemoryLedgerAudit(store),
         past=wired(MemoryPast(store), "ledger"),
+        holds=MemoryHolds(store),
+        lineage=MemoryLineageHistories(store),
+        objects=MemoryObjects(store),
         catalog=wired(MemoryCatalog(store), "ledger"),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),
@@ -138,6 +146,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         backlogs=wired(MemoryBacklogs(world.broker), "broker"),
         clock=process.clock,
         snowflake=process.snowflake,
+        crowd=Crowd(process.clock),
     )
 
 

@@ -12,7 +12,7 @@ from noetl_replay import fold, rows
 from noetl_replay.replaying import Replay
 from noetl_replay.snapshot import restore, take
 from noetl_replay.state import empty, take_changes
-from noetl_storage.memory import tracing
+from noetl_storage import tracing
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.store import MemoryStore
 

@@ -34,7 +34,8 @@ from noetl_planner.shell import running
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.shards import ShardOwner
 from noetl_projector import settings as projector_settings
-from noetl_projector.service import Projector, Stores
+from noetl_projector.service import Projector
+from noetl_projector.shell.stores import Stores
 from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases

@@ -38,6 +38,7 @@ from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 async def serve(config: Settings) -> None:
     """Wire, run, give the shards back."""
+    clock = SystemClock()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
@@ -46,11 +47,9 @@ async def serve(config: Settings) -> None:
         bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
         payloads = await enter(assembly.open_store(config))
         archive = Archive(PostgresArchiveIndex(database), payloads)
-        ledger = PostgresLedger(database)
-        clock, instances = SystemClock(), PostgresInstances(database)
-        node = await instances.register(
-            instance=process.instance, kind="planner", lease_s=config.shard_lease_s * 2
-        )
+        ledger, instances = PostgresLedger(database), PostgresInstances(database)
+        lease_s = config.shard_lease_s * 2
+        node = await instances.register(instance=process.instance, kind="planner", lease_s=lease_s)
         process.health.add("nats", bus.check)
         await run(
             Adapters(

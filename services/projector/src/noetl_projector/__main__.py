@@ -12,10 +12,11 @@ from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.openlineage.endpoint import open_endpoint
 from noetl_projector import settings, wiring
-from noetl_projector.service import Projector, Stores
+from noetl_projector.service import Projector
 from noetl_projector.settings import Settings
 from noetl_projector.shell.lineages import Lineages, LineageStores
 from noetl_projector.shell.pruning import prune_past
+from noetl_projector.shell.stores import Stores
 from noetl_storage.postgres import migrate
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.checkpoints import PostgresCheckpoints

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import structlog
-from msgspec import Struct
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
@@ -17,7 +16,7 @@ from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
 from noetl_contracts.ids import ExecutionId
 from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.ports import Consumer, DeadLetters, Delivery
+from noetl_messaging.ports import Delivery
 from noetl_projector.domain import ordering, read_models, sharding
 from noetl_projector.domain.cache import Held, StateCache
 from noetl_projector.domain.ordering import Gap
@@ -26,29 +25,13 @@ from noetl_projector.shell.counting import Counting
 from noetl_projector.shell.epochs import Epochs
 from noetl_projector.shell.guarding import LedgerGuard
 from noetl_projector.shell.histories import Histories, LedgerWentBack, Moved, Poisoned, fold_into
-from noetl_storage.audit_ports import Past, Rebuilds
-from noetl_storage.epoch_ports import Checkpoints
-from noetl_storage.ports import LedgerReader, Projections, Snapshots
+from noetl_projector.shell.stores import Stores
 
 POISONED_MAX = 10_000
 # Executions set aside that a summary names.
 SHOWN_MAX = 20
 
 log = structlog.get_logger(__name__)
-
-
-class Stores(Struct, frozen=True, kw_only=True):
-    """All that the projector may touch."""
-
-    consumer: Consumer
-    letters: DeadLetters
-    ledger: LedgerReader
-    projections: Projections
-    snapshots: Snapshots
-    past: Past
-    rebuilds: Rebuilds
-    # Without it every search for what was left behind is of all histories.
-    checkpoints: Checkpoints | None = None
 
 
 class Arrival(NamedTuple):

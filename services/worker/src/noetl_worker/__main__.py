@@ -29,13 +29,11 @@ async def serve(config: Settings) -> None:
     """Wire, run, drain."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        process = await stack.enter_async_context(open_process(config, service="worker"))
-        nats = await stack.enter_async_context(
-            open_connection(
-                config.nats_url, name=process.instance, waits=Waits(connect_s=config.connect_s)
-            )
-        )
-        store = await stack.enter_async_context(
+        enter = stack.enter_async_context
+        process = await enter(open_process(config, service="worker"))
+        waits = Waits(connect_s=config.connect_s)
+        nats = await enter(open_connection(config.nats_url, name=process.instance, waits=waits))
+        store = await enter(
             open_payloads(
                 config.payload_url,
                 access_key=config.payload_access_key or None,
@@ -48,10 +46,8 @@ async def serve(config: Settings) -> None:
                 ),
             )
         )
-        payloads = await stack.enter_async_context(open_tiers(config, store, clock))
-        tools, mask = await stack.enter_async_context(
-            open_tools(config, payloads, clock, near=payloads)
-        )
+        payloads = await enter(open_tiers(config, store, clock))
+        tools, mask = await enter(open_tools(config, payloads, clock, near=payloads))
         process.health.add("nats", nats.check)
         async with asyncio.TaskGroup() as group:
             for lane in config.lanes:
