@@ -26,16 +26,19 @@ help: ## Print the targets
 demo: setup ## Run the PFT workload end to end on real embedded servers, verify it, clean up
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
-# Tests that only compute run side by side; those with servers run one after another, and one that
-# fails there is run once more and named: a busy machine is not a defect, a name seen twice is.
+# Tests that compute, and those of one service with its servers, run side by side; whole stacks run one
+# after another. With servers, a test that fails is run once more and named: a busy machine is not a
+# defect, a name seen twice is.
 COMPUTING := unit property replay architecture simulation
-SERVING := conformance integration e2e chaos acceptance
+SERVED := conformance integration
+WHOLE := e2e chaos acceptance
 
 .PHONY: test
 test: setup ## Run every test
 ifeq ($(K),)
 	@$(PYTEST) -n 2 --dist loadfile $(addprefix tests/,$(COMPUTING))
-	@$(PYTEST) --reruns 1 -raR $(addprefix tests/,$(SERVING))
+	@$(PYTEST) -n 2 --dist loadfile --reruns 1 -raR $(addprefix tests/,$(SERVED))
+	@$(PYTEST) --reruns 1 -raR $(addprefix tests/,$(WHOLE))
 else
 	@$(PYTEST) tests
 endif
