@@ -9,7 +9,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 CODE_PATH = re.compile(r"`((?:libs|services|cli|deploy|tests|workloads|docs)/[A-Za-z0-9_./-]+)`")
-TEST_PATH = re.compile(r"`((?:unit|property|integration|conformance|chaos)/[A-Za-z0-9_./-]+)`")
+TEST_PATH = re.compile(
+    r"`((?:unit|property|integration|conformance|chaos|e2e|simulation|acceptance|replay)/[A-Za-z0-9_./-]+)`"
+)
 # Written by `make bench`.
 GENERATED = {"docs/benchmarks.md"}
 
