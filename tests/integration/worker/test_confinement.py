@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ def unprivileged(tmp_path: Path) -> tuple[str, int, Path]:
     # Root may be the only user that can read the environment in which tests run.
     if os.getuid() != 0 or SYSTEM_PYTHON is None:
         return sys.executable, os.getuid(), Path(confinement.__file__)
-    for directory in (tmp_path, *tmp_path.parents[:2]):
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory == Path(tempfile.gettempdir()):
+            break
         directory.chmod(0o755)
     program = tmp_path / "confinement.py"
     program.write_text(Path(confinement.__file__).read_text())

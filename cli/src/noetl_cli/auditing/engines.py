@@ -1,11 +1,9 @@
 """Who audits the shares: this process, or the executors of Spark. Both run the same code."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 from msgspec import Struct
 
 from noetl_cli import settings
@@ -71,7 +69,7 @@ async def audit_on_spark(
         job = asyncio.ensure_future(
             sparks.spread(
                 lambda processes: [codec.encode(share) for share in cut(processes)],
-                _audit_batches,
+                _audit_shares,
                 name="noetl audit",
             )
         )
@@ -94,14 +92,12 @@ async def _watched(
     return job.result()
 
 
-def _audit_batches(batches: Iterator[Any]) -> Iterator[Any]:
+def _audit_shares(shares: Iterable[bytes]) -> Iterator[bytes]:
     """Audit the shares of a partition, where an executor runs."""
     access = settings.audit_access()
-    for batch in batches:
-        for data in batch.column(0).to_pylist():
-            found = asyncio.run(_audit(access, codec.decode_as(data, Share)))
-            rows = pa.array([codec.encode(one) for one in found], type=pa.binary())
-            yield pa.RecordBatch.from_arrays([rows], names=["found"])
+    for data in shares:
+        found = asyncio.run(_audit(access, codec.decode_as(data, Share)))
+        yield from (codec.encode(one) for one in found)
 
 
 async def _audit(access: AuditAccess, share: Share) -> list[Audited]:
