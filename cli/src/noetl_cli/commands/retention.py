@@ -51,8 +51,7 @@ def hold(
     """Keep a history in the ledger, whatever any policy says."""
     body = _body(execution_id, everything=everything, reason=reason, who=who)
     place = settings.place(tenant, organization, environ=settings.environment())
-    with client.open_client(server) as planner:
-        held = planner.post("/api/retention/holds", {**body, **place})
+    held = _post("/api/retention/holds", {**body, **place}, server)
     _show_held(held, "is held", as_json=as_json)
 
 
@@ -71,8 +70,7 @@ def release(
     """End a hold; its record stays."""
     body = _body(execution_id, everything=everything, reason=reason, who=who)
     place = settings.place(tenant, organization, environ=settings.environment())
-    with client.open_client(server) as planner:
-        held = planner.post("/api/retention/holds/release", {**body, **place})
+    held = _post("/api/retention/holds/release", {**body, **place}, server)
     _show_held(held, "is held no longer", as_json=as_json)
 
 
@@ -303,6 +301,11 @@ def _show_held(held: Any, words: str, *, as_json: bool) -> None:
         return
     what = "Everything" if held["execution_id"] is None else f"Execution {held['execution_id']}"
     render.line(f"{what} {words} (hold {held['hold_id']}).")
+
+
+def _post(path: str, body: dict[str, Any], server: str | None) -> Any:
+    with client.open_client(server) as planner:
+        return planner.post(path, body)
 
 
 def _body(
