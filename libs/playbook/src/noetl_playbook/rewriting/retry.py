@@ -175,7 +175,7 @@ def _which_errors(raw: dict[str, Any]) -> str:
     kinds: list[str] = []
     statuses = [int(each) for each in _listed(raw.get("retry_on_status")) if _is_status(each)]
     for each in _listed(raw.get("retry_on")):
-        if each in _ANY_KIND:
+        if str(each) in _ANY_KIND:
             return ""
         if _is_status(each):
             statuses.append(int(each))
