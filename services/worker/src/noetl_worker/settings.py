@@ -60,7 +60,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     http_allow: tuple[str, ...] = ()
     http_connections_max: Count = 512
     http_response_bytes_max: Annotated[int, Meta(ge=1024)] = 64 * 1024 * 1024
-    # Connections per credential of a target database.
+    # Connections per credential of a target database: so many as soon as they are wanted, and the
+    # more where tasks wait for statements that take long.
+    postgres_connections_soon: Annotated[int, Meta(ge=1, le=1000)] = 3
     postgres_connections_max: Annotated[int, Meta(ge=1, le=1000)] = 16
     # Started when they are first needed; each runs one call at a time.
     python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
