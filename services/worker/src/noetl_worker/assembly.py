@@ -79,6 +79,7 @@ def build(
         mask=adapters.mask,
         clock=adapters.clock,
         locality=locality,
+        max_distance=config.max_distance,
         locator=locators.worker(tenant_id, organization_id, locality, worker_id),
     )
     is_spark = lane == SPARK_LANE
@@ -120,17 +121,15 @@ def _intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake:
     return SharedIntake({OTHERS: others, **own}, weights=weights_of(config))
 
 
-def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker | None:
-    """Let the first lane of a process speak for it; the io lane may be offered commands."""
-    if lane != min(config.lanes, default=lane):
-        return None
+def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker:
+    """Let each lane of a process say what it has room for, and hear what it is offered."""
     return Speaker(
         offers=Offers(desk=desk, hints=adapters.hints),
         worker_id=desk.worker_id,
         pool=config.pool,
-        lanes=tuple(sorted(set(config.lanes))),
+        lanes=(lane,),
         locality=locality_of(config),
-        is_offered=lane == IO_LANE,
+        max_distance=config.max_distance,
     )
 
 

@@ -42,6 +42,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     zone: PlaceName = ""
     # Empty: this machine's name. Workers of one node share its memory.
     node: PlaceName = ""
+    # How far the inputs may be of commands that this worker is offered; its pool's queue may still
+    # bring others.
+    max_distance: Literal["node", "zone", "region", "cluster", "any"] = "any"
     shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
     # The ack wait of the pool's consumer: how long a dead worker goes unnoticed.
     lease_s: Seconds = 30.0
