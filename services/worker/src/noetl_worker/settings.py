@@ -98,6 +98,17 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     spark_conf: str = ""
     # The Python of executors on other machines; empty: this one's path.
     spark_python: str = ""
+    # With k8s://: the executors' image, where their pods are and as whom they run, how many there
+    # are, the Secret that holds their keys, and where they reach this worker.
+    spark_image: str = ""
+    spark_namespace: str = "default"
+    spark_service_account: str = ""
+    spark_executors: Annotated[int, Meta(ge=1, le=10_000)] = 2
+    spark_secret: str = ""
+    spark_driver_host: str = ""
+    spark_driver_pod: str = ""
+    # The port of the driver; its blocks are at the next one.
+    spark_driver_port: Annotated[int, Meta(ge=1, le=65534)] = 7078
     # The driver's heap; a session is started when it is first needed.
     spark_memory_bytes: Annotated[int, Meta(ge=256 * 1024**2)] = 1024**3
     spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8
