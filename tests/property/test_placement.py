@@ -21,6 +21,7 @@ beats = st.lists(
         running=st.integers(0, 3),
         capacity=st.integers(0, 3),
         locality=places,
+        max_distance=st.sampled_from(DISTANCES),
     ),
     max_size=6,
     unique_by=lambda beat: beat.worker_id,
@@ -84,13 +85,18 @@ def test_whom_a_command_is_offered_to_has_room_and_nobody_with_room_is_nearer(
     if chosen is None:
         equal = len({far(beat) for beat in by_id.values()}) < 2
         none_near = all(
-            beat.free == 0 or far(beat) == placement.rank(placement.ANYWHERE)
+            beat.free == 0
+            or far(beat) == placement.rank(placement.ANYWHERE)
+            or not beat.admits(far(beat))
             for beat in by_id.values()
         )
         assert equal or none_near
         return
     assert by_id[chosen].free > 0
-    assert far(by_id[chosen]) == min(far(beat) for beat in by_id.values() if beat.free)
+    assert by_id[chosen].admits(far(by_id[chosen]))
+    assert far(by_id[chosen]) == min(
+        far(beat) for beat in by_id.values() if beat.free and beat.admits(far(beat))
+    )
     assert far(by_id[chosen]) < placement.rank(placement.ANYWHERE)
 
 

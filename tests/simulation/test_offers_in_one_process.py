@@ -110,7 +110,7 @@ async def test_what_was_made_large_is_used_where_it_was_made(
     async with two_workers(tmp_path) as opened:
 
         async def are_both_heard() -> bool:
-            return len(opened.adapters.crowd.seen()) == 2
+            return len({one.worker_id for one in opened.adapters.crowd.seen()}) == 2
 
         await eventually(are_both_heard)
         asked = [await begin(opened, PLAYBOOK) for _ in range(4)]

@@ -485,3 +485,51 @@ async def test_a_task_waits_for_a_connection_as_long_as_it_wants(worker: Bench) 
         assert (found.error.kind, found.error.retryable) == ("db_connection", True)
     assert "within 0.1 s" in late.error.message  # type: ignore[union-attr]  # checked above
     assert "wait for a connection" in full.error.message  # type: ignore[union-attr]  # checked above
+
+
+_MEETING = """
+do $meeting$
+begin
+  perform pg_advisory_lock_shared(4711);
+  for tries in 1..2000 loop
+    exit when (select count(*) from pg_locks
+               where locktype = 'advisory' and objid = 4711 and granted) >= 6;
+    perform pg_sleep(0.01);
+  end loop;
+  if (select count(*) from pg_locks
+      where locktype = 'advisory' and objid = 4711 and granted) < 6 then
+    raise exception 'they never were six';
+  end if;
+  perform pg_sleep(0.3);
+  perform pg_advisory_unlock_shared(4711);
+end $meeting$
+"""
+_CONNECTIONS = (
+    "select count(*) from pg_stat_activity"
+    " where datname = current_database() and application_name = 'noetl-worker'"
+)
+
+
+async def test_short_statements_share_few_connections_and_slow_ones_get_more(
+    database: str,
+) -> None:
+    async with bench(postgres_connections_soon=2) as worker:
+        await worker.put_credential("db", {"dsn": database})
+        watcher = await asyncpg.connect(database)
+        try:
+            await asyncio.gather(*(rows(worker, "select 1 as n") for _ in range(40)))
+            await eventually(_shown(watcher, 2))
+
+            # None of them ends before all six run: whoever waits for them gets connections.
+            met = await asyncio.gather(*(run(worker, _MEETING, timeout_s=30) for _ in range(6)))
+            assert [one.error for one in met] == [None] * 6
+            await eventually(_shown(watcher, 2))
+        finally:
+            await watcher.close()
+
+
+def _shown(watcher: Any, count: int) -> Any:
+    async def is_so() -> bool:
+        return bool(await watcher.fetchval(_CONNECTIONS) <= count)
+
+    return is_so

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.workers import SILENT_S, WorkerBeat
 from noetl_planner.shell.crowd import Crowd
@@ -31,10 +33,20 @@ def beat(*, running: int = 0, capacity: int = 2) -> WorkerBeat:
 def test_what_was_offered_counts_until_the_worker_speaks_again() -> None:
     crowd = Crowd(Clock())
     crowd.note(beat())
-    crowd.offered(ONE)
+    crowd.offered(ONE, "io")
     assert [one.free for one in crowd.seen()] == [1]
     crowd.note(beat(running=0))
     assert [one.free for one in crowd.seen()] == [2]
+
+
+def test_each_lane_of_a_worker_has_its_own_room() -> None:
+    crowd = Crowd(Clock())
+    crowd.note(beat())
+    crowd.note(structs.replace(beat(capacity=64), lanes=("spark",)))
+    crowd.offered(ONE, "spark")
+    assert {one.lanes: one.free for one in crowd.seen()} == {("io",): 2, ("spark",): 63}
+    crowd.forget(ONE)
+    assert crowd.seen() == ()
 
 
 def test_who_is_silent_leaves_or_takes_nothing_is_not_there() -> None:
@@ -48,5 +60,5 @@ def test_who_is_silent_leaves_or_takes_nothing_is_not_there() -> None:
     assert crowd.seen() == ()
     crowd.note(beat())
     crowd.forget(ONE)
-    crowd.offered(ONE)
+    crowd.offered(ONE, "io")
     assert crowd.seen() == ()

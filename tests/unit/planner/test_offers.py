@@ -34,14 +34,41 @@ workflow:
       spec: {mode: fanout, fanout: {max_shard_retries: 1}}
     tool: {kind: noop, input: {rows: "{{ make.rows }}"}}
 """
+QUEUE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+  - {step: make, tool: {kind: noop}, next: {arcs: [{step: drain}]}}
+  - step: drain
+    loop:
+      cursor: {kind: postgres, auth: db, claim: "select 1"}
+      iterator: it
+      spec: {mode: cursor, max_in_flight: 2}
+    tool: {kind: noop, input: {rows: "{{ make.rows }}"}}
+"""
+WAVES = FANOUT.replace("fanout: {", "frame: {engine: spark}, fanout: {")
 NEAR, FAR = WorkerId("near"), WorkerId("far")
 HERE = {"zone": "z1", "node": "n1"}
 THERE = {"zone": "z2", "node": "n2"}
 
 
-def worker(name: WorkerId, locality: dict[str, str], *, free: int = 2) -> WorkerBeat:
+def worker(
+    name: WorkerId,
+    locality: dict[str, str],
+    *,
+    free: int = 2,
+    lane: str = "io",
+    max_distance: str = "any",
+) -> WorkerBeat:
     return WorkerBeat(
-        worker_id=name, pool="default", lanes=("io",), running=0, capacity=free, locality=locality
+        worker_id=name,
+        pool="default",
+        lanes=(lane,),
+        running=0,
+        capacity=free,
+        locality=locality,
+        max_distance=max_distance,
     )
 
 
@@ -152,6 +179,58 @@ def test_nothing_is_offered_where_no_worker_is_nearer_or_no_input_is_large() -> 
     small.tell(started(command, NEAR, HERE), done(command, 1))
     assert offered(small) == []
     assert issued(small).source_locality == {}
+
+
+def test_nobody_is_offered_what_is_farther_than_it_wants() -> None:
+    zone = {"zone": "z1", "node": "n3"}
+    for max_distance, offers in (("node", 0), ("zone", 1), ("region", 1), ("any", 1)):
+        desk = desk_of()
+        made(desk, [worker(FAR, THERE), worker(NEAR, zone, max_distance=max_distance)])
+        assert len(offered(desk)) == offers, max_distance
+        # What is not offered is the pool's.
+        assert len(desk.sent()) == 1 - offers
+
+
+def test_slots_are_offered_where_the_inputs_of_their_bodies_are_as_far_as_there_is_room() -> None:
+    desk = desk_of(QUEUE)
+    made(desk, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
+    ((name, command),) = offered(desk)
+    assert (name, len(desk.sent())) == (NEAR, 1)
+    desk.tell(started(command, NEAR, HERE))
+    assert desk.last is not None
+    assert desk.last.granted == {command.command_id: 1}
+    assert desk.events("command.started")[-1].placement.distance == "node"
+    # The one that took it dies: whoever has it next goes on, and nothing was lost by the offer.
+    lost = facts.CommandLost(command_id=command.command_id, attempt=1, reason="lease_expired")
+    assert desk.tell(lost) == ["command.reissued"]
+    assert offered(desk) == []
+    (again,) = desk.sent()
+    assert (again.command_id, again.attempt) == (command.command_id, 2)
+
+
+def test_a_slot_that_nobody_took_goes_to_the_pool_and_has_lost_nothing() -> None:
+    desk = desk_of(QUEUE)
+    made(desk, [worker(FAR, THERE), worker(NEAR, HERE, free=1)])
+    ((_, command),) = offered(desk)
+    desk.wait(1)
+    assert desk.tell(facts.TimerDue()) == ["command.reissued"]
+    assert [one.attempt for one in desk.sent()] == [2]
+    assert desk.state.commands[command.command_id].losses == 0
+
+
+def test_frames_of_the_spark_lane_are_offered_to_workers_that_have_one_with_room() -> None:
+    desk = desk_of(WAVES)
+    seen = [
+        worker(FAR, THERE, lane="spark"),
+        worker(NEAR, HERE, lane="spark", free=1),
+        worker(NEAR, HERE, free=9),
+    ]
+    made(desk, seen)
+    ((name, command),) = offered(desk)
+    assert (name, command.lane, len(desk.sent())) == (NEAR, "spark", 1)
+    elsewhere = desk_of(WAVES)
+    made(elsewhere, [worker(FAR, THERE), worker(NEAR, HERE)])
+    assert offered(elsewhere) == []
 
 
 def test_what_is_on_offer_when_the_planner_starts_anew_is_withdrawn_all_the_same() -> None:

@@ -39,12 +39,13 @@ def test_an_address_that_is_none_is_the_deployments_mistake(master: str) -> None
         addresses(master)
 
 
-@pytest.mark.parametrize("scheme", ["spark", "sc"])
+@pytest.mark.parametrize("scheme", ["spark", "sc", "k8s://http"])
 async def test_nothing_is_started_for_a_cluster_that_does_not_answer(
     scheme: str, tmp_path: Path
 ) -> None:
     master = f"{scheme}://127.0.0.1:{free_port()}"
-    sparks = Sparks(options(tmp_path, master=f"{master}/;token=hush", reach_s=0.1))
+    token = "" if scheme.startswith("k8s") else "/;token=hush"
+    sparks = Sparks(options(tmp_path, master=f"{master}{token}", reach_s=0.1))
     with pytest.raises(SparkUnreachable, match=SETTING) as found:
         await sparks.run(lambda session: session, name="any")
     assert f"nothing answers at {master} within 0.1 s" in str(found.value)

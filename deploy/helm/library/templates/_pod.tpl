@@ -1,6 +1,14 @@
+{{/* The account that a chart makes for its pods; a worker that starts Spark's executors needs one. */}}
+{{- define "noetl.ownAccount" -}}
+{{- if and .Values.spark .Values.spark.onKubernetes -}}
+{{ include "noetl.name" . }}-spark
+{{- else -}}
+default
+{{- end -}}
+{{- end }}
 {{- define "noetl.podSpec" -}}
-serviceAccountName: {{ .Values.serviceAccountName | default "default" }}
-automountServiceAccountToken: false
+serviceAccountName: {{ .Values.serviceAccountName | default (include "noetl.ownAccount" .) }}
+automountServiceAccountToken: {{ if and .Values.spark .Values.spark.onKubernetes }}true{{ else }}false{{ end }}
 terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
 securityContext:
   runAsNonRoot: true

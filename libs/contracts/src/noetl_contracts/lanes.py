@@ -41,6 +41,11 @@ def lane_of(host: str, priority: Priority) -> str:
     return host if priority is Priority.NORMAL else f"{host}-{priority}"
 
 
+def host_of(lane: str) -> str:
+    """Name the host of a lane: `io` of `io-high`."""
+    return lane.partition("-")[0]
+
+
 # The lanes of the io host, the most urgent first: the order in which a worker takes from them.
 IO_LANES = tuple(lane_of(IO_LANE, priority) for priority in Priority)
 # Every lane that a pool has.

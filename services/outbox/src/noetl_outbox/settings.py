@@ -24,7 +24,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     measure_interval_s: Seconds = 5.0
     connect_s: Seconds = 30.0
     publish_s: Seconds = 5.0
-    pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 3
+    pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 2
 
 
 def load() -> Settings:

@@ -28,6 +28,7 @@ from noetl_worker.offers import Offers
 from noetl_worker.reporting import Desk
 from noetl_worker.service import Speaker, Worker
 from noetl_worker.settings import (
+    PREFIX,
     ExecutorKeys,
     Settings,
     adopt,
@@ -36,10 +37,13 @@ from noetl_worker.settings import (
     locality_of,
     weights_of,
 )
+from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
 
+# Keys of the Secret that executors on Kubernetes read: the chart's names.
+_SECRET_KEYS = ("nats-url", "payload-access-key", "payload-secret-key", "secret-key")
 _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3", "gs": "gcs", "azure": "azure"}
 
 
@@ -79,6 +83,7 @@ def build(
         mask=adapters.mask,
         clock=adapters.clock,
         locality=locality,
+        max_distance=config.max_distance,
         locator=locators.worker(tenant_id, organization_id, locality, worker_id),
     )
     is_spark = lane == SPARK_LANE
@@ -120,17 +125,15 @@ def _intake(adapters: Adapters, config: Settings) -> Intake | SharedIntake:
     return SharedIntake({OTHERS: others, **own}, weights=weights_of(config))
 
 
-def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker | None:
-    """Let the first lane of a process speak for it; the io lane may be offered commands."""
-    if lane != min(config.lanes, default=lane):
-        return None
+def _speaker(adapters: Adapters, config: Settings, desk: Desk, lane: str) -> Speaker:
+    """Let each lane of a process say what it has room for, and hear what it is offered."""
     return Speaker(
         offers=Offers(desk=desk, hints=adapters.hints),
         worker_id=desk.worker_id,
         pool=config.pool,
-        lanes=tuple(sorted(set(config.lanes))),
+        lanes=(lane,),
         locality=locality_of(config),
-        is_offered=lane == IO_LANE,
+        max_distance=config.max_distance,
     )
 
 
@@ -189,6 +192,30 @@ def spark_options(config: Settings, root: Path) -> Options:
         memory_bytes=config.spark_memory_bytes,
         jobs_max=config.spark_jobs_max,
         reach_s=config.spark_reach_s,
+        kubernetes=_kubernetes(config),
+    )
+
+
+def _kubernetes(config: Settings) -> Kubernetes:
+    """Read how executors become pods; what is a secret comes from theirs, not from here."""
+    return Kubernetes(
+        image=config.spark_image,
+        namespace=config.spark_namespace,
+        service_account=config.spark_service_account,
+        executors=config.spark_executors,
+        driver_host=config.spark_driver_host,
+        driver_pod=config.spark_driver_pod,
+        driver_port=config.spark_driver_port,
+        secret=config.spark_secret,
+        variables={
+            f"{PREFIX}PAYLOAD_URL": config.payload_url,
+            f"{PREFIX}POOL": config.pool,
+            f"{PREFIX}TENANT_ID": config.tenant_id,
+            f"{PREFIX}ORGANIZATION_ID": config.organization_id,
+            f"{PREFIX}SHARD_COUNT": str(config.shard_count),
+            f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
+        },
+        secret_keys={f"{PREFIX}{key.upper().replace('-', '_')}": key for key in _SECRET_KEYS},
     )
 
 

@@ -14,6 +14,7 @@ from noetl_contracts import codec, commands, subjects
 from noetl_contracts.commands import COMMAND_BYTES_MAX, Command
 from noetl_contracts.errors import MalformedMessage, Retryable
 from noetl_contracts.facts import CommandHeartbeat, CommandLost, Fact
+from noetl_contracts.lanes import host_of
 from noetl_contracts.workers import BEAT_S, WorkerBeat
 from noetl_messaging.ports import Delivery, Hints
 from noetl_worker.reporting import Desk
@@ -149,7 +150,7 @@ class Offers:
         except MalformedMessage as problem:
             log.warning("an offer was not understood", reason=str(problem))
             return
-        if command is not None and command.pool == beat.pool and beat.free > 0:
+        if command is not None and beat.free > 0 and _is_for(command, beat):
             host.begin(command, data)
 
     async def _report(self, command: Command, fact: Fact, key: str) -> None:
@@ -157,6 +158,11 @@ class Offers:
             await self._desk.publish(
                 command, [fact], key=f"{command.command_id}/{command.attempt}/{key}"
             )
+
+
+def _is_for(command: Command, beat: WorkerBeat) -> bool:
+    """Tell whether this lane's host may run a command: every one of the worker hears its offers."""
+    return command.pool == beat.pool and host_of(command.lane) in beat.lanes
 
 
 async def _is_set(granted: asyncio.Event) -> bool:

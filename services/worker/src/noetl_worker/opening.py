@@ -57,7 +57,10 @@ async def open_tools(
         scripts = Scripts(directory=config.script_directory, http=http)
         postgres = await enter(
             open_postgres(
-                vault=vault, scripts=scripts, connections_max=config.postgres_connections_max
+                vault=vault,
+                scripts=scripts,
+                connections_max=config.postgres_connections_max,
+                connections_soon=config.postgres_connections_soon,
             )
         )
         references = References(payloads)

@@ -9,7 +9,7 @@ from msgspec import structs
 from noetl_chassis import backoff, identity
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
-from noetl_contracts import codec, ids, subjects
+from noetl_contracts import codec, ids, placement, subjects
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.facts import (
@@ -48,6 +48,7 @@ class Desk:
         mask: Mask,
         clock: Clock,
         locality: dict[str, Any] | None = None,
+        max_distance: str = placement.ANYWHERE,
         locator: str | None = None,
     ) -> None:
         self.worker_id = worker_id
@@ -56,6 +57,7 @@ class Desk:
         self._shard_count = shard_count
         self._mask = mask
         self._locality = locality or {}
+        self._max_distance = None if max_distance == placement.ANYWHERE else max_distance
         self._locator = locator
 
     def started(self, command: Command) -> CommandStarted:
@@ -66,6 +68,7 @@ class Desk:
             worker_id=self.worker_id,
             worker_locator=self._locator,
             locality=self._locality,
+            max_distance=self._max_distance,
         )
 
     async def publish(self, command: Command, facts: list[Fact], *, key: str) -> None:

@@ -30,7 +30,7 @@ class Speaker(Struct, frozen=True, kw_only=True):
     pool: str
     lanes: tuple[str, ...]
     locality: dict[str, str]
-    is_offered: bool
+    max_distance: str
 
 
 class Worker:
@@ -97,10 +97,10 @@ class Worker:
             self._attend_in(group, offered, offer_subject(command))
 
         host = Host(beat=lambda: self._beat(speaker, self._commands_max), begin=begin)
-        speaking = [group.create_task(speaker.offers.announce(host))]
-        if speaker.is_offered:
-            speaking.append(group.create_task(speaker.offers.listen(host)))
-        return speaking
+        return [
+            group.create_task(speaker.offers.announce(host)),
+            group.create_task(speaker.offers.listen(host)),
+        ]
 
     async def _fall_silent(self, speaking: list[asyncio.Task[None]]) -> None:
         """Take no offers any more, and say so."""
@@ -117,6 +117,7 @@ class Worker:
             running=len(self._attended),
             capacity=capacity,
             locality=speaker.locality,
+            max_distance=speaker.max_distance,
         )
 
     async def _attend_offer(self, offers: Offers, command: Command, data: bytes) -> None:

@@ -42,6 +42,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     zone: PlaceName = ""
     # Empty: this machine's name. Workers of one node share its memory.
     node: PlaceName = ""
+    # How far the inputs may be of commands that this worker is offered; its pool's queue may still
+    # bring others.
+    max_distance: Literal["node", "zone", "region", "cluster", "any"] = "any"
     shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
     # The ack wait of the pool's consumer: how long a dead worker goes unnoticed.
     lease_s: Seconds = 30.0
@@ -60,7 +63,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     http_allow: tuple[str, ...] = ()
     http_connections_max: Count = 512
     http_response_bytes_max: Annotated[int, Meta(ge=1024)] = 64 * 1024 * 1024
-    # Connections per credential of a target database.
+    # Connections per credential of a target database: so many as soon as they are wanted, and the
+    # more where tasks wait for statements that take long.
+    postgres_connections_soon: Annotated[int, Meta(ge=1, le=1000)] = 3
     postgres_connections_max: Annotated[int, Meta(ge=1, le=1000)] = 16
     # Started when they are first needed; each runs one call at a time.
     python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
@@ -93,6 +98,17 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     spark_conf: str = ""
     # The Python of executors on other machines; empty: this one's path.
     spark_python: str = ""
+    # With k8s://: the executors' image, where their pods are and as whom they run, how many there
+    # are, the Secret that holds their keys, and where they reach this worker.
+    spark_image: str = ""
+    spark_namespace: str = "default"
+    spark_service_account: str = ""
+    spark_executors: Annotated[int, Meta(ge=1, le=10_000)] = 2
+    spark_secret: str = ""
+    spark_driver_host: str = ""
+    spark_driver_pod: str = ""
+    # The port of the driver; its blocks are at the next one.
+    spark_driver_port: Annotated[int, Meta(ge=1, le=65534)] = 7078
     # The driver's heap; a session is started when it is first needed.
     spark_memory_bytes: Annotated[int, Meta(ge=256 * 1024**2)] = 1024**3
     spark_jobs_max: Annotated[int, Meta(ge=1, le=64)] = 8

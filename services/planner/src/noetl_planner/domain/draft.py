@@ -108,7 +108,7 @@ class Draft:
         self.taken: dict[CommandId, Taken] = {}
         self.told: list[FactBatch] = []
         self.workers = stamp.workers
-        self.offered_to: Counter[WorkerId] = Counter()
+        self.offered_to: Counter[tuple[WorkerId, str]] = Counter()
         self.granted: dict[CommandId, int] = {}
         self.withdrawn: list[WorkerId] = []
         self._stamp = stamp

@@ -241,8 +241,7 @@ def _issue(
 ) -> CommandId:
     command_id = ids.command_id(run.run_id, unit)
     pool, lane = pools.of_step(draft, run.step, host=host)
-    # Slots claim rows from a database: no place is nearer to them.
-    inputs = placing.source(draft, run) if slot is None else {}
+    inputs = placing.source(draft, run)
     offered = placing.offer(draft, inputs, pool=pool, host=host)
     target, offered_until = offered or (None, None)
     draft.emit(

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from noetl_contracts import placement
-from noetl_contracts.commands import IO_LANE
 from noetl_contracts.ids import CommandId, WorkerId
 from noetl_contracts.workers import nearest
 from noetl_planner.domain.draft import Draft
@@ -32,17 +31,17 @@ def offer(
     draft: Draft, inputs: placement.Place, *, pool: str, host: str
 ) -> tuple[WorkerId, datetime] | None:
     """Choose who may take a command before all others, and until when; None: anybody may."""
-    is_streamed = host == IO_LANE and pool not in draft.limits.pools.by_http
+    is_streamed = pool not in draft.limits.pools.by_http
     if not (inputs and draft.workers and draft.limits.offer_s and is_streamed):
         return None
     seen = [
-        structs.replace(beat, running=beat.running + draft.offered_to[beat.worker_id])
+        structs.replace(beat, running=beat.running + draft.offered_to[beat.worker_id, host])
         for beat in draft.workers
     ]
     chosen = nearest(inputs, seen, pool=pool, lane=host)
     if chosen is None:
         return None
-    draft.offered_to[chosen] += 1
+    draft.offered_to[chosen, host] += 1
     return chosen, draft.now + timedelta(seconds=draft.limits.offer_s)
 
 

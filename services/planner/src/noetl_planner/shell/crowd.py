@@ -32,34 +32,43 @@ class Crowd:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heard: dict[WorkerId, Heard] = {}
+        # Each lane's host of a worker speaks for itself.
+        self._heard: dict[tuple[WorkerId, tuple[str, ...]], Heard] = {}
 
     def note(self, beat: WorkerBeat) -> None:
         """Remember how a worker is; one without any capacity is leaving."""
-        self._heard.pop(beat.worker_id, None)
-        instruments.show(names.WORKER_FREE, beat.free, labels={names.WORKER: beat.worker_id})
+        key = (beat.worker_id, beat.lanes)
+        self._heard.pop(key, None)
+        self._show(beat.worker_id, beat)
         if beat.capacity > 0:
-            self._heard[beat.worker_id] = Heard(beat=beat, at_s=self._clock.monotonic())
+            self._heard[key] = Heard(beat=beat, at_s=self._clock.monotonic())
         while len(self._heard) > WORKERS_MAX:
             del self._heard[next(iter(self._heard))]
 
-    def offered(self, worker_id: WorkerId) -> None:
-        """Count a command that a worker was offered, until it speaks again."""
-        known = self._heard.get(worker_id)
-        if known is not None:
-            beat = structs.replace(known.beat, running=known.beat.running + 1)
-            self._heard[worker_id] = Heard(beat=beat, at_s=known.at_s)
+    def offered(self, worker_id: WorkerId, host: str) -> None:
+        """Count a command that a worker was offered for a lane's host, until it speaks again."""
+        for key, known in self._heard.items():
+            if key[0] == worker_id and host in key[1]:
+                beat = structs.replace(known.beat, running=known.beat.running + 1)
+                self._heard[key] = Heard(beat=beat, at_s=known.at_s)
 
     def forget(self, worker_id: WorkerId) -> None:
         """Offer a worker nothing until it speaks again."""
-        self._heard.pop(worker_id, None)
+        for key in [one for one in self._heard if one[0] == worker_id]:
+            del self._heard[key]
 
     def seen(self) -> tuple[WorkerBeat, ...]:
         """Return how those are that spoke lately."""
         oldest_s = self._clock.monotonic() - SILENT_S
-        for worker_id in [one for one, heard in self._heard.items() if heard.at_s < oldest_s]:
-            del self._heard[worker_id]
+        for key in [one for one, heard in self._heard.items() if heard.at_s < oldest_s]:
+            del self._heard[key]
         return tuple(heard.beat for heard in self._heard.values())
+
+    def _show(self, worker_id: WorkerId, beat: WorkerBeat) -> None:
+        """Measure the room of a worker, that of all its lanes together."""
+        others = sum(one.beat.free for key, one in self._heard.items() if key[0] == worker_id)
+        free = others + beat.free
+        instruments.show(names.WORKER_FREE, free, labels={names.WORKER: worker_id})
 
     async def listen(self, hints: Hints) -> None:
         """Hear workers until cancelled; without listening the cache empties."""

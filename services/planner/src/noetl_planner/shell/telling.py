@@ -4,6 +4,7 @@ from noetl_chassis import instruments, names
 from noetl_contracts import codec, subjects
 from noetl_contracts.commands import COMMAND_BYTES_MAX
 from noetl_contracts.events.command import CommandStarted
+from noetl_contracts.lanes import host_of
 from noetl_messaging.ports import Hints
 from noetl_planner.domain.draft import Decision
 from noetl_planner.shell.crowd import Crowd
@@ -31,7 +32,7 @@ async def tell(hints: Hints, crowd: Crowd, state: ExecutionState, decision: Deci
 async def _offer(hints: Hints, crowd: Crowd, decision: Decision) -> None:
     for offer in decision.offers:
         data = codec.encode(offer.command)
-        crowd.offered(offer.worker_id)
+        crowd.offered(offer.worker_id, host_of(offer.command.lane))
         # What is too large for a message is refused when it goes to everybody.
         if len(data) <= COMMAND_BYTES_MAX:
             await hints.say(subjects.offer(offer.worker_id), data)

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from noetl_contracts.errors import Permanent, Retryable
+from noetl_worker.spark import kubernetes
+from noetl_worker.spark.kubernetes import Kubernetes
 
 LOOPBACK = "127.0.0.1"
 _REMOTE = "sc://"
@@ -39,6 +41,7 @@ class Options(Struct, frozen=True, kw_only=True):
     jobs_max: int = 8
     # How long a cluster's address may take to answer.
     reach_s: float = 10.0
+    kubernetes: Kubernetes = Kubernetes()
 
     @property
     def address(self) -> str:
@@ -89,6 +92,7 @@ def parse_conf(written: str) -> dict[str, str]:
 def settings_of(options: Options) -> dict[str, str]:
     """Return the configuration of a driver in this process's care; the operator's has precedence.
 
+    Raises `SparkUnavailable` for executors on Kubernetes of which nobody said what they need.
     A task is never tried again by Spark: whoever runs a second time has to be given a new fence.
     """
     folder = options.folder
@@ -112,4 +116,9 @@ def settings_of(options: Options) -> dict[str, str]:
         own["spark.executorEnv.TMPDIR"] = str(folder / "tmp")
     if options.is_loopback:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if kubernetes.is_kubernetes(options.master):
+        if missing := kubernetes.missing(options.kubernetes, options.conf):
+            text = f"executors on Kubernetes need {' and '.join(missing)}: see docs/spark.md"
+            raise SparkUnavailable(text)
+        own |= kubernetes.settings_of(options.kubernetes)
     return own | dict(options.conf)

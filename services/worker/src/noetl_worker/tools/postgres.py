@@ -47,10 +47,13 @@ BROKEN = (
 class PostgresTool:
     """Runs SQL with the pool of the task's credential."""
 
-    def __init__(self, *, vault: Vault, scripts: Scripts, connections_max: int) -> None:
+    def __init__(
+        self, *, vault: Vault, scripts: Scripts, connections_max: int, connections_soon: int
+    ) -> None:
         self._vault = vault
         self._scripts = scripts
         self._connections_max = connections_max
+        self._connections_soon = connections_soon
         self._leftovers = Leftovers()
         self._pool_by_key: dict[PoolKey, Pool] = {}
         self._sharing_by_pool: WeakKeyDictionary[Pool, Sharing] = WeakKeyDictionary()
@@ -129,7 +132,12 @@ class PostgresTool:
         while len(self._pool_by_key) >= _POOLS_MAX:
             oldest = next(iter(self._pool_by_key))
             self._leftovers.add(self._pool_by_key.pop(oldest).close())
-        fresh = Pool(credential, connections_max=size, leftovers=self._leftovers)
+        fresh = Pool(
+            credential,
+            connections_max=size,
+            connections_soon=self._connections_soon,
+            leftovers=self._leftovers,
+        )
         self._pool_by_key[key] = fresh
         return fresh
 
@@ -266,8 +274,10 @@ async def _acquire(pool: Pool, hints: Hints) -> Session:
     if hints.waiting_max is not None and pool.is_busy and pool.waiting >= hints.waiting_max:
         raise ToolFailure(_busy(f"{pool.waiting} tasks wait for a connection already"))
     try:
-        async with asyncio.timeout(hints.wait_s):
+        if hints.wait_s is None:
             return await pool.acquire()
+        async with asyncio.timeout(hints.wait_s):
+            return await pool.acquire(patience_s=0)
     except TimeoutError as problem:
         text = f"no connection became free within {hints.wait_s} s"
         raise ToolFailure(_busy(text)) from problem
@@ -340,10 +350,15 @@ def _broken(problem: Exception) -> ErrorObject:
 
 @asynccontextmanager
 async def open_postgres(
-    *, vault: Vault, scripts: Scripts, connections_max: int
+    *, vault: Vault, scripts: Scripts, connections_max: int, connections_soon: int
 ) -> AsyncIterator[PostgresTool]:
     """Hold the pools while the block runs."""
-    tool = PostgresTool(vault=vault, scripts=scripts, connections_max=connections_max)
+    tool = PostgresTool(
+        vault=vault,
+        scripts=scripts,
+        connections_max=connections_max,
+        connections_soon=connections_soon,
+    )
     try:
         yield tool
     finally:

@@ -5,6 +5,7 @@ it forbids keeping prepared statements, which this tool needs to bind values by 
 """
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import asyncpg
@@ -20,6 +21,8 @@ from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
 _QUERIES = statements.load(__package__, "postgres_pool")
 _PLANS_MAX = 64
 _CLOSE_S = 5.0
+# Longer than a short statement takes, with others before it; a moment to whoever runs slow ones.
+_PATIENCE_S = 0.25
 _STALE = (
     asyncpg.exceptions.InvalidCachedStatementError,
     asyncpg.exceptions.OutdatedSchemaCacheError,
@@ -64,7 +67,7 @@ class Session:
 
     async def run(self, text: str, values: list[Any]) -> Rows:
         """Execute one statement: one round trip once it is prepared."""
-        plan = self._plan_by_text.get(text)
+        plan = self._known(text)
         if plan is None:
             return await self._run_planned(await self._prepare(text), values)
         try:
@@ -103,7 +106,14 @@ class Session:
 
     async def plan(self, text: str) -> Plan:
         """Return a statement's plan, preparing it when it is new to the connection."""
-        return self._plan_by_text.get(text) or await self._prepare(text)
+        return self._known(text) or await self._prepare(text)
+
+    def _known(self, text: str) -> Plan | None:
+        """Find a plan, and keep it longer than those whose text comes once, as claims' do."""
+        plan = self._plan_by_text.pop(text, None)
+        if plan is not None:
+            self._plan_by_text[text] = plan
+        return plan
 
     def forget(self, text: str) -> None:
         """Drop a plan that may be stale."""
@@ -122,57 +132,130 @@ class Session:
 
 
 class Pool:
-    """At most `connections_max` connections of one credential; the latest used goes out first."""
+    """At most `connections_max` connections of one credential; the latest used goes out first.
+
+    The first `connections_soon` are opened as they are wanted. More are opened only for a task
+    that has waited for `_PATIENCE_S`, as one does where statements are slow, and are closed again
+    once nobody waits: short statements share few connections, and slow ones hold up nobody.
+    """
 
     def __init__(
-        self, credential: Credential, *, connections_max: int, leftovers: Leftovers
+        self,
+        credential: Credential,
+        *,
+        connections_max: int,
+        connections_soon: int,
+        leftovers: Leftovers,
     ) -> None:
         self.version = credential.version
-        self.waiting = 0
         self._credential = credential
         self._leftovers = leftovers
-        self._free = asyncio.Semaphore(connections_max)
+        self._max = connections_max
+        self._soon = min(connections_soon, connections_max)
+        self._open = 0
         self._idle: list[Session] = []
+        # Who waits, the longest first: each gets a connection, or None, the right to open one.
+        self._waiters: deque[asyncio.Future[Session | None]] = deque()
         self._is_closed = False
 
     @property
     def is_busy(self) -> bool:
         """Tell whether every connection is in use."""
-        return self._free.locked()
+        return self._open >= self._max and not self._idle
 
-    async def acquire(self) -> Session:
+    @property
+    def waiting(self) -> int:
+        """Count the tasks that wait for a connection."""
+        return len(self._waiters)
+
+    async def acquire(self, *, patience_s: float = _PATIENCE_S) -> Session:
         """Take an idle connection or open one; raises what the client raises."""
-        self.waiting += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self.waiting -= 1
-        while self._idle:
-            session = self._idle.pop()
-            if not session.connection.is_closed():
-                return session
+        session = self._take_idle()
+        if session is None and self._open < self._soon:
+            self._open += 1
+        elif session is None:
+            session = await self._wait(patience_s)
+        if session is not None and not session.connection.is_closed():
+            return session
         try:
             return Session(await _connect(self._credential))
         except BaseException:
-            self._free.release()
+            self._give_up_one()
             raise
 
     def release(self, session: Session, *, is_sound: bool) -> None:
         """Take a connection back; one that was interrupted is closed in the background."""
-        self._free.release()
-        if session.connection.is_closed():
+        is_closed = session.connection.is_closed()
+        if is_closed or not is_sound or self._is_closed:
+            if not is_closed:
+                self._leftovers.add(_discard(session))
+            self._give_up_one()
+        elif self._hand(session):
             return
-        if is_sound and not self._is_closed:
-            self._idle.append(session)
-        else:
+        elif self._open > self._soon:
+            self._open -= 1
             self._leftovers.add(_discard(session))
+        else:
+            self._idle.append(session)
 
     async def close(self) -> None:
         """Close what is idle; what is in use closes when it comes back."""
         self._is_closed = True
         idle, self._idle = self._idle, []
+        self._open -= len(idle)
         for session in idle:
             await _discard(session)
+
+    def _take_idle(self) -> Session | None:
+        while self._idle:
+            session = self._idle.pop()
+            if not session.connection.is_closed():
+                return session
+            self._open -= 1
+        return None
+
+    async def _wait(self, patience_s: float) -> Session | None:
+        """Wait for a connection; None is the right to open one, which the maximum bounds."""
+        place: asyncio.Future[Session | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(place)
+        try:
+            await asyncio.wait([place], timeout=patience_s)
+            if place.done():
+                return place.result()
+            if self._open < self._max:
+                self._waiters.remove(place)
+                self._open += 1
+                return None
+            return await place
+        except asyncio.CancelledError:
+            self._leave(place)
+            raise
+
+    def _leave(self, place: "asyncio.Future[Session | None]") -> None:
+        """Pass on what a task was given that waits no more."""
+        if place in self._waiters:
+            self._waiters.remove(place)
+        elif not place.cancelled():
+            session = place.result()
+            if session is None:
+                self._give_up_one()
+            else:
+                self.release(session, is_sound=True)
+
+    def _give_up_one(self) -> None:
+        """Count a connection less; who waits longest may open another in its place."""
+        self._open -= 1
+        if self._hand(None):
+            self._open += 1
+
+    def _hand(self, session: Session | None) -> bool:
+        """Give a connection, or the right to open one, to who waits longest; False: to nobody."""
+        while self._waiters:
+            place = self._waiters.popleft()
+            if not place.done():
+                place.set_result(session)
+                return True
+        return False
 
 
 async def _discard(session: Session) -> None:

@@ -1,0 +1,73 @@
+"""What a session on Kubernetes is started with: its executors are pods of their own.
+
+The driver stays in the worker's process. Executors have to reach it, and get their keys from a
+Secret: neither Spark's settings nor its listings hold one.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+SCHEME = "k8s://"
+_SETTING = "NOETL_WORKER_SPARK_"
+_IMAGE, _HOST = "spark.kubernetes.container.image", "spark.driver.host"
+_EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
+
+
+class Kubernetes(Struct, frozen=True, kw_only=True):
+    """Where executors become pods, of which image, and how they reach the driver.
+
+    `variables` are what executors need of this worker's environment and may be seen by all;
+    `secret_keys` says which variable comes from which key of the Secret `secret`.
+    """
+
+    image: str = ""
+    namespace: str = "default"
+    service_account: str = ""
+    executors: int = 2
+    driver_host: str = ""
+    driver_pod: str = ""
+    driver_port: int = 7078
+    secret: str = ""
+    variables: Mapping[str, str] = {}
+    secret_keys: Mapping[str, str] = {}
+
+
+def is_kubernetes(master: str) -> bool:
+    """Tell whether executors are to be pods."""
+    return master.startswith(SCHEME)
+
+
+def settings_of(wanted: Kubernetes) -> dict[str, str]:
+    """Return Spark's settings for a driver in a worker's process; what is empty is left out."""
+    found = {
+        _IMAGE: wanted.image,
+        "spark.kubernetes.namespace": wanted.namespace,
+        "spark.kubernetes.authenticate.executor.serviceAccountName": wanted.service_account,
+        # Kubernetes then removes the executors' pods with the worker's.
+        "spark.kubernetes.driver.pod.name": wanted.driver_pod,
+        "spark.executor.instances": str(wanted.executors),
+        _HOST: wanted.driver_host,
+        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - executors are on other machines
+        # Else executors are sent to the address that was bound, which is nobody's.
+        "spark.kubernetes.executor.useDriverPodIP": "false",
+        "spark.driver.port": str(wanted.driver_port),
+        "spark.driver.blockManager.port": str(wanted.driver_port + 1),
+    }
+    found |= {f"spark.executorEnv.{name}": value for name, value in wanted.variables.items()}
+    if wanted.secret:
+        found |= {
+            f"spark.kubernetes.executor.secretKeyRef.{name}": f"{wanted.secret}:{key}"
+            for name, key in wanted.secret_keys.items()
+        }
+    return {name: value for name, value in found.items() if value}
+
+
+def missing(wanted: Kubernetes, conf: Mapping[str, str]) -> list[str]:
+    """List what executors cannot be started without; `conf` is the operator's own."""
+    found = []
+    if not (wanted.image or conf.get(_IMAGE) or conf.get(_EXECUTOR_IMAGE)):
+        found.append(f"{_SETTING}IMAGE, the image of executors")
+    if not (wanted.driver_host or conf.get(_HOST)):
+        found.append(f"{_SETTING}DRIVER_HOST, the address at which they reach this worker")
+    return found
