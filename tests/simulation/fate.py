@@ -26,8 +26,8 @@ FAULTS = (
 # The most of each: a share of the calls, for crash and pause the mean number of steps between two,
 # for wipe and partition seconds between two.
 _RATES: dict[str, tuple[float, float]] = {
-    "crash": (600.0, 12_000.0),
-    "pause": (800.0, 12_000.0),
+    "crash": (320.0, 6_400.0),
+    "pause": (400.0, 6_400.0),
     "refused": (0.002, 0.06),
     "lost_reply": (0.002, 0.06),
     "slow": (0.002, 0.06),

@@ -1,6 +1,5 @@
 """Every port as a process reaches it: each call travels, and may be lost on either way."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -45,9 +44,9 @@ class Wire:
 
     async def travel(self) -> None:
         """Take the time of one way."""
-        chance = self._fate.chance
         is_slow = self._fate.happens("slow")
-        await asyncio.sleep(chance.random() * (_FAR_S if is_slow else _NEAR_S))
+        share = self._fate.chance.random()
+        await self.process.loop.alarm(share * (_FAR_S if is_slow else _NEAR_S))
 
     async def call(self, name: str, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Make one call: there, its effect, and back."""
