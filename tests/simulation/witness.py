@@ -45,6 +45,8 @@ class Witness:
         self.handed: dict[str, tuple[str, float]] = {}
         # Processes that stood still at some time: they may speak of what they no longer hold.
         self.held: set[str] = set()
+        # When the call was made that takes effect now.
+        self.sent_at = 0.0
         # Ends of commands that workers have reported.
         self._reported: set[tuple[str, int, str | None]] = set()
         # Positions beyond what a call is about to write.
@@ -185,7 +187,7 @@ class Witness:
         handed = self.handed.get(holder)
         if handed is None or handed[0] == who:
             return
-        late_s = self.fate.now() - handed[1]
+        late_s = self.sent_at - handed[1]
         if late_s > _LATE_S and who not in self.held:
             self.object(f"{who} reports on delivery {holder}, which was handed to {handed[0]}")
 
