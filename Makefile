@@ -14,6 +14,8 @@ ARGS ?=
 # `make test/simulation SEEDS=2000` runs so many seeds on every core, SEED=n one with its trace.
 SEED ?=
 SEEDS ?=
+SEEDS_OF_A_CHANGE := 2000
+EXPLORE = $(BIN)/python -m tests.simulation.explore
 # `make test/property PROFILE=long` plays thousands of random workflows.
 PROFILE ?=
 PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)") $(if $(PROFILE),--hypothesis-profile=$(PROFILE) --timeout=7200)
@@ -37,6 +39,7 @@ WHOLE := e2e chaos acceptance
 test: setup ## Run every test
 ifeq ($(K),)
 	@$(PYTEST) -n 2 --dist loadfile $(addprefix tests/,$(COMPUTING))
+	@$(EXPLORE) --seeds $(SEEDS_OF_A_CHANGE)
 	@$(PYTEST) -n 2 --dist loadfile --reruns 1 -raR $(addprefix tests/,$(SERVED))
 	@$(PYTEST) --reruns 1 -raR $(addprefix tests/,$(WHOLE))
 else
@@ -52,10 +55,17 @@ test/unit test/property test/replay test/architecture test/conformance test/inte
 
 test/simulation: setup ## Run the simulations; SEEDS=n explores so many seeds, SEED=n one
 ifneq ($(SEED)$(SEEDS),)
-	@$(BIN)/python -m tests.simulation.explore $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+	@$(EXPLORE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 else
 	@$(PYTEST) tests/simulation
+ifeq ($(K),)
+	@$(EXPLORE) --seeds $(SEEDS_OF_A_CHANGE)
 endif
+endif
+
+.PHONY: longrun
+longrun: setup ## Simulate 100,000 seeds, going on where it stopped; writes docs/simulation.md
+	@$(BIN)/python -m tests.simulation.longrun $(ARGS)
 
 .PHONY: lint
 lint: setup ## Check format, style, types and imports

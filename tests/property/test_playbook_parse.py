@@ -5,14 +5,11 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.playbooks import HEADER
+from tests.support.playbooks import HEADER, told_at_both_levels
 
 from noetl_playbook.model import Playbook
 from noetl_playbook.parse import parse, parse_all
 from noetl_playbook.problems import Level
-
-# Older playbooks write templates into SQL everywhere; only strict says so.
-STRICT_ALONE = "W909"
 
 words = st.sampled_from(
     [
@@ -62,7 +59,5 @@ def test_any_workflow_gives_a_playbook_or_an_error(workflow: Any) -> None:
 def test_strict_finds_what_tolerant_finds(workflow: Any) -> None:
     tolerant = parse(written(workflow))
     strict = parse(written(workflow), level=Level.STRICT)
-    found = [(each.code, each.path) for each in strict.problems]
-    assert [(each.code, each.path) for each in tolerant.problems] == [
-        each for each in found if each[0] != STRICT_ALONE
-    ]
+    found = [(each.code, each.path) for each in tolerant.problems]
+    assert found == told_at_both_levels(strict)

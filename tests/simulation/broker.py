@@ -1,10 +1,11 @@
 """The broker in memory with a broker's faults: late, twice, never, and a store that is gone."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 from tests.simulation.fate import Fate
+from tests.simulation.virtual import VirtualLoop
 
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker, Stored
@@ -24,6 +25,8 @@ class FaultyBroker(MemoryBroker):
         super().__init__(declared, clock)
         self._fate = fate
         self._copies = 0
+        # Fetches that wait for something to take, by what ends their wait.
+        self._waiting: dict[asyncio.Future[None], tuple[str, str]] = {}
         # Message ids that a stream took, ever.
         self.taken: set[str] = set()
 
@@ -73,9 +76,36 @@ class FaultyBroker(MemoryBroker):
                 return name
         return None
 
-    def next_due_s(self, stream: str, name: str) -> float | None:
-        """Return when a delivery comes again by itself."""
-        return min(self.find_durable(stream, name).due_at.values(), default=None)
+    async def awaited(self, key: tuple[str, str], wait_s: float) -> None:
+        """Wait until a consumer has something to take or is gone, but not longer than `wait_s`."""
+        loop = cast("VirtualLoop", asyncio.get_running_loop())
+        due_s = min(self.find_durable(*key).due_at.values(), default=float("inf"))
+        until_s = due_s - self.monotonic()
+        # What is overdue and was not taken is in nobody's reach before something changes.
+        waits_s = min(wait_s, until_s) if until_s > 0 else wait_s
+        future = loop.alarm(waits_s)
+        self._waiting[future] = key
+        try:
+            await future
+        finally:
+            self._waiting.pop(future, None)
+
+    def _wake(self) -> None:
+        """Wake the fetches that find something, and no others."""
+        for future, key in list(self._waiting.items()):
+            if future.done() or self._has_some(key):
+                del self._waiting[future]
+                if not future.done():
+                    future.set_result(None)
+
+    def _has_some(self, key: tuple[str, str]) -> bool:
+        durable, source = self._durables.get(key), self._streams.get(key[0])
+        if durable is None or source is None:
+            return True
+        found = next(self._due(durable, source, self.monotonic()), None)
+        if found is None:
+            return False
+        return found in durable.delivered or len(durable.due_at) < durable.spec.ack_pending_max
 
 
 class ExactConsumer(MemoryConsumer):
@@ -92,6 +122,4 @@ class ExactConsumer(MemoryConsumer):
                     MemoryDelivery(broker, key=self._key, stored=stored, delivered=delivered)
                     for stored, delivered in taken
                 ]
-            due_s = broker.next_due_s(*self._key)
-            until_s = deadline if due_s is None or due_s <= now_s else min(deadline, due_s)
-            await broker.changed(until_s - now_s)
+            await broker.awaited(self._key, deadline - now_s)

@@ -22,12 +22,15 @@ FAULTS = (
     "stale",
     "wipe",
     "partition",
+    "cut",
+    "stranded",
+    "long",
 )
 # The most of each: a share of the calls, for crash and pause the mean number of steps between two,
 # for wipe and partition seconds between two.
 _RATES: dict[str, tuple[float, float]] = {
-    "crash": (600.0, 12_000.0),
-    "pause": (800.0, 12_000.0),
+    "crash": (320.0, 6_400.0),
+    "pause": (400.0, 6_400.0),
     "refused": (0.002, 0.06),
     "lost_reply": (0.002, 0.06),
     "slow": (0.002, 0.06),
@@ -39,8 +42,16 @@ _RATES: dict[str, tuple[float, float]] = {
     "late": (0.005, 0.2),
     "stale": (0.01, 0.4),
     "wipe": (8.0, 60.0),
-    "partition": (6.0, 60.0),
+    "partition": (3.0, 40.0),
+    # Of the calls: those at which the line between the two breaks.
+    "cut": (0.001, 0.02),
+    # Of the calls into a partition: those that arrive at its end, instead of failing.
+    "stranded": (0.05, 0.8),
+    # Of the tasks outside: those that take longer than a lease.
+    "long": (0.02, 0.4),
 }
+# The longest breaks of a line: within a lease, about as long as one, and beyond it.
+_CUTS_S = (6.0, 12.0, 24.0)
 _QUIET_SHARE = 0.45
 _CALM_SHARE = 0.04
 
@@ -89,6 +100,10 @@ class Fate:
         """Draw the steps or seconds until the next fault of a kind."""
         mean = self.weather.rates.get(fault)
         return float("inf") if mean is None else 1 + self.chance.expovariate(1 / mean)
+
+    def cut_s(self) -> float:
+        """Draw how long a line stays broken."""
+        return self.chance.random() * self.chance.choice(_CUTS_S)
 
     def count(self, fault: str) -> None:
         """Note that a fault happened."""

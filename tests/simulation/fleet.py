@@ -38,6 +38,8 @@ class Process:
         self.clock = VirtualClock(loop, ahead_s=0.0 if fate.is_healed else ahead_s)
         self.snowflake = Snowflake(node=node, clock=self.clock)
         self.is_dead = False
+        # Calls of its that are on their way, and arrive without it.
+        self.strays: list[asyncio.Task[None]] = []
         self.on_death: Callable[[], None] | None = None
         self._cut_until: dict[str, float] = {}
         self._held: list[asyncio.Handle] | None = None
@@ -80,10 +82,15 @@ class Process:
         """Let nothing pass between this process and a server for a while."""
         self.fate.note(self.name, "is cut off from", server)
         self._cut_until[server] = self.loop.time() + seconds
+        self.witness.out_of_reach_s[self.name, server] += seconds
+
+    def cut_for(self, server: str) -> float:
+        """Return for how many seconds more a server is out of reach."""
+        return max(0.0, self._cut_until.get(server, 0.0) - self.loop.time())
 
     def is_cut_off(self, server: str) -> bool:
         """Tell whether a server is out of reach."""
-        return not self.fate.is_healed and self._cut_until.get(server, 0.0) > self.loop.time()
+        return not self.fate.is_healed and self.cut_for(server) > 0.0
 
     def wired(self, target: Any, server: str) -> Any:
         """Put a port of a server at the end of this process's wire."""

@@ -10,7 +10,6 @@ from noetl_worker.tools.call import Call, Outcome
 
 _SLOW_S = 1.0
 _LONG_S = 20.0
-_LONG_SHARE = 0.05
 _FLAKY_SHARE = 0.3
 
 Row = tuple[str, str, str, int | None]
@@ -40,7 +39,7 @@ class Site:
         """Take some time, have the effect, and say so; or fail before it."""
         process = self._process
         chance, at = process.fate.chance, call.site
-        is_long = not process.fate.is_healed and chance.random() < _LONG_SHARE
+        is_long = process.fate.happens("long")
         await asyncio.sleep(chance.random() * (_LONG_S if is_long else _SLOW_S))
         if call.input["flaky"] and not process.fate.is_healed and chance.random() < _FLAKY_SHARE:
             return Outcome(error=failure("connection", "the line is dead", source="outside"))

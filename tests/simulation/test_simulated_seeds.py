@@ -3,8 +3,8 @@
 import pytest
 from tests.simulation.world import simulate
 
-# The first seeds of the long run (docs/simulation.md); `make test/simulation SEEDS=n` runs more.
-SEEDS = 200
+# `make test` runs 2,000 on every core, beside pytest (`tests/simulation/explore.py`).
+SEEDS = 40
 BATCH = 10
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import random
+from asyncio import futures
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,8 @@ START = datetime(2025, 3, 1, tzinfo=UTC)
 # Whatever runs takes some time, or a loop that never waits would never end.
 STEP_S = 0.00002
 STEPS_MAX = 2_000_000
+# What a timer calls to end a sleep.
+_WAKES: Any = vars(futures)["_set_result_unless_cancelled"]
 
 
 class Stuck(Exception):  # noqa: N818 - the simulation's own verdict
@@ -37,11 +40,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._in_order = in_order
         self._now_s = 0.0
         self._ready: list[asyncio.Handle] = []
+        # Futures by when they are done, in the order in which they were asked for.
+        self._alarms: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._asked = 0
         self.steps = 0
 
     def time(self) -> float:
         """Return virtual seconds since the beginning."""
         return self._now_s
+
+    def alarm(self, delay_s: float) -> "asyncio.Future[None]":
+        """Return a future that is done after so long, or as soon as somebody says so."""
+        future = self.create_future()
+        self._asked += 1
+        heapq.heappush(self._alarms, (self._now_s + delay_s, self._asked, future))
+        return future
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        """Let a callback run some time after what runs now."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """Call it here and now: there are no threads."""
@@ -61,19 +80,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.extend(handles)
 
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled
+        ready = self._ready
         if not ready:
-            if not scheduled:
-                raise Stuck("nothing runs and nothing is due")
-            self._now_s = max(self._now_s, scheduled[0]._when)
-        while scheduled and scheduled[0]._when <= self._now_s:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False
-            if not timer._cancelled:
-                ready.append(timer)
+            self._jump()
+        self._ring()
         if not ready:
             return
-        place = 0 if self._in_order else int(self._chance.random() * len(ready))
+        place = 0 if self._in_order or len(ready) == 1 else int(self._chance.random() * len(ready))
         handle = ready.pop(place)
         if handle._cancelled:
             return
@@ -85,6 +98,32 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise Stuck(f"{STEPS_MAX} steps and no end")
         self._now_s += STEP_S
         handle._run()
+
+    def _jump(self) -> None:
+        """Let time pass until the next timer."""
+        due_s = [self._alarms[0][0]] if self._alarms else []
+        due_s += [self._scheduled[0]._when] if self._scheduled else []
+        if not due_s:
+            raise Stuck("nothing runs and nothing is due")
+        self._now_s = max(self._now_s, min(due_s))
+
+    def _ring(self) -> None:
+        """Let everything become ready whose time has come."""
+        scheduled, alarms, now_s = self._scheduled, self._alarms, self._now_s
+        while scheduled and scheduled[0]._when <= now_s:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            if timer._cancelled:
+                continue
+            if timer._callback is _WAKES:
+                # Nothing but the end of a sleep: whoever sleeps may die or stand still then.
+                timer._callback(*timer._args)
+            else:
+                self._ready.append(timer)
+        while alarms and alarms[0][0] <= now_s:
+            future = heapq.heappop(alarms)[2]
+            if not future.done():
+                future.set_result(None)
 
     def _process_events(self, event_list: Any) -> None:
         """Nothing comes from outside."""

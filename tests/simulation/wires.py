@@ -1,6 +1,6 @@
 """Every port as a process reaches it: each call travels, and may be lost on either way."""
 
-import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ _SILENT = frozenset({"fetch", "poke", "register", "extend", "lead", "list_live",
 _COMMANDS = "noetl.commands."
 _NEAR_S = 0.004
 _FAR_S = 0.4
+# How long anybody waits for an answer.
+_PATIENCE_S = 10.0
 
 
 class Wire:
@@ -45,9 +47,9 @@ class Wire:
 
     async def travel(self) -> None:
         """Take the time of one way."""
-        chance = self._fate.chance
         is_slow = self._fate.happens("slow")
-        await asyncio.sleep(chance.random() * (_FAR_S if is_slow else _NEAR_S))
+        share = self._fate.chance.random()
+        await self.process.loop.alarm(share * (_FAR_S if is_slow else _NEAR_S))
 
     async def call(self, name: str, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Make one call: there, its effect, and back."""
@@ -55,6 +57,10 @@ class Wire:
         if name in _HINTS and (process.is_cut_off(self.server) or fate.happens("lost_hint")):
             return None
         await self.travel()
+        if name not in _SILENT and fate.happens("cut"):
+            process.cut_off(self.server, fate.cut_s())
+        if name not in _HINTS and process.is_cut_off(self.server) and fate.happens("stranded"):
+            return await self._stranded(name, call)
         self.check(name)
         answer = await call()
         if name not in _SILENT:
@@ -63,6 +69,32 @@ class Wire:
         if name not in _HINTS and (process.is_cut_off(self.server) or fate.happens("lost_reply")):
             raise _ERRORS[self.server](f"{self.server} did not answer {name}")
         return answer
+
+    async def _stranded(self, name: str, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Let a call wait on a broken line: it arrives when the line is whole, whoever is left."""
+        loop, fate, process = self.process.loop, self._fate, self.process
+        answered = loop.alarm(_PATIENCE_S)
+        outcome: list[Any] = []
+        arrives_s = process.cut_for(self.server) + fate.chance.random() * _FAR_S
+
+        async def arrive() -> None:
+            await loop.alarm(arrives_s)
+            try:
+                outcome.append(await call())
+                fate.note(process.name, name, "late")
+            except Exception as failure:  # noqa: BLE001 - it belongs to whoever still waits
+                outcome.append(failure)
+            if not answered.done():
+                answered.set_result(None)
+
+        # It is on its way: what becomes of the process changes nothing.
+        process.strays.append(loop.create_task(arrive(), context=contextvars.Context()))
+        await answered
+        if not outcome:
+            raise _ERRORS[self.server](f"{self.server} did not answer {name} in time")
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        return outcome[0]
 
 
 class Wired:
@@ -81,7 +113,10 @@ class Wired:
         target = self._target
 
         async def called(*args: Any, **kwargs: Any) -> Any:
+            sent_at = wire.process.fate.now()
+
             async def effect() -> Any:
+                witness.sent_at = sent_at
                 witness.before(wire.process.name, target, name, args, kwargs)
                 answer = await found(*args, **kwargs)
                 witness.after(wire.process.name, target, name, args, kwargs, answer)

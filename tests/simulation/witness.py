@@ -1,6 +1,7 @@
 """Sees every call that takes effect, and objects at once to what must never happen."""
 
 import sys
+from collections import Counter
 from typing import Any
 
 from tests.simulation.broker import FaultyBroker
@@ -22,6 +23,8 @@ _ENDS = ("command.completed", "command.failed", "command.cancelled")
 _PARTS_OF_WORK = 4
 # What was on its way when a lease ended.
 _LATE_S = 1.5
+# A worker asks the payload store for 6 to 11 s; some of its tries are refused by themselves.
+STORE_PATIENCE_S = 4.0
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
 # Defects that a service survives by design, and that must not be there.
 _DEFECTS = frozenset(
@@ -45,6 +48,10 @@ class Witness:
         self.handed: dict[str, tuple[str, float]] = {}
         # Processes that stood still at some time: they may speak of what they no longer hold.
         self.held: set[str] = set()
+        # For how long a process could not reach a server, in all.
+        self.out_of_reach_s: Counter[tuple[str, str]] = Counter()
+        # When the call was made that takes effect now.
+        self.sent_at = 0.0
         # Ends of commands that workers have reported.
         self._reported: set[tuple[str, int, str | None]] = set()
         # Positions beyond what a call is about to write.
@@ -71,6 +78,14 @@ class Witness:
             self.object(f"{said}: {_told(failure)}")
         if said == "execution set aside":
             self.object(f"a projector set an execution aside: {words.get('reason')}")
+
+    def may_have_starved(self) -> bool:
+        """Tell whether the payload store was away for longer than a worker asks it again."""
+        return any(
+            seconds > STORE_PATIENCE_S
+            for (_, server), seconds in self.out_of_reach_s.items()
+            if server == "payloads"
+        )
 
     def before(self, who: str, target: Any, name: str, args: Any, kwargs: Any) -> None:
         """Look at a call that is about to take effect."""
@@ -185,7 +200,7 @@ class Witness:
         handed = self.handed.get(holder)
         if handed is None or handed[0] == who:
             return
-        late_s = self.fate.now() - handed[1]
+        late_s = self.sent_at - handed[1]
         if late_s > _LATE_S and who not in self.held:
             self.object(f"{who} reports on delivery {holder}, which was handed to {handed[0]}")
 

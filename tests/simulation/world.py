@@ -242,7 +242,8 @@ class World:
         while (pause_s := self.fate.next_strike("partition")) != float("inf"):
             await asyncio.sleep(pause_s)
             self.fate.count("partition")
-            server, seconds = chance.choice(["ledger", "broker", "payloads"]), chance.random() * 12
+            server = chance.choice(["ledger", "broker", "payloads"])
+            seconds = self.fate.cut_s()
             cut = self.posts if chance.random() < 0.3 else [chance.choice(self.posts)]
             for post in cut:
                 if post.process is not None:

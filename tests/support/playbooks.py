@@ -4,7 +4,7 @@ import textwrap
 
 from noetl_playbook.model import Playbook, Step
 from noetl_playbook.parse import Parsed, parse
-from noetl_playbook.problems import Level
+from noetl_playbook.problems import Level, severity_of
 
 HEADER = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: test}\n"
 
@@ -35,3 +35,12 @@ def a_step(workflow: str, *, root: str = "") -> Step:
 def codes(parsed: Parsed) -> list[str]:
     """List the codes of the problems, in order."""
     return [problem.code for problem in parsed.problems]
+
+
+def told_at_both_levels(strict: Parsed) -> list[tuple[str, str]]:
+    """List what a strict reading says, without what the other one says nothing of."""
+    return [
+        (each.code, each.path)
+        for each in strict.problems
+        if severity_of(each.code, Level.TOLERANT) is not None
+    ]
