@@ -32,6 +32,7 @@ HOT = [
     ("lineage", "read_steps", "_pkey"),
     ("lineage", "list_rows", "lineage_pkey"),
     ("objects", "list_of_object", "business_object_identity"),
+    ("objects", "list_changes", "_execution_id_aggregate_id_stream_version_idx"),
     ("catalog", "find", "catalog_tenant_id_organization_id_path_version_key"),
     ("catalog", "get", "catalog_pkey"),
     ("credentials", "find", "credential_pkey"),
