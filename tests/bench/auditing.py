@@ -113,7 +113,7 @@ async def _fill(server: PostgresServer, url: str, executions: int) -> str:
             await units.write(store, unit, _events(some))
     async with migrated(dsn) as database:
         stores = postgres_stores(database)
-        fence = await a_fence(stores)
+        fence = await a_fence(stores, lease_s=PATIENCE_S)
         for some in _slices(kept, TOGETHER):
             await _keep(stores, fence, some)
         await database.execute("analyze")
