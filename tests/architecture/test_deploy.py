@@ -16,6 +16,7 @@ import noetl_projector.settings
 import noetl_reaper.settings
 import noetl_worker.settings
 from noetl_chassis import names
+from noetl_chassis import settings as chassis_settings
 from noetl_messaging import topology
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,8 @@ def snake(name: str) -> str:
 @pytest.mark.parametrize("service", SETTINGS)
 def test_a_chart_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
     values = read(HELM / service / "values.yaml")
-    sources = (values["settings"], values["secrets"], values.get("fields", {}))
+    parts = ("settings", "secrets", "optionalSecrets", "fields")
+    sources = [values.get(part, {}) for part in parts]
     given = {snake(name) for source in sources for name in source}
     assert given <= fields(SETTINGS[service])
     assert required(SETTINGS[service]) <= given
@@ -66,6 +68,45 @@ def test_compose_sets_only_what_the_service_knows_and_all_that_it_needs(service:
     given = {name.removeprefix(prefix).lower() for name in environment}
     assert given <= fields(SETTINGS[service])
     assert required(SETTINGS[service]) <= given
+
+
+# What an operator decides about how long things stay and who is told of them.
+DECISIONS = {
+    "reaper": {
+        *("payload_url", "payload_access_key", "payload_secret_key", "retention_dsn"),
+        *("retention_sweep_interval_s", "retention_keep_days", "retention_action"),
+    },
+    "projector": {
+        *("payload_url", "payload_access_key", "payload_secret_key"),
+        *("openlineage_url", "openlineage_api_key"),
+    },
+}
+
+
+@pytest.mark.parametrize("service", DECISIONS)
+def test_how_long_things_stay_and_who_is_told_can_be_set_where_it_is_deployed(service: str) -> None:
+    values = read(HELM / service / "values.yaml")
+    chart = {snake(name) for part in ("settings", "optionalSecrets") for name in values[part]}
+    prefix = f"NOETL_{service.upper()}_"
+    environment = read(COMPOSE / "services.yaml")["services"][service]["environment"]
+    compose = {name.removeprefix(prefix).lower() for name in environment}
+    assert DECISIONS[service] <= chart
+    assert DECISIONS[service] <= compose
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_a_chart_as_it_is_makes_settings_that_load(service: str) -> None:
+    values = read(HELM / service / "values.yaml")
+    given = {snake(name): _shown(value) for name, value in values["settings"].items()}
+    given |= {snake(name): "x://y" for name in values["secrets"]}
+    prefix = f"NOETL_{service.upper()}_"
+    environ = {f"{prefix}{name.upper()}": value for name, value in given.items()}
+    chassis_settings.load(SETTINGS[service], prefix=prefix, environ=environ)
+
+
+def _shown(value: Any) -> str:
+    """Write a value as the chart's `toString` does."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_the_topology_job_is_told_what_it_knows() -> None:

@@ -185,6 +185,7 @@ CALLS = {
         "lead_role",
         "leave_out",
         "list_due",
+        "list_places",
         "month_of",
         "plan_archive",
     },

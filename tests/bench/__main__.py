@@ -14,7 +14,7 @@ import msgspec
 import psutil
 from rich.console import Console
 from rich.table import Table
-from tests.bench import api, latency, past, projecting, tiers
+from tests.bench import api, auditing, latency, past, projecting, tiers
 from tests.bench.cpu import spent
 from tests.bench.history import history
 from tests.bench.page import page
@@ -44,6 +44,7 @@ def main() -> None:
                 "tiers": tiers.measure((root / "payloads").as_uri()),
                 "past": looking_back,
                 "projecting": projected,
+                "auditing": auditing.measure(),
                 "pft": {name: _series(stack, root / name, name, asked) for name in asked.variant},
             }
             # Last, so that no other series has a full ledger.

@@ -36,8 +36,13 @@ select
     'execution', n::text, 'step.enter', 'noetl.step.enter', 1, now(), 'bench',
     '{"step": "one", "run_id": "1", "activation": 1}', repeat('0', 64)
 from generate_series(1, $2::bigint) as n, generate_series(1, $3::bigint) as v;
-analyze noetl.execution, noetl.execution_head, noetl.projection_position, noetl.event;
 """
+# As a ledger is that took a million events over time: the first to read a row marks it as committed,
+# which writes its page again.
+SETTLE = (
+    "vacuum (analyze) noetl.event",
+    "vacuum (analyze) noetl.execution, noetl.execution_head, noetl.projection_position",
+)
 FLOOR = "select * from noetl.execution where execution_id = $1"
 
 
@@ -73,6 +78,8 @@ async def _fill(dsn: str, executions: int, events_each: int) -> int:
             statements = statements.replace(parameter, number)
         async with connection.transaction():
             await connection.execute(statements)
+        for statement in SETTLE:
+            await connection.execute(statement)
         return int(first)
     finally:
         await connection.close()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.bench import auditing
+
 
 def page(report: dict[str, Any]) -> str:
     """Write `docs/benchmarks.md`."""
@@ -14,6 +16,7 @@ def page(report: dict[str, Any]) -> str:
             _tiers(report["tiers"]),
             _past(report["past"]),
             _projecting(report["projecting"]),
+            auditing.section(report["auditing"]),
             _api(report["api"]),
         ]
     )

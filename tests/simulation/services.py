@@ -37,6 +37,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.pages import MemoryHistoryPages
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -133,6 +134,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         holds=MemoryHolds(store),
         lineage=MemoryLineageHistories(store),
         objects=MemoryObjects(store),
+        pages=MemoryHistoryPages(store),
         catalog=wired(MemoryCatalog(store), "ledger"),
         credentials=MemoryCredentials(store),
         schedules=MemorySchedules(store),

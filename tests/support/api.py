@@ -33,6 +33,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryRequests
+from noetl_storage.memory.pages import MemoryHistoryPages
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -147,6 +148,7 @@ class ApiWorld:
             "holds": self.holds,
             "lineage": MemoryLineageHistories(self.store),
             "objects": MemoryObjects(self.store),
+            "pages": MemoryHistoryPages(self.store),
             "tenant_id": storage.TENANT,
             "organization_id": storage.ORGANIZATION,
             "list_problems": self._list_problems,

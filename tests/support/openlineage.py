@@ -19,6 +19,7 @@ from openlineage.client.generated import (
     symlinks_dataset,
 )
 from openlineage.client.serde import Serde
+from tests.support import openlineage_schema
 
 from noetl_contracts import codec
 
@@ -44,10 +45,13 @@ INNER: dict[str, Any] = {
     "identifiers": symlinks_dataset.Identifier,
 }
 
+SCHEMA = openlineage_schema.validator(FACETS)
+
 
 def check(body: bytes | str) -> dict[str, Any]:
-    """Return a run event that OpenLineage's classes take and write alike."""
+    """Return a run event that fits the schema, and that OpenLineage's classes write alike."""
     event: dict[str, Any] = codec.decode(body)
+    SCHEMA.validate(event)
     built = base.RunEvent(
         eventType=base.EventType(event["eventType"]),
         eventTime=event["eventTime"],

@@ -19,6 +19,7 @@ from noetl_storage import (
     epoch_ports,
     lineage_ports,
     object_ports,
+    page_ports,
     payload_ports,
     ports,
     retention_ports,
@@ -32,6 +33,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.lineage import MemoryLineage, MemoryLineageHistories
 from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.pages import MemoryHistoryPages
 from noetl_storage.memory.payload_references import MemoryPayloadReferences
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
@@ -55,6 +57,7 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
 from noetl_storage.postgres.objects import PostgresObjects
 from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.pages import PostgresHistoryPages
 from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
@@ -120,6 +123,7 @@ class Stores:
     lineage: lineage_ports.LineageRows
     steps: lineage_ports.LineageHistories
     objects: object_ports.ObjectRows
+    pages: page_ports.HistoryPages
 
 
 def memory_stores() -> Stores:
@@ -148,6 +152,7 @@ def memory_stores() -> Stores:
         lineage=MemoryLineage(store),
         steps=MemoryLineageHistories(store),
         objects=MemoryObjects(store),
+        pages=MemoryHistoryPages(store),
     )
 
 
@@ -176,6 +181,7 @@ def postgres_stores(database: Database) -> Stores:
         lineage=PostgresLineage(database),
         steps=PostgresLineageHistories(database),
         objects=PostgresObjects(database),
+        pages=PostgresHistoryPages(database),
     )
 
 

@@ -4,10 +4,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.storage import NOON, ORGANIZATION, TENANT, Stores, an_execution
+from tests.support.builders import History, a_shop
+from tests.support.storage import (
+    NOON,
+    ORGANIZATION,
+    TENANT,
+    Stores,
+    a_fence,
+    an_append,
+    an_execution,
+)
 
 from noetl_contracts.ids import ExecutionId, OrganizationId
-from noetl_replay import rows
+from noetl_replay import fold_objects, rows
+from noetl_replay.replaying import Replay
+from noetl_replay.state import empty
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 OLD, NEW = sorted((an_execution(), an_execution()), key=int)
@@ -84,3 +95,32 @@ async def test_an_object_is_found_in_every_execution_that_changed_it(filled: Sto
     assert len(await objects.list_of_object("order", "order/2", **PLACE, rows_max=1)) == 1
     assert await objects.list_of_object("order", "order/9", **PLACE, rows_max=9) == []
     assert await objects.list_of_object("parcel", "order/2", **PLACE, rows_max=9) == []
+
+
+async def test_the_changes_of_an_object_alone_fold_to_what_it_was(stores: Stores) -> None:
+    shop = History(an_execution())
+    shop.add(*(one.event for one in a_shop().envelopes))
+    await stores.ledger.append(an_append(await a_fence(stores), shop.stream()))
+    for until in range(1, len(shop.envelopes) + 1):
+        whole = Replay(empty(shop.execution_id, **PLACE))
+        whole.feed(shop.envelopes[:until])
+        for object_id in ("order/1", "order/2", "order"):
+            state, after = empty(shop.execution_id, **PLACE), 0
+            while page := await stores.objects.list_changes(
+                shop.execution_id,
+                object_id,
+                after_version=after,
+                until_version=until,
+                changes_max=2,
+            ):
+                for one in page:
+                    fold_objects.apply(state, one, one.event)  # type: ignore[arg-type]  # nothing else is listed
+                after = page[-1].stream_version
+            thing = state.objects.get(object_id)
+            row = None if thing is None else rows.object_row(state, thing)
+            assert row == whole.surfaces["business_object"].get(object_id)
+
+
+async def test_changes_are_not_listed_of_a_history_that_is_not_there(stores: Stores) -> None:
+    bounds = {"after_version": 0, "until_version": 9, "changes_max": 9}
+    assert await stores.objects.list_changes(an_execution(), "order/1", **bounds) is None

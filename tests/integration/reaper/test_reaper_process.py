@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec import Struct
+from tests.support import retaining
+from tests.support.builders import a_cursor_loop, a_shop, a_single_step
 from tests.support.polling import eventually
 from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
 from tests.support.services import service
@@ -42,10 +44,15 @@ from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_messaging.ports import Message
+from noetl_storage.archive.reading import Archive, ArchivedReader
 from noetl_storage.payloads.open import open_payloads
+from noetl_storage.postgres.database import Database
+from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.outbox import PostgresOutbox
 from noetl_storage.postgres.requests import PostgresRequests
+from noetl_storage.postgres.retention import PostgresArchiveIndex
 from noetl_storage.postgres.schedules import PostgresSchedules
+from noetl_storage.retention_ports import Action, UnitStatus
 
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
 WAITS = Waits(connect_s=10, request_s=2)
@@ -55,6 +62,8 @@ FACT = Message(subject=subjects.ingest(0, ACME, OPS), message_id="f", data=b'{"p
 class World(Struct):
     """A migrated database, a server of its own, and the environment of a reaper."""
 
+    database: Database
+    archivist_dsn: str
     requests: PostgresRequests
     outbox: PostgresOutbox
     schedules: PostgresSchedules
@@ -76,10 +85,13 @@ async def world(durable: PostgresServer, tmp_path: Path) -> AsyncIterator[World]
     name = f"test_{secrets.token_hex(6)}"
     database = await durable.create_database(name)
     async with migrated(database) as opened:
-        await durable.execute_async("alter role noetl_reaper login password 'pw'")
+        for role in ("noetl_reaper", "noetl_archivist"):
+            await durable.execute_async(f"alter role {role} login password 'pw'")
         dsn = durable.dsn(user="noetl_reaper", password="pw", database=name)  # noqa: S106 - made for this test
         with nats_server(tmp_path) as server:
             yield World(
+                database=opened,
+                archivist_dsn=durable.dsn(user="noetl_archivist", password="pw", database=name),  # noqa: S106 - as above
                 requests=PostgresRequests(opened),
                 outbox=PostgresOutbox(opened),
                 schedules=PostgresSchedules(opened),
@@ -247,3 +259,68 @@ async def test_a_reaper_puts_sealed_payloads_aside_that_nothing_mentions(
     }
     assert "payloads collected" in world.log.read_text()
     assert "AAAA" not in world.log.read_text()
+
+
+async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
+    world: World, tmp_path: Path
+) -> None:
+    url, owner = f"file://{tmp_path / 'archive'}", retaining.OWNER
+    await retaining.make_partition(world.database)
+    fence, stories = await a_fence(world.stores), (a_single_step(), a_cursor_loop(), a_shop())
+    histories = [retaining.moved(story, number) for number, story in enumerate(stories)]
+    for history in histories:
+        await retaining.keep(world.stores, fence, history)
+    held, *others = [history.execution_id for history in histories]
+    before = [await retaining.replayed(world.stores.ledger_reader, one) for one in (held, *others)]
+    holds = world.stores.holds
+    await holds.place_hold(owner, execution_id=held, reason="case 7", who="ann")
+    await holds.set_policy(owner, keep_days=0, action=Action.ARCHIVE, who="ann")
+
+    async def left() -> int:
+        return await world.database.get_value("select count(*) from noetl.event")
+
+    async def statuses() -> list[UnitStatus]:
+        return [unit.status for unit in await holds.list_units(owner, units_max=10)]
+
+    async def is_archived() -> bool:
+        return await statuses() == [UnitStatus.VERIFIED]
+
+    async def is_gone() -> bool:
+        name = f"noetl.{retaining.PARTITION}"
+        is_there = "select to_regclass($1) is not null"
+        return not await world.database.get_value(is_there, name)
+
+    whole = await left()
+    dry = await noetl_retention(
+        "run", "--dry-run", "--postgres", world.archivist_dsn, "--payloads", url
+    )
+    (plan,) = msgspec.json.decode(dry)["plans"]
+    assert (plan["due"][0]["histories"], await left(), await statuses()) == (2, whole, [])
+    environ = {
+        **world.environ,
+        "RETENTION_DSN": world.archivist_dsn,
+        "RETENTION_SWEEP_INTERVAL_S": "0.3",
+        "PAYLOAD_URL": url,
+    }
+    with service("reaper", environ, log=world.log) as reaper:
+        await asyncio.to_thread(reaper.wait_ready)
+        # The others are safe in the archive, and wait: their month cannot go without the held one.
+        assert await eventually(is_archived, timeout_s=30)
+        assert await left() == whole
+        await holds.release_hold(owner, execution_id=held, reason="closed", who="ann")
+        assert await eventually(is_gone, timeout_s=30)
+        assert await asyncio.to_thread(reaper.stop) == 0
+    assert await statuses() == [UnitStatus.DROPPED, UnitStatus.DROPPED]
+    async with open_payloads(url) as store:
+        archive = Archive(PostgresArchiveIndex(world.database), store)
+        reader = ArchivedReader(PostgresLedger(world.database), archive)
+        assert [await retaining.replayed(reader, one) for one in (held, *others)] == before
+    assert "histories leave the ledger" in world.log.read_text()
+
+
+async def noetl_retention(*arguments: str) -> str:
+    """Run `noetl retention … --json` and return what it wrote."""
+    words = ["retention", *arguments, "--json"]
+    result = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert result.exit_code == 0, result.output
+    return result.output

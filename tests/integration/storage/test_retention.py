@@ -74,6 +74,13 @@ update noetl.execution set ended_at = now() - interval '1 hour' where execution_
 """
 
 
+_PLACES_OF = """
+select p.low
+from noetl.list_places() as p
+where p.high > $1 and p.low <= greatest($2::bigint, $3, $4)
+"""
+
+
 class World(Struct, frozen=True, kw_only=True):
     """A ledger with a few histories that have ended, and a store beside it."""
 
@@ -194,6 +201,8 @@ async def test_a_month_leaves_as_a_partition_and_reads_as_before(world: World) -
     assert await world.count() == 0
     assert await seen(world) == before
     assert await world.run() == []
+    # Nobody walks what has left: the month is no place of the ledger any more.
+    assert await world.database.fetch(_PLACES_OF, *map(int, world.executions)) == []
     # What is asked of the read models is answered as ever.
     row = (await world.stores.projections.list_rows("execution", world.executions[0]))[0]
     assert row["status"] == "COMPLETED"

@@ -1,13 +1,16 @@
 """The spark tool on a real session: SQL and functions over stored inputs, results by reference."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 import pytest_asyncio
 from msgspec import structs
+from tests.support import lake
 from tests.support.calls import call_of
 from tests.support.sparking import answered, kept, spark_bench, spark_call, stored, trusting
 from tests.support.working import ORGANIZATION, TENANT, Bench, command_of
@@ -310,3 +313,29 @@ async def test_a_session_of_its_own_is_bounded(
     assert found.error is not None
     assert found.error.kind == "config"
     assert said in found.error.message
+
+
+async def test_spark_answers_an_auditors_questions_over_the_event_lake_as_duckdb_does(
+    worker: Bench, tmp_path: Path
+) -> None:
+    folder = await lake.fill(tmp_path)
+    asked = [lake.question(number, DIGEST=lake.a_digest()) for number in range(5)]
+
+    def ask(session: Any) -> list[list[tuple[Any, ...]]]:
+        session.read.parquet(str(folder)).createOrReplaceTempView("events")
+        return [[tuple(row) for row in session.sql(text).collect()] for text in asked]
+
+    answered = await worker.tools.spark._sparks.run(ask, name="lake")
+    with lake.connect(folder) as connection:
+        expected = [connection.execute(text).fetchall() for text in asked]
+    assert [plainly(rows) for rows in answered] == [plainly(rows) for rows in expected]
+    assert [bool(rows) for rows in expected] == [True, True, True, False, True]
+
+
+def plainly(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Write instants without their zone, and all else as text: months are dates in the one."""
+    return [[_plain(value) for value in row] for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else str(value)

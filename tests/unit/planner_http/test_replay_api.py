@@ -15,9 +15,11 @@ from noetl_contracts import codec, stored
 from noetl_contracts.events.step import CallDone
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
+from noetl_planner.http.app import create_app
 from noetl_replay import snapshot
 from noetl_replay.fold import fold
 from noetl_replay.state import empty
+from noetl_storage.memory.audit import MemoryLedgerAudit
 
 Api = AsyncTestClient[Litestar]
 PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
@@ -251,3 +253,44 @@ async def test_a_history_that_does_not_fold_says_so(api: Api, world: ApiWorld) -
     answer = await ask(api, "state", execution_id)
     assert (answer["http"], answer["code"]) == (409, "does_not_fold")
     assert "noetl audit verify" in answer["hint"]
+
+
+class Growing:
+    """Ports of one world; its history goes on before the nth look at any of them."""
+
+    def __init__(self, world: ApiWorld, execution_id: ExecutionId, *, at: int) -> None:
+        self._world, self._execution_id = world, execution_id
+        self._until = at
+
+    def over(self, port: Any) -> Any:
+        growing = self
+
+        class Port:
+            def __getattr__(self, name: str) -> Any:
+                async def look(*args: Any, **kwargs: Any) -> Any:
+                    await growing.look()
+                    return await getattr(port, name)(*args, **kwargs)
+
+                return look
+
+        return Port()
+
+    async def look(self) -> None:
+        self._until -= 1
+        if self._until == 0:
+            await self._world.append(self._execution_id, ending())
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+async def test_a_history_that_grows_while_it_is_audited_is_whole(world: ApiWorld, at: int) -> None:
+    execution_id = an_execution()
+    await world.append(execution_id, beginning())
+    growing = Growing(world, execution_id, at=at)
+    services = world.services(
+        audit=growing.over(MemoryLedgerAudit(world.store)), ledger=growing.over(world.ledger)
+    )
+    async with AsyncTestClient(create_app(services)) as client:
+        path = f"/api/audit/executions/{execution_id}"
+        answer = (await client.get(path, params=PLACE)).json()
+    assert (answer["is_whole"], answer["findings"]) == (True, [])
+    assert answer["version"] == (2 if at == 4 else 4)

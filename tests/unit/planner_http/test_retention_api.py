@@ -8,6 +8,7 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from tests.support.api import ApiWorld, beginning, ending
 from tests.support.storage import ORGANIZATION, TENANT, an_execution
+from tests.unit.planner_http.test_reruns import asked, failed
 
 from noetl_contracts import archives, stored, upcast
 from noetl_contracts.archives import Unit
@@ -196,3 +197,29 @@ async def test_a_history_that_was_dropped_says_so(api: Api, world: ApiWorld) -> 
     assert verdict.json()["checksum"] == head.checksum
     assert "removed by the retention policy" in verdict.json()["dropped"]
     assert forged.json()["findings"][0]["damage"] == "head"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("fork", {"as_of_position": 5}),
+        ("fork", {"as_of_position": 9, "from_step": "merge"}),
+        ("rerun", {}),
+        ("rerun", {"from_step": "merge"}),
+    ],
+)
+async def test_an_archived_execution_is_forked_and_rerun_as_before(
+    api: Api, world: ApiWorld, path: str, body: dict[str, Any]
+) -> None:
+    known = await failed(api, world)
+    where = f"/api/executions/{known}/{path}"
+    assert (await api.post(where, json=body)).status_code == 202
+    before = asked(world)
+    world.store.message_by_id.clear()
+    app = await leave(world, known, Action.ARCHIVE)
+    async with AsyncTestClient(app) as client:
+        answer = await client.post(where, json=body)
+    assert answer.status_code == 202, answer.text
+    after = asked(world)
+    assert (after.rerun, after.workload) == (before.rerun, before.workload)
+    assert after.rerun is not None

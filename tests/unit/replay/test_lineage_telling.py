@@ -2,6 +2,7 @@
 
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.replay import record
@@ -50,6 +51,29 @@ def test_each_run_of_a_history_is_told_once_and_as_the_standard_wants(name: str)
     assert ends.keys() <= starts.keys()
     if events[-1]["eventType"] in ENDS and "parent" not in events[-1]["run"]["facets"]:
         assert ends.keys() == starts.keys()
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["eventTime"], "2026-01-01T12:00:00"),
+        (["eventType"], "BEGIN"),
+        (["producer"], "noetl"),
+        (["run", "runId"], "7"),
+        (["run", "facets", "parent"], {"run": {"runId": str(UUID(int=7))}}),
+        (["job", "facets", "sql"], {"query": 1}),
+        (["job", "name"], None),
+        (["inputs"], [{"namespace": "n"}]),
+    ],
+)
+def test_the_schema_refuses_what_the_standard_does_not_know(place: list[str], value: Any) -> None:
+    event = codec.decode(codec.encode(told(a_single_step().envelopes)[0].event))
+    openlineage.SCHEMA.validate(event)
+    holder = event
+    for name in place[:-1]:
+        holder = holder[name]
+    holder[place[-1]] = value
+    assert not openlineage.SCHEMA.is_valid(event)
 
 
 @pytest.mark.parametrize("name", NAMES)

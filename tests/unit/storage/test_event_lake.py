@@ -1,71 +1,21 @@
 """The questions of docs/event-lake.md, asked of an archive as an auditor would ask them."""
 
-import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
-from msgspec import structs
-from tests.support.builders import (
-    ORGANIZATION,
-    TENANT,
-    History,
-    a_cursor_loop,
-    a_failed_run,
-    a_lost_worker,
-)
-from tests.support.retaining import MONTH, moved
-
-from noetl_contracts import archives, upcast
-from noetl_contracts.archives import Unit
-from noetl_contracts.stored import StoredEvent, of
-from noetl_replay.fold import FOLD_VERSION
-from noetl_storage.archive import units
-from noetl_storage.payloads.open import open_payloads
-
-PAGE = Path(__file__).parents[3] / "docs/event-lake.md"
-SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
-HISTORIES = [
-    moved(one, number)
-    for number, one in enumerate([a_failed_run(), a_lost_worker(), a_cursor_loop()])
-]
-EVENTS = [of(one) for history in HISTORIES for one in history.envelopes]
-
-
-async def events(histories: list[History]) -> AsyncIterator[StoredEvent]:
-    for history in histories:
-        for one in history.envelopes:
-            yield of(one)
+from tests.support import lake
+from tests.support.lake import EVENTS, HISTORIES
+from tests.support.retaining import MONTH
 
 
 @pytest.fixture
 async def ask(tmp_path: Path) -> Any:
     """Ask the page's nth question of an archive of two units."""
-    unit = Unit(
-        manifest_id="7",
-        tenant_id=TENANT,
-        organization_id=ORGANIZATION,
-        month=archives.month_of(HISTORIES[0].execution_id),
-        planned_at=HISTORIES[0].envelopes[0].event_time,
-        fold_version=FOLD_VERSION,
-        upcaster_digest=upcast.digest(),
-    )
-    async with open_payloads(f"file://{tmp_path}") as store:
-        await units.write(store, unit, events(HISTORIES[:1]))
-        other = structs.replace(unit, manifest_id="8")
-        await units.write(store, other, events(HISTORIES[1:]), part_events_max=20)
-    lake = tmp_path / f"tenant/{TENANT}/org/{ORGANIZATION}/named/archive/v1"
-    view, *questions = SQL.findall(PAGE.read_text())
-    connection = duckdb.connect()
-    connection.execute(view.replace("LAKE", str(lake)))
+    connection = lake.connect(await lake.fill(tmp_path))
 
     def answer(number: int, **words: str) -> list[tuple[Any, ...]]:
-        text = questions[number]
-        for word, value in words.items():
-            text = text.replace(word, value)
-        found: list[tuple[Any, ...]] = connection.execute(text).fetchall()
+        found: list[tuple[Any, ...]] = connection.execute(lake.question(number, **words)).fetchall()
         return found
 
     yield answer
@@ -103,8 +53,7 @@ async def test_whether_every_history_is_whole(ask: Any) -> None:
 
 
 async def test_who_touched_an_object(ask: Any) -> None:
-    digest = bodies("frame.dispatched")[0]["rows_ref"]["sha256"]
-    found = ask(4, DIGEST=digest)
+    found = ask(4, DIGEST=lake.a_digest())
     assert found
     assert all(row[0] == int(HISTORIES[2].execution_id) for row in found)
     assert "frame.dispatched" in {row[2] for row in found}

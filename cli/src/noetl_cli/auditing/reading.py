@@ -21,6 +21,7 @@ from noetl_replay import rows
 from noetl_replay.auditing import Audited, Auditor, LiveRows, Projected
 from noetl_storage.archive import parquet, units
 from noetl_storage.audit_ports import LedgerAudit, ManyHistories
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import LedgerReader, Payloads, Projections
 from noetl_storage.postgres.audit import PostgresLedgerAudit
@@ -81,7 +82,7 @@ async def _payloads(access: AuditAccess) -> AsyncIterator[Payloads | None]:
         access_key=access.payload_access_key or None,
         secret_key=access.payload_secret_key or None,
         threads_max=CONNECTIONS_MAX,
-        seals=read_keys(access.payload_seal_key, file=""),
+        seals=read_keys(access.payload_seal_key, file="", managed=managed.open_keys),
     ) as store:
         yield store
 

@@ -43,6 +43,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.lineage import MemoryLineageHistories
 from noetl_storage.memory.objects import MemoryObjects
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
+from noetl_storage.memory.pages import MemoryHistoryPages
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.registry import (
     MemoryCatalog,
@@ -164,6 +165,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             holds=MemoryHolds(store),
             lineage=MemoryLineageHistories(store),
             objects=MemoryObjects(store),
+            pages=MemoryHistoryPages(store),
             catalog=MemoryCatalog(store),
             credentials=MemoryCredentials(store),
             schedules=MemorySchedules(store),

@@ -47,4 +47,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   valueFrom:
     secretKeyRef: {name: {{ $.Values.existingSecret | quote }}, key: {{ $key | quote }}}
 {{- end }}
+{{- /* Where the Secret lacks one of these, its setting keeps its default. */}}
+{{- range $field, $key := .Values.optionalSecrets }}
+- name: {{ $prefix }}{{ $field | snakecase | upper }}
+  valueFrom:
+    secretKeyRef: {name: {{ $.Values.existingSecret | quote }}, key: {{ $key | quote }}, optional: true}
+{{- end }}
 {{- end }}

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 
 
@@ -34,3 +35,17 @@ class ObjectRows(Protocol):
         rows_max: int,
     ) -> list[dict[str, Any]]:
         """Return an object's rows, one an execution that changed it, the latest first."""
+
+    async def list_changes(
+        self,
+        execution_id: ExecutionId,
+        object_id: str,
+        *,
+        after_version: int,
+        until_version: int,
+        changes_max: int,
+    ) -> list[Envelope] | None:
+        """Return the events of one object in a range of versions, in order, and no others.
+
+        None where the ledger does not have the history from its beginning.
+        """

@@ -26,6 +26,7 @@ from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.lineage import PostgresLineageHistories
 from noetl_storage.postgres.objects import PostgresObjects
 from noetl_storage.postgres.outbox import PostgresOutbox
+from noetl_storage.postgres.pages import PostgresHistoryPages
 from noetl_storage.postgres.projections import PostgresProjections
 from noetl_storage.postgres.requests import PostgresRequests
 from noetl_storage.postgres.retention import PostgresArchiveIndex, PostgresHolds
@@ -65,6 +66,7 @@ async def serve(config: Settings) -> None:
                 holds=PostgresHolds(database),
                 lineage=PostgresLineageHistories(database),
                 objects=PostgresObjects(database),
+                pages=PostgresHistoryPages(database),
                 catalog=PostgresCatalog(database),
                 credentials=PostgresCredentials(database),
                 schedules=PostgresSchedules(database),

@@ -37,6 +37,7 @@ from noetl_playbook import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
+from noetl_storage.page_ports import HistoryPages
 from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
@@ -76,6 +77,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     holds: Holds
     lineage: LineageHistories
     objects: ObjectRows
+    pages: HistoryPages
     catalog: Catalog
     credentials: Credentials
     schedules: Schedules
@@ -192,6 +194,7 @@ def api_services(
         past=adapters.past,
         lineage=adapters.lineage,
         objects=adapters.objects,
+        pages=adapters.pages,
         limits=limits(config),
         programs=Programs(adapters.catalog),
         tenant_id=TenantId(config.tenant_id),

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from noetl_chassis.payload_sealing import read_keys
 from noetl_projector.settings import Settings
 from noetl_storage.archive.reading import Archive, ArchivedReader
+from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import LedgerReader
 from noetl_storage.postgres.database import Database
@@ -28,6 +29,8 @@ async def open_ledger(config: Settings, database: Database) -> AsyncIterator[Led
         access_key=config.payload_access_key or None,
         secret_key=config.payload_secret_key or None,
         threads_max=_PAYLOAD_THREADS,
-        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+        seals=read_keys(
+            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        ),
     ) as payloads:
         yield ArchivedReader(ledger, Archive(index, payloads))

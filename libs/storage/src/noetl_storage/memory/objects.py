@@ -3,6 +3,8 @@
 import copy
 from typing import Any
 
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.business import BusinessObjectChanged
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_storage.memory.store import MemoryStore, Row
 
@@ -57,6 +59,26 @@ class MemoryObjects:
             if _place(row) == (object_type, object_id)
         ]
         return copy.deepcopy(found[:rows_max])
+
+    async def list_changes(
+        self,
+        execution_id: ExecutionId,
+        object_id: str,
+        *,
+        after_version: int,
+        until_version: int,
+        changes_max: int,
+    ) -> list[Envelope] | None:
+        """Return the events of one object in a range of versions, in order, and no others."""
+        history = self._store.history_by_execution.get(execution_id, [])
+        if not history or history[0].stream_version != 1:
+            return None
+        found = [
+            one
+            for one in history[after_version:until_version]
+            if isinstance(one.event, BusinessObjectChanged) and one.event.object_id == object_id
+        ]
+        return found[:changes_max]
 
     def _rows(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
         """Return an owner's rows, the latest first."""

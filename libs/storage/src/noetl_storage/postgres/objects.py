@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_storage.postgres import queries
+from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database
 from noetl_storage.postgres.projections import to_row
 
@@ -59,3 +60,25 @@ class PostgresObjects:
             rows_max,
         )
         return [to_row(record) for record in found]
+
+    async def list_changes(
+        self,
+        execution_id: ExecutionId,
+        object_id: str,
+        *,
+        after_version: int,
+        until_version: int,
+        changes_max: int,
+    ) -> list[Envelope] | None:
+        """Return the events of one object in a range of versions, in order, and no others."""
+        if not await self._database.get_value(_QUERIES["has_beginning"], int(execution_id)):
+            return None
+        found = await self._database.fetch(
+            _QUERIES["list_changes"],
+            int(execution_id),
+            object_id,
+            after_version,
+            until_version,
+            changes_max,
+        )
+        return [rows.from_record(record) for record in found]

@@ -79,13 +79,12 @@ async def verify(
     check_place(services, tenant_id, organization_id)
     known = finding.checked_id(execution_id)
     exported = _exported(known, version, checksum)
-    head = await services.ledger.find_head(known)
     examination = Examination(exported=exported)
     try:
-        events = await _examine(services, examination, known)
+        head = await _examine(services, examination, known)
     except HistoryDropped as failure:
-        return _dropped(head, exported, failure)
-    if not events and head is None and exported is None:
+        return _dropped(await services.ledger.find_head(known), exported, failure)
+    if not examination.events and head is None and exported is None:
         raise _unknown(known)
     findings = examination.end(head)
     last = examination.last
@@ -101,19 +100,40 @@ async def verify(
 
 async def _examine(
     services: ApiServices, examination: Examination, execution_id: ExecutionId
+) -> Head | None:
+    """Feed a whole history to an examination; return where it ends.
+
+    It may grow meanwhile. The head is read after the events, so that none can stand behind it that
+    was appended since; and then what it counts and was not read yet.
+    """
+    read = await _feed(services, examination, execution_id, after=0)
+    head = await services.ledger.find_head(execution_id)
+    if head is not None and head.version > read:
+        await _feed(services, examination, execution_id, after=read, until=head.version)
+    return head
+
+
+async def _feed(
+    services: ApiServices,
+    examination: Examination,
+    execution_id: ExecutionId,
+    *,
+    after: int,
+    until: int | None = None,
 ) -> int:
-    """Feed a whole history to an examination; return how many events it has."""
-    after = 0
+    """Feed events to an examination, all or up to a version; return the last one's version."""
     while page := await services.audit.read_stored(
-        execution_id, after_version=after, events_max=PAGE_EVENTS
+        execution_id,
+        after_version=after,
+        events_max=PAGE_EVENTS if until is None else max(0, min(PAGE_EVENTS, until - after)),
     ):
-        if any(one.tenant_id != services.tenant_id for one in page) and after == 0:
+        if after == 0 and any(one.tenant_id != services.tenant_id for one in page):
             raise _unknown(execution_id)
         examination.feed(page)
         after = page[-1].stream_version
         # Other requests have their turn between two pages.
         await asyncio.sleep(0)
-    return examination.events
+    return after
 
 
 def _dropped(head: Head | None, exported: Head | None, failure: HistoryDropped) -> Verdict:

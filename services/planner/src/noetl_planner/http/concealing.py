@@ -17,8 +17,16 @@ async def conceal(response: Response[Any]) -> Response[Any]:
     content = response.content
     if content is None or isinstance(response, Stream):
         return response
-    data = content if isinstance(content, bytes) else codec.encode(content)
-    shown = redaction.unsealed_bytes(data)
-    if shown is not data:
-        response.content = shown
+    # Encoded once: what was looked at is what is sent.
+    response.content = redaction.unsealed_bytes(_encoded(content))
     return response
+
+
+def _encoded(content: Any) -> bytes:
+    match content:
+        case bytes():
+            return content
+        case str():
+            return content.encode()
+        case _:
+            return codec.encode(content)

@@ -7,14 +7,12 @@ from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, Quer
 from litestar.status_codes import HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
-from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import finding, submission, views, waiting, wishes
-from noetl_planner.http.services import ApiServices, Services
+from noetl_planner.http import finding, showing, submission, views, waiting, wishes
+from noetl_planner.http.services import Services
 from noetl_planner.http.submission import ExecuteBody
 from noetl_planner.http.views import EventView, StageView, StatusView, Summary
-from noetl_storage.errors import HistoryDropped
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
@@ -132,38 +130,25 @@ async def show_execution(
     page_size: Limit = 100,
 ) -> ExecutionPage:
     """Show an execution and a page of its events."""
-    row = await finding.get_row(services, execution_id)
-    known = ExecutionId(row["execution_id"])
-    head = await services.ledger.find_head(known)
-    total = 0 if head is None else head.version
     skipped = (page - 1) * page_size
-    history, dropped = await _page_of(services, known, skipped, page_size if skipped < total else 0)
+    known, found, dropped = await showing.get_page(
+        services, execution_id, skipped=skipped, size=page_size
+    )
     return ExecutionPage(
         execution_id=known,
-        path=row["path"],
-        version=row.get("catalog_version"),
-        status=row["status"],
-        parent_execution_id=row.get("parent_execution_id"),
-        events=views.event_views(history),
+        path=found.path,
+        version=found.catalog_version,
+        status=found.status,
+        parent_execution_id=found.parent_execution_id,
+        events=views.shown_views(found.events),
         pagination=Pagination(
-            page=page, page_size=page_size, total=total, has_next=skipped + page_size < total
+            page=page,
+            page_size=page_size,
+            total=found.version,
+            has_next=skipped + page_size < found.version,
         ),
         dropped=dropped,
     )
-
-
-async def _page_of(
-    services: ApiServices, execution_id: ExecutionId, skipped: int, size: int
-) -> tuple[list[Envelope], str | None]:
-    """Read a page of events, or why there are none any more."""
-    if not size:
-        return [], None
-    try:
-        return await services.ledger.read(
-            execution_id, after_version=skipped, events_max=size
-        ), None
-    except HistoryDropped as failure:
-        return [], str(failure)
 
 
 @get("/executions/{execution_id:str}/status", tags=["executions"])

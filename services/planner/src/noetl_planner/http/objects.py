@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import cuts, finding, problems, replaying
+from noetl_planner.http import cuts, finding, objects_past, problems
 from noetl_planner.http.cuts import Cut
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
@@ -124,14 +124,13 @@ async def show_object(
 async def _past(
     services: ApiServices, object_type: str, object_id: str, execution_id: str, cut: Cut
 ) -> ObjectPage:
-    """Replay an execution up to a cut, and show what the object was there."""
+    """Fold an object's changes up to a cut, and show what it was there."""
     known = ExecutionId((await finding.get_row(services, execution_id))["execution_id"])
     head = await services.ledger.find_head(known)
     if head is None:
         raise _unknown(object_id)
     version = await cuts.version_of(services, head, cut)
-    replay = await replaying.replay(services, known, until=version, has_rows=True)
-    row = replay.surfaces["business_object"].get(object_id)
+    row = await objects_past.find_row(services, known, object_id, until=version)
     if row is None or row["object_type"] != object_type:
         raise ApiError(
             HTTPStatus.NOT_FOUND,

@@ -19,6 +19,7 @@ from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
+from noetl_storage.page_ports import HistoryPages
 from noetl_storage.ports import (
     Catalog,
     Credentials,
@@ -67,6 +68,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     holds: Holds
     lineage: LineageHistories
     objects: ObjectRows
+    pages: HistoryPages
     tenant_id: TenantId
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]

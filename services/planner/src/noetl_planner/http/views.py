@@ -6,17 +6,19 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from noetl_contracts import envelope as envelopes
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_planner.http.waiting import Waiting
 from noetl_playbook import error_view, kept
+from noetl_storage import page_ports
+from noetl_storage.page_ports import ShownEvent
 
 Row = dict[str, Any]
 LOOP_ITEM = "loop.item"
+_CALL_DONE = CallDone.__struct_config__.tag
+_CALL_ENDED = frozenset({_CALL_DONE, CallError.__struct_config__.tag})
 _ITEM_KEYS = ("step", "run_id", "command_id", "item_index")
 
 
@@ -126,46 +128,54 @@ class StatusView(Struct, frozen=True, kw_only=True):
 
 def event_view(envelope: Envelope) -> EventView:
     """Show one event."""
-    body, result, error = envelopes.split_body(envelope.event)
-    return EventView(
-        event_id=envelope.event_id,
-        version=envelope.stream_version,
-        event_type=event_type(envelope.event),
-        node_id=body.get("run_id"),
-        node_name=body.get("step"),
-        status=_status(body, result),
-        created_at=envelope.ingest_time or envelope.event_time,
-        context=body,
-        result=result,
-        error=error_view.found(error),
-        meta=envelope.meta,
-    )
+    return _event_view(page_ports.shown(envelope))
 
 
 def event_views(history: Iterable[Envelope]) -> list[EventView]:
+    """Show events in order; the end of a loop's item is shown as `loop.item` too."""
+    return shown_views(page_ports.shown(envelope) for envelope in history)
+
+
+def shown_views(events: Iterable[ShownEvent]) -> list[EventView]:
     """Show events in order; the end of a loop's item is shown as `loop.item` too.
 
     That one is not in the ledger, which has one event for it: it bears the version of the call.
     """
-    shown: list[EventView] = []
-    for envelope in history:
-        view = event_view(envelope)
-        shown.append(view)
-        event = envelope.event
-        if isinstance(event, CallDone | CallError) and event.item_index is not None:
-            about = {key: view.context.get(key) for key in _ITEM_KEYS if key in view.context}
-            shown.append(
-                structs.replace(
-                    view,
-                    event_id=f"{view.event_id}-item",
-                    event_type=LOOP_ITEM,
-                    status="ok" if isinstance(event, CallDone) else "error",
-                    context=about,
-                    result=None,
-                    meta={"derived_from": view.event_id},
-                )
-            )
-    return shown
+    views: list[EventView] = []
+    for event in events:
+        view = _event_view(event)
+        views.append(view)
+        if event.event_type in _CALL_ENDED and event.context.get("item_index") is not None:
+            views.append(_item_view(view))
+    return views
+
+
+def _event_view(event: ShownEvent) -> EventView:
+    return EventView(
+        event_id=event.event_id,
+        version=event.version,
+        event_type=event.event_type,
+        node_id=event.context.get("run_id"),
+        node_name=event.context.get("step"),
+        status=_status(event.context, event.result),
+        created_at=event.at,
+        context=event.context,
+        result=event.result,
+        error=error_view.found(event.error),
+        meta=event.meta,
+    )
+
+
+def _item_view(call: EventView) -> EventView:
+    return structs.replace(
+        call,
+        event_id=f"{call.event_id}-item",
+        event_type=LOOP_ITEM,
+        status="ok" if call.event_type == _CALL_DONE else "error",
+        context={key: call.context[key] for key in _ITEM_KEYS if key in call.context},
+        result=None,
+        meta={"derived_from": call.event_id},
+    )
 
 
 def pending_row(execution_id: ExecutionId, path: str, version: int | None) -> Row:

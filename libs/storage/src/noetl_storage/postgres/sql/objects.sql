@@ -28,3 +28,26 @@ from noetl.business_object
 where tenant_id = $1 and organization_id = $2 and object_type = $3 and object_id = $4
 order by updated_at desc, execution_id desc
 limit $5;
+
+-- name: has_beginning :one
+-- Whether the ledger has history $1 from its first event on.
+select exists (
+    select from noetl.event
+    where execution_id = $1 and stream_version = 1
+);
+
+-- name: list_changes :many
+-- At most $5 changes of object $2 in history $1 after version $3 and up to $4.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1
+    and aggregate_id = 'business_object/' || $2
+    and event_type = 'business_object.changed'
+    and stream_version > $3
+    and stream_version <= $4
+order by stream_version
+limit $5;

@@ -49,10 +49,11 @@ order by manifest_id desc
 limit $3;
 
 -- name: list_owners :many
--- Whose histories there are.
-select distinct tenant_id, organization_id
-from noetl.execution_head
-order by tenant_id, organization_id;
+-- Whose histories the ledger has.
+select distinct h.tenant_id, h.organization_id
+from noetl.list_places() as l
+inner join noetl.execution_head as h on h.execution_id >= l.low and h.execution_id < l.high
+order by h.tenant_id, h.organization_id;
 
 -- name: count_due :many
 -- How many histories of owner $1, $2 may leave the ledger, ended $3 seconds ago, by month.

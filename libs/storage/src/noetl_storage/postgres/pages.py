@@ -1,0 +1,69 @@
+"""Executions for people, each with one query."""
+
+import asyncpg
+
+from noetl_contracts import upcast
+from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
+from noetl_storage import page_ports
+from noetl_storage.page_ports import HistoryPage, ShownEvent
+from noetl_storage.postgres import queries, rows
+from noetl_storage.postgres.database import Database
+
+_QUERIES = queries.load("pages")
+
+
+class PostgresHistoryPages:
+    """Shows columns as they are; an event of an older shape, or kept as text, is read first."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_page(
+        self,
+        execution_id: ExecutionId,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        after_version: int,
+        events_max: int,
+    ) -> HistoryPage | None:
+        """Return a projected execution of an owner with events after a version, of one instant."""
+        found = await self._database.fetch(
+            _QUERIES["find_page"],
+            int(execution_id),
+            tenant_id,
+            organization_id,
+            after_version,
+            events_max,
+        )
+        if not found:
+            return None
+        first = found[0]
+        parent = first["parent_execution_id"]
+        return HistoryPage(
+            path=first["path"],
+            status=first["execution_status"],
+            catalog_version=first["catalog_version"],
+            parent_execution_id=None if parent is None else str(parent),
+            version=first["version"],
+            events=[_shown(record) for record in found if record["event_id"] is not None],
+        )
+
+
+def _shown(record: asyncpg.Record) -> ShownEvent:
+    is_as_kept = (
+        record["exact"] is None
+        and upcast.current_version(record["schema_name"]) == record["schema_version"]
+    )
+    if not is_as_kept:
+        return page_ports.shown(rows.from_record(record))
+    return ShownEvent(
+        event_id=EventId(str(record["event_id"])),
+        version=record["stream_version"],
+        event_type=record["event_type"],
+        at=record["created_at"],
+        context=record["context"],
+        result=record["result"],
+        error=record["error"],
+        meta=record["meta"] or {},
+    )

@@ -1,0 +1,23 @@
+-- name: find_page :many
+-- Execution $1 of owner $2, $3 and at most $5 of its events after version $4; one line at least.
+select
+    e.path, e.status as execution_status, e.catalog_version, e.parent_execution_id, h.version,
+    v.event_id, v.execution_id, v.stream_version, v.tenant_id, v.organization_id, v.stream_id,
+    v.aggregate_type, v.aggregate_id, v.event_type, v.schema_name, v.schema_version, v.event_time,
+    v.created_at, v.producer, v.causation_id, v.correlation_id, v.idempotency_key, v.context,
+    v.result, v.error, v.payload_ref, v.meta, v.envelope_checksum, v.exact
+from noetl.execution as e
+inner join noetl.execution_head as h on h.execution_id = e.execution_id
+left join lateral (
+    select
+        event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
+        aggregate_type, aggregate_id, event_type, schema_name, schema_version, event_time,
+        created_at, producer, causation_id, correlation_id, idempotency_key, context, result,
+        error, payload_ref, meta, envelope_checksum, exact
+    from noetl.event
+    where execution_id = $1 and stream_version > $4
+    order by stream_version
+    limit $5
+) as v on true
+where e.execution_id = $1 and e.tenant_id = $2 and e.organization_id = $3
+order by v.stream_version;

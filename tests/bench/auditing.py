@@ -1,0 +1,147 @@
+"""An audit of many executions, half of them archived: in one process and as one Spark job."""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.builders import ORGANIZATION, TENANT, a_cursor_loop
+from tests.support.retaining import MONTH, moved
+from tests.support.servers import PostgresServer, postgres_server
+from tests.support.storage import Stores, a_fence, an_append, migrated, postgres_stores
+
+from noetl_contracts import stored, upcast
+from noetl_contracts.archives import Unit
+from noetl_contracts.ledger import ShardFence
+from noetl_contracts.stored import StoredEvent
+from noetl_replay.fold import FOLD_VERSION
+from noetl_replay.replaying import Replay
+from noetl_replay.state import empty
+from noetl_storage.archive import units
+from noetl_storage.payloads.open import open_payloads
+
+EXECUTIONS = 10_000
+# So many in one append, and in one unit of the archive.
+TOGETHER = 200
+UNIT_HISTORIES = 500
+PATIENCE_S = 1800
+
+
+def measure(*, executions: int = EXECUTIONS, master: str = "local[*]") -> dict[str, Any]:
+    """Fill a ledger and an archive, audit them twice, and compare what was found."""
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder,
+        postgres_server(Path(folder) / "server", is_durable=True) as server,
+    ):
+        store = Path(folder) / "store"
+        store.mkdir()
+        dsn = asyncio.run(_fill(server, store.as_uri(), executions))
+        local = _audit("--engine", "local", "--postgres", dsn, "--payloads", store.as_uri())
+        spark = _audit(
+            *("--engine", "spark", "--master", master),
+            *("--postgres", dsn, "--payloads", store.as_uri()),
+        )
+    counted = ("executions", "events", "damaged", "projected", "sources")
+    assert {name: local[name] for name in counted} == {name: spark[name] for name in counted}
+    assert (local["executions"], local["damaged"]) == (executions, 0), local
+    return {
+        "executions": executions,
+        "archived": local["sources"]["archive"],
+        "events": local["events"],
+        "master": master,
+        **{f"local_{name}": local[name] for name in ("seconds", "events_per_s", "cpu_s")},
+        **{f"spark_{name}": spark[name] for name in ("seconds", "events_per_s", "cpu_s")},
+        "ratio": round(local["seconds"] / spark["seconds"], 2),
+    }
+
+
+def section(one: dict[str, Any]) -> str:
+    """Write the figures for people."""
+    rows = "\n".join(
+        f"| `noetl audit run --engine {name}` | {one[f'{name}_seconds']} s "
+        f"| {one[f'{name}_events_per_s']:,} events/s | {one[f'{name}_cpu_s']} s |"
+        for name in ("local", "spark")
+    )
+    return f"""## An audit of {one["executions"]:,} executions with {one["events"]:,} events, {one["archived"]:,} of them archived
+
+| chain, fold and read models of each, everything whole | time | rate | CPU of the audit |
+|---|---:|---:|---:|
+{rows}
+
+**Ratio** (local / Spark with `{one["master"]}`, its start included): {one["ratio"]}.
+"""
+
+
+def _audit(*words: str) -> dict[str, Any]:
+    """Run the command and return its summary, with the CPU of all of its processes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    place = ("--tenant", TENANT, "--organization", ORGANIZATION, "--json")
+    done = subprocess.run(  # noqa: S603 - our own command line
+        [sys.executable, "-m", "noetl_cli", "audit", "run", *words, *place],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+        env={name: value for name, value in os.environ.items() if not name.startswith("NOETL_")},
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {**json.loads(done.stdout.splitlines()[-1]), "cpu_s": round(spent, 1)}
+
+
+async def _fill(server: PostgresServer, url: str, executions: int) -> str:
+    """Archive every other history, and keep the rest in the ledger with their read models."""
+    dsn = await server.create_database("auditing")
+    archived, kept = range(0, executions, 2), range(1, executions, 2)
+    async with open_payloads(url) as store:
+        for number, some in enumerate(_slices(archived, UNIT_HISTORIES), start=1):
+            unit = Unit(
+                manifest_id=str(number),
+                tenant_id=TENANT,
+                organization_id=ORGANIZATION,
+                month=MONTH,
+                planned_at=a_cursor_loop().envelopes[0].event_time,
+                fold_version=FOLD_VERSION,
+                upcaster_digest=upcast.digest(),
+            )
+            await units.write(store, unit, _events(some))
+    async with migrated(dsn) as database:
+        stores = postgres_stores(database)
+        fence = await a_fence(stores, lease_s=PATIENCE_S)
+        for some in _slices(kept, TOGETHER):
+            await _keep(stores, fence, some)
+        await database.execute("analyze")
+    return dsn
+
+
+def _slices(numbers: range, most: int) -> Iterator[range]:
+    return (numbers[at : at + most] for at in range(0, len(numbers), most))
+
+
+async def _events(numbers: Sequence[int]) -> AsyncIterator[StoredEvent]:
+    story = a_cursor_loop()
+    for number in numbers:
+        for one in moved(story, number).envelopes:
+            yield stored.of(one)
+
+
+async def _keep(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -> None:
+    histories = [moved(a_cursor_loop(), number) for number in numbers]
+    await stores.ledger.append(an_append(fence, *(one.stream() for one in histories)))
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for history in histories:
+        replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
+        replay.feed(history.envelopes)
+        for surface, found in replay.surfaces.items():
+            rows.setdefault(surface, []).extend(found.values())
+    await stores.projections.apply(
+        shard=0,
+        rows=rows,
+        positions={one.execution_id: (0, len(one.envelopes)) for one in histories},
+    )

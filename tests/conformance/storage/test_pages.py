@@ -1,0 +1,83 @@
+"""An execution is shown as it is read: its row, where it ends, and a page of its events."""
+
+from tests.support.builders import ORGANIZATION, STORIES, TENANT, History
+from tests.support.storage import Stores, a_fence, an_append, an_execution
+
+from noetl_contracts import codec
+from noetl_contracts.events.step import StepExit
+from noetl_contracts.ids import OrganizationId, RunId
+from noetl_contracts.status import RunStatus
+from noetl_replay.replaying import Replay
+from noetl_replay.state import empty
+from noetl_storage import page_ports
+from noetl_storage.page_ports import HistoryPage
+
+# What jsonb would not keep as it is.
+ODD = {"large": 1e20, "zero": -0.0, "nothing": "a\u0000b"}
+PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
+
+
+def told(name: str) -> History:
+    """A story under an identity of its own, and an event that is kept as text."""
+    history = History(an_execution())
+    history.add(*(one.event for one in STORIES[name]().envelopes))
+    last = StepExit(step="odd", run_id=RunId("99"), status=RunStatus.COMPLETED, patch=ODD)
+    history.add(last)
+    return history
+
+
+async def kept(stores: Stores, history: History) -> None:
+    replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
+    replay.feed(history.envelopes)
+    rows = {surface: list(found.values()) for surface, found in replay.surfaces.items()}
+    await stores.ledger.append(an_append(await a_fence(stores), history.stream()))
+    await stores.projections.apply(
+        shard=0, rows=rows, positions={history.execution_id: (0, len(history.envelopes))}
+    )
+
+
+async def page(stores: Stores, history: History, after: int = 0, most: int = 1000) -> HistoryPage:
+    found = await stores.pages.find_page(
+        history.execution_id, **PLACE, after_version=after, events_max=most
+    )
+    assert found is not None
+    return found
+
+
+async def test_every_event_is_shown_as_it_is_read(stores: Stores) -> None:
+    for name in STORIES:
+        history = told(name)
+        await kept(stores, history)
+        found = await page(stores, history)
+        read = await stores.ledger_reader.read(history.execution_id)
+        assert found.events == codec.convert(
+            codec.builtins([page_ports.shown(one) for one in read]), list[page_ports.ShownEvent]
+        )
+        (row,) = await stores.projections.list_rows("execution", history.execution_id)
+        assert (found.path, found.status, found.version) == (row["path"], row["status"], len(read))
+        assert found.catalog_version == row["catalog_version"]
+        assert found.parent_execution_id == row["parent_execution_id"]
+
+
+async def test_a_page_begins_behind_a_version_and_ends_where_there_is_no_more(
+    stores: Stores,
+) -> None:
+    history = told(next(iter(STORIES)))
+    await kept(stores, history)
+    last = len(history.envelopes)
+    assert [one.version for one in (await page(stores, history, 2, 3)).events] == [3, 4, 5]
+    assert [one.version for one in (await page(stores, history, last - 1)).events] == [last]
+    beyond = await page(stores, history, last + 5)
+    assert (beyond.events, beyond.version) == ([], last)
+
+
+async def test_what_is_not_projected_or_not_ones_own_has_no_page(stores: Stores) -> None:
+    history = told(next(iter(STORIES)))
+    other = {**PLACE, "organization_id": OrganizationId("another")}
+    bounds = {"after_version": 0, "events_max": 10}
+    await stores.ledger.append(an_append(await a_fence(stores), history.stream()))
+    assert await stores.pages.find_page(history.execution_id, **PLACE, **bounds) is None
+    assert await stores.pages.find_page(an_execution(), **PLACE, **bounds) is None
+    another = told(next(iter(STORIES)))
+    await kept(stores, another)
+    assert await stores.pages.find_page(another.execution_id, **other, **bounds) is None

@@ -1,0 +1,81 @@
+"""An archive of two units as an event lake, and the questions of its page."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import duckdb
+from msgspec import structs
+from tests.support.builders import (
+    ORGANIZATION,
+    TENANT,
+    History,
+    a_cursor_loop,
+    a_failed_run,
+    a_lost_worker,
+)
+from tests.support.retaining import moved
+
+from noetl_contracts import archives, upcast
+from noetl_contracts.archives import Unit
+from noetl_contracts.stored import StoredEvent, of
+from noetl_replay.fold import FOLD_VERSION
+from noetl_storage.archive import units
+from noetl_storage.payloads.open import open_payloads
+
+_PAGE = Path(__file__).parents[2] / "docs/event-lake.md"
+_SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
+VIEW, *QUESTIONS = _SQL.findall(_PAGE.read_text())
+HISTORIES = [
+    moved(one, number)
+    for number, one in enumerate([a_failed_run(), a_lost_worker(), a_cursor_loop()])
+]
+EVENTS = [of(one) for history in HISTORIES for one in history.envelopes]
+
+
+async def fill(folder: Path) -> Path:
+    """Archive the histories below a folder; return the lake's own."""
+    unit = Unit(
+        manifest_id="7",
+        tenant_id=TENANT,
+        organization_id=ORGANIZATION,
+        month=archives.month_of(HISTORIES[0].execution_id),
+        planned_at=HISTORIES[0].envelopes[0].event_time,
+        fold_version=FOLD_VERSION,
+        upcaster_digest=upcast.digest(),
+    )
+    async with open_payloads(f"file://{folder}") as store:
+        await units.write(store, unit, _events(HISTORIES[:1]))
+        other = structs.replace(unit, manifest_id="8")
+        await units.write(store, other, _events(HISTORIES[1:]), part_events_max=20)
+    return folder / f"tenant/{TENANT}/org/{ORGANIZATION}/named/archive/v1"
+
+
+def connect(lake: Path) -> duckdb.DuckDBPyConnection:
+    """Open DuckDB with the page's view of a lake."""
+    connection = duckdb.connect()
+    connection.execute(VIEW.replace("LAKE", str(lake)))
+    return connection
+
+
+def question(number: int, **words: str) -> str:
+    """Return the page's nth question, with words in their places."""
+    text: str = QUESTIONS[number]
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def a_digest() -> str:
+    """Return the digest of an object that an event refers to."""
+    return next(
+        one.event["rows_ref"]["sha256"]
+        for one in EVENTS
+        if one.event["event_type"] == "frame.dispatched"
+    )
+
+
+async def _events(histories: list[History]) -> AsyncIterator[StoredEvent]:
+    for history in histories:
+        for one in history.envelopes:
+            yield of(one)
