@@ -34,6 +34,9 @@ from noetl_worker.domain.storing import (
 from noetl_worker.spooling import Spool
 from noetl_worker.stores import TenantPayloads
 
+# The tools that leave rows in the store themselves; what others return is data of somebody's.
+_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
+
 
 class Keeper:
     """Turns results into envelopes; `backend` names the deployment's store to playbooks."""
@@ -231,7 +234,7 @@ class Keeper:
 def spread_of(result: PipelineResult) -> Spread | None:
     """Return what stands for the rows of a result's last task, None when they are in it."""
     front = result.tasks.get(result.last or "")
-    raw = front.raw if front is not None and front.kind == "spark" else None
+    raw = front.raw if front is not None and front.kind in _SPREADERS else None
     if not isinstance(raw, dict) or not spread.is_marker(raw.get(spread.ROWS)):
         return None
     return codec.convert(raw[spread.ROWS][spread.KEY], Spread)

@@ -55,18 +55,25 @@ async def open_tools(
             )
         )
         scripts = Scripts(directory=config.script_directory, http=http)
+        references = References(payloads)
         postgres = await enter(
             open_postgres(
-                vault=vault, scripts=scripts, connections_max=config.postgres_connections_max
+                vault=vault,
+                scripts=scripts,
+                references_=references,
+                connections_max=config.postgres_connections_max,
             )
         )
-        references = References(payloads)
         inputs = InputReader(
             references_=references, postgres=postgres, folder=folder, in_place=InPlace(near)
         )
         duckdb = await enter(
             open_duckdb(
-                vault=vault, inputs=inputs, folder=folder, limits=assembly.duckdb_limits(config)
+                vault=vault,
+                inputs=inputs,
+                references_=references,
+                folder=folder,
+                limits=assembly.duckdb_limits(config),
             )
         )
         sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))

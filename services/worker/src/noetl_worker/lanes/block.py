@@ -28,6 +28,9 @@ _RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome"
 _FIELD_KEYS = ("fields", "input", "auth", "timeout")
 _OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
 
+# The tools that may leave rows in the store.
+_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
+
 _SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
 
 Room = Literal["ctx", "iter", "variable"]
@@ -204,7 +207,7 @@ def _may_spread(task: Task, step: Step) -> bool:
     """
     output = task.output or step.output
     takes = output is not None and (output.select or output.accumulate is not None)
-    if len(step.tool) > 1 or takes or step.tool[0].kind != "spark":
+    if len(step.tool) > 1 or takes or step.tool[0].kind not in _SPREADERS:
         return False
     nearby = compile_value([codec.builtins(task.rules), task.set]).paths
     readers = {task.name, *_RESULT_READERS}
