@@ -117,7 +117,9 @@ async def retaining(config: Settings, *, process: Process) -> AsyncIterator[None
         secret_key=config.payload_secret_key or None,
         connect_s=config.connect_s,
         threads_max=_PAYLOAD_THREADS,
-        seals=read_keys(config.payload_seal_key, file=config.payload_seal_file),
+        seals=read_keys(
+            config.payload_seal_key, file=config.payload_seal_file, managed=managed.open_keys
+        ),
     )
     database = open_database(
         config.retention_dsn,
