@@ -3,8 +3,6 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-import pyarrow as pa
-
 from noetl_chassis import lifecycle
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
@@ -29,8 +27,6 @@ from noetl_worker.waving import run_share
 
 async def serve(config: Settings) -> None:
     """Wire, run, drain."""
-    # Tables come and go here: what one has given back is the machine's again at once.
-    pa.set_memory_pool(pa.system_memory_pool())
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
