@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.payload_sealing import is_managed, read_keys
 from noetl_cli import settings
 from noetl_cli.failures import StackError
 from noetl_cli.stack import keyring, state
@@ -66,8 +66,10 @@ async def open_both(
 @asynccontextmanager
 async def open_store(place: Place) -> AsyncIterator[StoredPayloads]:
     """Open the payload store alone."""
+    named = place.environ.get(SEAL_KEY, "")
     seals = read_keys(
-        "" if place.key_file else place.environ.get(SEAL_KEY, ""),
+        # Beside who holds the keys now, a file holds those from before.
+        "" if place.key_file and not is_managed(named) else named,
         file=place.key_file,
         managed=managed.open_keys,
     )

@@ -28,7 +28,10 @@ from noetl_cli.__main__ import app
 from noetl_cli.failures import CliError
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
+from noetl_storage.payload_ports import Owner
 from noetl_storage.payloads.open import open_payloads
+from noetl_storage.postgres.database import open_database
+from noetl_storage.postgres.payload_references import PostgresPayloadReferences
 
 PLACE: dict[str, Any] = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 OLD = f"old:{b64encode(b'o' * 32).decode()}"
@@ -103,6 +106,27 @@ def test_a_dry_run_says_what_a_run_then_does(world: World) -> None:
     assert (done["garbage"], done["purged"], done["purged_bytes"]) == (0, 1, 15)
 
 
+def test_what_another_process_collects_is_left_to_it(world: World) -> None:
+    world.put(b"nobody wants it")
+    for file in world.folder.rglob("*"):
+        os.utime(file, (0, 0))
+
+    async def meanwhile() -> Any:
+        owner = Owner(**PLACE)
+        async with open_database(world.dsn, must_be_durable=False) as database:
+            references = PostgresPayloadReferences(database)
+            async with references.alone(owner) as is_alone:
+                assert is_alone
+                async with references.alone(owner) as is_alone_too:
+                    assert not is_alone_too
+                return await asyncio.to_thread(world.run, "gc", "--ttl", "1h")
+
+    (left,) = asyncio.run(meanwhile())
+    assert (left["left_to_another"], left["shelved"]) == (True, 0)
+    (done,) = world.run("gc", "--ttl", "1h")
+    assert (done["left_to_another"], done["shelved"]) == (False, 1)
+
+
 def test_turned_keys_open_what_older_keys_have_sealed(world: World, tmp_path: Path) -> None:
     plain, sealed = world.put(b"never sealed"), world.put(b"sealed long ago", key=OLD)
     keys = tmp_path / "keys"
@@ -118,6 +142,27 @@ def test_turned_keys_open_what_older_keys_have_sealed(world: World, tmp_path: Pa
     )
     texts = [file.read_bytes() for file in world.folder.rglob("*") if file.is_file()]
     assert not any(b"sealed" in text or b"b2xk" in text for text in texts)
+
+
+def test_keys_move_to_who_holds_them_from_now_on(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, sealed = world.put(b"never sealed"), world.put(b"sealed long ago", key=OLD)
+    before, master = tmp_path / "before", tmp_path / "master"
+    before.write_text(OLD)
+    master.write_text(NEW)
+    address = f"kms+file://{master}"
+    monkeypatch.setenv("NOETL_PAYLOAD_SEAL_KEY", address)
+    assert world.run("rotate", "--keys", str(before))["sealed"] == 2
+    # It may end anywhere and is run again, then without the keys from before.
+    assert world.run("rotate", "--keys", str(before))["unchanged"] == 2
+    assert world.run("rotate")["unchanged"] == 2
+
+    assert world.read(plain, key=address) == b"never sealed"
+    assert world.read(sealed, key=address) == b"sealed long ago"
+    before.write_text(OLD.replace("old:", "new:"))
+    with pytest.raises(CliError, match="both named 'new'"):
+        world.run("rotate", "--keys", str(before))
 
 
 @pytest.mark.parametrize(

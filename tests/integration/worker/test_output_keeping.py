@@ -1,14 +1,16 @@
 """How a worker keeps results: every row of the table of `output`."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from msgspec import structs
 from tests.support.scripted import Script, says, script
-from tests.support.working import EXECUTION, Bench, bench, command_of
+from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
 
+from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
 from noetl_contracts.commands import StepResult
 from noetl_contracts.facts import CommandCompleted, CommandFailed
@@ -17,6 +19,10 @@ from noetl_playbook import carried
 from noetl_playbook.handles import Handle
 from noetl_playbook.lookup import MISSING
 from noetl_storage import encoding
+from noetl_storage.memory.payload_references import MemoryPayloadReferences
+from noetl_storage.memory.store import MemoryStore
+from noetl_storage.payload_ports import Owner
+from noetl_storage.payloads.collecting import Collector, Patience
 
 MANY = (
     "return {'count': 5000, 'rows': [{'i': i, 't': 'it' * 3, 'x': {'n': [i]}} for i in range(500)],"
@@ -287,10 +293,32 @@ async def test_a_store_that_is_not_there_is_noted(
 
 
 async def test_scope_and_ttl_are_written_beside_the_reference(worker: Bench) -> None:
-    kept = await keep(worker, MANY, "{scope: permanent, store: {ttl: 2h}}")
-    assert (kept.context["scope"], kept.context["ttl_s"]) == ("permanent", 7200.0)
+    kept = await keep(worker, MANY, "{scope: workflow, store: {ttl: 2h}}")
+    assert (kept.context["scope"], kept.context["ttl_s"]) == ("workflow", 7200.0)
     usual = await keep(worker, MANY, "{}")
     assert "scope" not in usual.context
+
+
+async def test_a_scope_says_until_when_content_is_held(worker: Bench) -> None:
+    step = await keep(worker, MANY.replace("'it'", "'of a step'"), "{scope: step}")
+    assert (step.context["scope"], step.context["ttl_s"]) == ("step", 0)
+    for_good = await keep(worker, MANY, "{scope: permanent, store: {ttl: 2h}}")
+    assert (for_good.context["scope"], for_good.context["notes"]) == ("permanent", ["ttl_unused"])
+    assert "ttl_s" not in for_good.context
+    # Both histories are gone.
+    collector = Collector(
+        shelf=worker.payloads,  # type: ignore[arg-type]  # the store in memory is a shelf too
+        references=MemoryPayloadReferences(MemoryStore(clock=SystemClock())),
+        patience=Patience(ttl=timedelta(days=1), shelf=timedelta(days=1)),
+    )
+    owner = Owner(tenant_id=TENANT, organization_id=ORGANIZATION)
+    for days in (400, 800):
+        now = datetime.now(UTC) + timedelta(days=days)
+        await collector.sweep(owner, now=now, is_dry_run=False)
+    assert step.reference is not None
+    assert for_good.reference is not None
+    assert await worker.payloads.exists(for_good.reference)
+    assert not await worker.payloads.exists(step.reference)
 
 
 async def test_a_result_has_one_more_name(worker: Bench) -> None:
@@ -476,3 +504,30 @@ async def test_an_answer_over_http_is_stored_with_its_headers(
     assert isinstance(done, CommandCompleted), done
     assert done.result is not None
     assert "X-Any" in done.result.context["preview"]
+
+
+@pytest.mark.parametrize(
+    ("output", "at", "is_stored"),
+    [
+        ("null", "tool", True),
+        ("{preview_max_bytes: 10}", "tool", True),
+        ("{inline_max_bytes: 65536}", "tool", False),
+        ("{inline_max_bytes: 65536}", "step", False),
+        ("{preview_max_bytes: 10}", "step", True),
+    ],
+)
+async def test_the_executions_bound_holds_where_a_step_has_none(
+    worker: Bench, output: str, at: str, *, is_stored: bool
+) -> None:
+    text = f"""
+  - step: s
+    {f"output: {output}" if at == "step" else ""}
+    tool:
+      kind: python
+      code: "return {{'t': 'x' * 200}}"
+      {f"output: {output}" if at == "tool" else ""}
+"""
+    *_, done = await worker.run(command_of(text, defaults={"inline_max_bytes": 100}))
+    assert isinstance(done, CommandCompleted), done
+    assert done.result is not None
+    assert (done.result.reference is not None) == is_stored

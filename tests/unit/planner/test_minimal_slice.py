@@ -38,3 +38,11 @@ def test_code_that_mentions_the_context_gets_it_whole() -> None:
     assert found.workload == {"named": 1, "other": 2}
     assert found.ctx == {"kept": 3, "unread": 4}
     assert set(found.steps) == {"one", "two", "three", "reads"}
+
+
+def test_a_command_says_what_the_execution_keeps_inline() -> None:
+    spec = "executor: {spec: {policy: {results: {inline_max_bytes: 100}}}}\nworkload:"
+    desk = Desk(PLAYBOOK.replace("workload:", spec))
+    desk.start()
+    assert desk.sent()[0].defaults == {"inline_max_bytes": 100}
+    assert at("one").sent()[0].defaults == {}

@@ -83,6 +83,24 @@ async def test_turning_the_master_key_rewrites_heads_alone() -> None:
         await wrong.read(ref)
 
 
+async def test_while_keys_move_both_kinds_open_and_one_seals(tmp_path: Path) -> None:
+    before, master = tmp_path / "before", tmp_path / "master"
+    before.write_text(f"old:{base64.b64encode(ONE).decode()}")
+    master.write_text(f"new:{base64.b64encode(TWO).decode()}")
+    store = MemoryPayloads(seals=read_keys("", file=str(before)))
+    ref = await store.put(b"from before", media_type="text/plain", **PLACE)
+    both = MemoryPayloads(seals=read_keys(f"kms+file://{master}", file=str(before)))
+    both._objects = store._objects
+    assert await both.read(ref) == b"from before"
+    later = await both.put(b"from now on", media_type="text/plain", **PLACE)
+    assert (ref.key_id, later.key_id) == ("old", "new")
+    assert await both.reseal(OWNER) == (1, 1)
+    only_new = MemoryPayloads(seals=read_keys(f"kms+file://{master}", file=""))
+    only_new._objects = store._objects
+    assert await only_new.read(ref) == b"from before"
+    assert await only_new.read(later) == b"from now on"
+
+
 def test_a_key_opens_for_its_tenant_and_its_place_alone() -> None:
     keys = ManagedKeys(LocalKeys({"k1": ONE}))
     wrapped = keys.wrap(OWNER, TWO, b"here")

@@ -170,11 +170,15 @@ def _summary(found: Sweep, *, is_dry_run: bool) -> dict[str, Any]:
         "purged_bytes": found.purged_bytes,
         "named_garbage": len(found.names),
         "named_removed": found.removed,
+        "left_to_another": found.is_left_to_another,
     }
 
 
 def _print(found: Sweep, *, is_dry_run: bool) -> None:
     whom = f"{found.owner.tenant_id}/{found.owner.organization_id}"
+    if found.is_left_to_another:
+        render.line(f"{whom}: another process collects here right now. Run this again later.")
+        return
     render.line(
         f"{whom}: {found.contents} payloads of {found.contents_bytes} bytes; nothing mentions "
         f"{len(found.garbage)} of {found.garbage_bytes} bytes."

@@ -35,6 +35,8 @@ _HEAD_BYTES_MAX = 4096
 _KEY_ID_CHARACTERS_MAX = 64
 _KEYS_MAX = 64
 _FORMAT = 1
+# A nonce, an object's key and a tag: what a ring of keys makes of a key.
+_RING_BYTES = NONCE_BYTES + KEY_BYTES + _TAG_BYTES
 _MANAGED, _MANAGED_FILE = "kms+", "kms+file://"
 
 
@@ -106,6 +108,31 @@ class KeyRing:
             derive = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=about)
             self._cipher_by_owner[name] = AESGCM(derive.derive(self._keys[key_id]))
         return self._cipher_by_owner[name]
+
+
+class Handover:
+    """Keys that move from this process to who holds them from now on: the ring only opens.
+
+    Which of the two wrapped a key is told by its length: the ring's has one length, and no other
+    key is that short.
+    """
+
+    def __init__(self, managed: ManagedKeys, *, before: KeyRing) -> None:
+        self._managed = managed
+        self._before = before
+
+    def key_id(self, owner: Owner) -> str:
+        """Name the master key that wraps now."""
+        return self._managed.key_id(owner)
+
+    def wrap(self, owner: Owner, key: bytes, place: bytes) -> bytes:
+        """Wrap an object's key as those who hold the keys now do."""
+        return self._managed.wrap(owner, key, place)
+
+    def unwrap(self, owner: Owner, key_id: str, wrapped: bytes, place: bytes) -> bytes:
+        """Return an object's key; raises `PayloadKeyUnknown`, `PayloadSealBroken`."""
+        keys: KeyService = self._before if len(wrapped) == _RING_BYTES else self._managed
+        return keys.unwrap(owner, key_id, wrapped, place)
 
 
 class _Head(Struct, frozen=True, kw_only=True):
@@ -239,15 +266,34 @@ def read_keys(
 
     In a setting commas separate them, in a file lines; `#` begins a comment. A setting may be the
     address of who holds the keys instead: `kms+file://<path of such a file>`, and what `managed`
-    opens. Raises `KeyUnusable`, and what `managed` raises.
+    opens; the keys of a file beside it only open what they have sealed. Raises `KeyUnusable`, and
+    what `managed` raises.
     """
+    if text.startswith(_MANAGED):
+        return PayloadSeals(_handed_over(_opened(text, managed), file))
     if text and file:
         raise KeyUnusable("keys for payloads stand in a setting or in a file, not in both")
-    if text.startswith(_MANAGED):
-        return PayloadSeals(ManagedKeys(_opened(text, managed)))
     entries = _lines(file) if file else [entry.strip() for entry in text.split(",")]
     keys = _parsed([entry for entry in entries if entry])
     return PayloadSeals(KeyRing(keys)) if keys else None
+
+
+def is_managed(text: str) -> bool:
+    """Tell whether a setting is the address of who holds the keys."""
+    return text.startswith(_MANAGED)
+
+
+def _handed_over(management: KeyManagement, file: str) -> KeyService:
+    keys = ManagedKeys(management)
+    before = _parsed([line for line in _lines(file) if line]) if file else {}
+    if not before:
+        return keys
+    if management.key_id() in before:
+        raise KeyUnusable(
+            f"the master key and a key of the file are both named {management.key_id()!r}: what is "
+            "sealed says only the name, so give the master key another one"
+        )
+    return Handover(keys, before=KeyRing(before))
 
 
 def _opened(address: str, managed: Callable[[str], KeyManagement] | None) -> KeyManagement:

@@ -1,6 +1,7 @@
 """What is asked of the payload store beyond reading and writing: sealing, listing, collecting."""
 
 from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -108,8 +109,8 @@ class PayloadShelf(Protocol):
     async def shelve(self, owner: Owner, content: StoredContent) -> bool:
         """Put content aside; False when it is gone or was written again since it was listed."""
 
-    async def restore(self, owner: Owner, sha256: str) -> None:
-        """Bring shelved content back; what is not there is no error."""
+    async def restore(self, owner: Owner, sha256: str) -> bool:
+        """Copy shelved content back to its place; False when it is there, or on no shelf."""
 
     async def purge(self, owner: Owner, sha256: str) -> None:
         """Remove shelved content for good; what is not there is no error."""
@@ -117,6 +118,9 @@ class PayloadShelf(Protocol):
 
 class PayloadReferences(Protocol):
     """What durable records say about payloads."""
+
+    def alone(self, owner: Owner) -> AbstractAsyncContextManager[bool]:
+        """Let one process at a time collect what is an owner's; False where another one does."""
 
     async def list_owners(self) -> list[Owner]:
         """Return every owner that has a history, in order."""

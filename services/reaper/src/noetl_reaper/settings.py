@@ -68,7 +68,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     retention_sweep_interval_s: Annotated[float, Meta(ge=0)] = 0.0
     connect_s: Seconds = 30.0
     request_s: Seconds = 5.0
-    pool_connections_max: Annotated[int, Meta(ge=1, le=20)] = 3
+    # One of them holds what only one reaper at a time may do, while the others ask.
+    pool_connections_max: Annotated[int, Meta(ge=2, le=20)] = 3
 
 
 def load() -> Settings:

@@ -34,6 +34,11 @@ from noetl_worker.domain.storing import (
 from noetl_worker.spooling import Spool
 from noetl_worker.stores import TenantPayloads
 
+# Objects of this name hold the content that they name.
+PERMANENT = "permanent"
+# The tools that leave rows in the store themselves; what others return is data of somebody's.
+_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
+
 
 class Keeper:
     """Turns results into envelopes; `backend` names the deployment's store to playbooks."""
@@ -99,6 +104,7 @@ class Keeper:
         stored = await self._payloads.store(
             data, media_type=SPREAD_MEDIA_TYPE, row_count=rows.row_count
         )
+        await self._hold(stored, how)
         noted = [*notes, *how.notes]
         shown = spread.with_rows(codec.decode(data), str(result.last), rows.head)
         preview = preview_of(codec.convert(shown, PipelineResult), how.preview_bytes_max)
@@ -148,6 +154,7 @@ class Keeper:
             media_type=JSON_MEDIA_TYPE,
             row_count=row_count if is_table else None,
         )
+        await self._hold(reference, how)
         noted = [*notes, *how.notes, *([FORMAT_FALLBACK] if how.format is not None else [])]
         return ResultEnvelope(
             status="ok",
@@ -187,9 +194,16 @@ class Keeper:
             row_count=row_count,
             schema_digest=encoding.find_schema_digest(content),
         )
+        await self._hold(reference, how)
         if packed is content:
             return reference
         return structs.replace(reference, payload_bytes=len(content), codec=how.compression)
+
+    async def _hold(self, reference: PayloadRef, how: Storing) -> None:
+        """Name what is to stay for good: what a named object says is never collected."""
+        if how.is_permanent:
+            name = f"{PERMANENT}/{reference.sha256}"
+            await self._payloads.put_named(name, reference.sha256.encode())
 
     async def keep_list(self, results: list[Any]) -> ResultEnvelope:
         """Keep the results of a frame's rows."""
@@ -231,7 +245,7 @@ class Keeper:
 def spread_of(result: PipelineResult) -> Spread | None:
     """Return what stands for the rows of a result's last task, None when they are in it."""
     front = result.tasks.get(result.last or "")
-    raw = front.raw if front is not None and front.kind == "spark" else None
+    raw = front.raw if front is not None and front.kind in _SPREADERS else None
     if not isinstance(raw, dict) or not spread.is_marker(raw.get(spread.ROWS)):
         return None
     return codec.convert(raw[spread.ROWS][spread.KEY], Spread)

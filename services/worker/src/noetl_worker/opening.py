@@ -1,7 +1,9 @@
 """The tools, opened together with the vault that they share."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+import pyarrow as pa
 
 from noetl_chassis import deadline, redaction
 from noetl_chassis.clock import Clock
@@ -24,7 +26,7 @@ from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
 from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
-from noetl_worker.tools.postgres import open_postgres
+from noetl_worker.tools.postgres import PostgresTool, open_postgres
 from noetl_worker.tools.python import open_python
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -41,6 +43,8 @@ async def open_tools(
     config: Settings, payloads: Payloads, clock: Clock, *, near: Near | None = None
 ) -> AsyncIterator[tuple[Tools, Mask]]:
     """Hold every tool open while the block runs; `near` reads payloads where they lie."""
+    # What a table has given back is the machine's again at once.
+    pa.set_memory_pool(pa.system_memory_pool())
     mask = Mask()
     sealer = Sealer(config.secret_key)
     vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
@@ -55,21 +59,18 @@ async def open_tools(
             )
         )
         scripts = Scripts(directory=config.script_directory, http=http)
-        postgres = await enter(
-            open_postgres(
-                vault=vault,
-                scripts=scripts,
-                connections_max=config.postgres_connections_max,
-                connections_soon=config.postgres_connections_soon,
-            )
-        )
         references = References(payloads)
+        postgres = await enter(_postgres(config, vault, references, scripts))
         inputs = InputReader(
             references_=references, postgres=postgres, folder=folder, in_place=InPlace(near)
         )
         duckdb = await enter(
             open_duckdb(
-                vault=vault, inputs=inputs, folder=folder, limits=assembly.duckdb_limits(config)
+                vault=vault,
+                inputs=inputs,
+                references_=references,
+                folder=folder,
+                limits=assembly.duckdb_limits(config),
             )
         )
         sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
@@ -107,6 +108,18 @@ async def open_tools(
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
         )
         yield tools, mask
+
+
+def _postgres(
+    config: Settings, vault: Vault, references: References, scripts: Scripts
+) -> AbstractAsyncContextManager[PostgresTool]:
+    return open_postgres(
+        vault=vault,
+        scripts=scripts,
+        references_=references,
+        connections_max=config.postgres_connections_max,
+        connections_soon=config.postgres_connections_soon,
+    )
 
 
 def _spark(

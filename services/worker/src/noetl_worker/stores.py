@@ -137,7 +137,12 @@ class TenantPayloads:
         )
 
     async def store_pieces(
-        self, pieces: Callable[[], AsyncIterator[bytes]], *, media_type: str, row_count: int | None
+        self,
+        pieces: Callable[[], AsyncIterator[bytes]],
+        *,
+        media_type: str,
+        row_count: int | None,
+        schema_digest: str | None = None,
     ) -> PayloadRef:
         """Store content that is not in memory; `pieces` may be asked for it several times."""
         reference = await _ask(
@@ -147,6 +152,7 @@ class TenantPayloads:
                 organization_id=self._place.organization_id,
                 media_type=media_type,
                 row_count=row_count,
+                schema_digest=schema_digest,
             )
         )
         _count_bytes(reference.payload_bytes, tier="store", operation="write")

@@ -1,6 +1,7 @@
 """What histories in memory say about payloads."""
 
 from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +22,19 @@ class MemoryPayloadReferences:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
+        self._collected: set[Owner] = set()
+
+    @asynccontextmanager
+    async def alone(self, owner: Owner) -> AsyncIterator[bool]:
+        """Let one at a time collect what is an owner's; False where another one does."""
+        if owner in self._collected:
+            yield False
+            return
+        self._collected.add(owner)
+        try:
+            yield True
+        finally:
+            self._collected.discard(owner)
 
     async def list_owners(self) -> list[Owner]:
         """Return every owner that has a history, in order."""

@@ -8,7 +8,11 @@ content again renews its time.
 
 Garbage is put on a shelf, where readers still find it, and purged only by a later sweep that again
 finds no mention of it; what a mention turned up for in between goes back. So a writer that stores
-the same content at the very moment of the sweep loses nothing either. Named objects, which
+the same content at the very moment of the sweep loses nothing either.
+
+One process at a time looks at an owner. One that was taken for dead and goes on loses nothing
+either: what comes back from the shelf leaves a copy there, which goes as late as garbage does, so
+content that somebody is still moving is found. Named objects, which
 nothing mentions, go as `named` says, under the same patience and without a shelf.
 """
 
@@ -68,6 +72,7 @@ class Sweep(Struct, kw_only=True):
     purged_bytes: int = 0
     names: list[StoredObject] = []
     removed: int = 0
+    is_left_to_another: bool = False
 
     @property
     def garbage_bytes(self) -> int:
@@ -76,7 +81,7 @@ class Sweep(Struct, kw_only=True):
 
 
 class Collector:
-    """Looks for garbage; several collectors at once do no harm."""
+    """Looks for garbage; of several collectors one at a time looks at an owner."""
 
     def __init__(
         self, *, shelf: PayloadShelf, references: PayloadReferences, patience: Patience
@@ -87,6 +92,12 @@ class Collector:
 
     async def sweep(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> Sweep:
         """Look at all content of an owner; unless it is a dry run, put aside and purge."""
+        async with self._references.alone(owner) as is_alone:
+            if not is_alone and not is_dry_run:
+                return Sweep(owner=owner, held_since=None, is_left_to_another=True)
+            return await self._swept(owner, now=now, is_dry_run=is_dry_run)
+
+    async def _swept(self, owner: Owner, *, now: datetime, is_dry_run: bool) -> Sweep:
         held_since = await self._references.held_since(owner)
         found = Sweep(owner=owner, held_since=held_since)
         horizon = self._patience.horizon(now, held_since=held_since)
@@ -176,8 +187,9 @@ class Collector:
             found.shelved += await self._shelf.shelve(found.owner, content)
         for digest, content in aside.items():
             if digest in wanted:
-                await self._shelf.restore(found.owner, digest)
-                found.restored += 1
+                found.restored += (came_back := await self._shelf.restore(found.owner, digest))
+                if not came_back and content.modified_at < purge_before:
+                    await self._shelf.purge(found.owner, digest)
             elif content.modified_at < purge_before:
                 await self._shelf.purge(found.owner, digest)
                 found.purged += 1

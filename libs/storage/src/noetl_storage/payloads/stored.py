@@ -214,13 +214,10 @@ class StoredPayloads:
         key = keys.owned_content(owner, content.sha256)
         return await self._run(key, self._shelve, key, content)
 
-    async def restore(self, owner: Owner, sha256: str) -> None:
-        """Bring shelved content back; what is not there is no error."""
+    async def restore(self, owner: Owner, sha256: str) -> bool:
+        """Copy shelved content back to its place; False when it is there, or on no shelf."""
         key = keys.owned_content(owner, sha256)
-        try:
-            await self._run(key, self._objects.move, keys.shelf_key(key), key)
-        except KeyError:
-            return
+        return await self._run(key, self._restore, key)
 
     async def purge(self, owner: Owner, sha256: str) -> None:
         """Remove shelved content for good; what is not there is no error."""
@@ -335,6 +332,24 @@ class StoredPayloads:
             self._objects.move(key, keys.shelf_key(key))
         except KeyError:
             return False
+        return True
+
+    def _restore(self, key: str) -> bool:
+        # The copy on the shelf stays: somebody may still be removing what he has put aside.
+        if self._objects.find(key) is not None:
+            return False
+        try:
+            source = self._objects.open(keys.shelf_key(key))
+        except KeyError:
+            return False
+        staged = self._objects.stage()
+        try:
+            while piece := source.read(CHUNK_BYTES):
+                staged.write(piece)
+            self._objects.store_staged(key, staged, _NAMED_MEDIA_TYPE)
+        finally:
+            source.close()
+            self._objects.discard(staged)
         return True
 
     def _reseal(self, owner: Owner, key: str) -> bool:

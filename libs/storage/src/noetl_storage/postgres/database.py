@@ -92,6 +92,21 @@ class Database:
             async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
                 await connection.execute(query, *args)
 
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        """Hold the lock of a name while the block runs; False where another session has it.
+
+        It takes a connection of the pool. With the connection, or this process, the lock ends too.
+        """
+        with failures.translated():
+            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+                is_held = bool(await connection.fetchval(_QUERIES["try_lock"], name))
+                try:
+                    yield is_held
+                finally:
+                    if is_held:
+                        await _unlock(connection, name)
+
     async def ping(self) -> None:
         """Ask the server for a sign of life; raises `StorageUnavailable`."""
         await self.get_value(_QUERIES["ping"])
@@ -178,6 +193,15 @@ async def _set_codecs(connection: Any) -> None:
         await connection.set_type_codec(
             name, encoder=codec.text, decoder=codec.decode, schema="pg_catalog"
         )
+
+
+async def _unlock(connection: Any, name: str) -> None:
+    """Give a lock back; a session that cannot ends, and its locks with it."""
+    try:
+        await connection.fetchval(_QUERIES["unlock"], name)
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 async def _close(pool: "asyncpg.Pool[asyncpg.Record]") -> None:

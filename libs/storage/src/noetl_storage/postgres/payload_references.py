@@ -1,6 +1,7 @@
 """What the ledger and the tables beside it say about payloads."""
 
 from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
 from noetl_contracts.ids import OrganizationId, TenantId
@@ -21,6 +22,10 @@ class PostgresPayloadReferences:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def alone(self, owner: Owner) -> AbstractAsyncContextManager[bool]:
+        """Let one process at a time collect what is an owner's; False where another one does."""
+        return self._database.alone(f"payloads/{owner.tenant_id}/{owner.organization_id}")
 
     async def list_owners(self) -> list[Owner]:
         """Return every owner that has a history, in order."""

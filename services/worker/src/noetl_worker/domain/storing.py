@@ -17,6 +17,7 @@ from noetl_playbook.results import PipelineResult
 
 STORE_FALLBACK = "store_fallback"
 FORMAT_FALLBACK = "format_fallback"
+TTL_UNUSED = "ttl_unused"
 ACCUMULATE_TRUNCATED = "accumulate_truncated"
 
 # The store kinds that mean the same as what the deployment's payload address says.
@@ -38,7 +39,8 @@ class Storing(Struct, frozen=True, kw_only=True):
 
     Up to `inline_bytes_max` the playbook sees it inline; only up to `travel_bytes_max` does it
     travel in its event, and what lies between is stored without the playbook noticing. A tabular
-    result that the playbook sees as stored is a table when `is_tabular_first`.
+    result that the playbook sees as stored is a table when `is_tabular_first`. A named object holds
+    what `is_permanent`, whatever becomes of the history.
     """
 
     inline_bytes_max: int
@@ -48,6 +50,7 @@ class Storing(Struct, frozen=True, kw_only=True):
     compression: str | None
     format: str | None
     is_tabular_first: bool
+    is_permanent: bool
     about: dict[str, Any]
     notes: tuple[str, ...]
 
@@ -64,8 +67,15 @@ def storing_of(output: Output | None, *, backend: str) -> Storing:
     if wanted.scope != _DEFAULT.scope:
         about["scope"] = wanted.scope
     ttl_s = coercion.duration_s(store.ttl) if store.ttl is not None else None
-    if ttl_s is not None:
+    is_permanent = wanted.scope == "permanent"
+    if wanted.scope == "step" and ttl_s is None:
+        # Steps that follow read it; nobody does once the execution has ended.
+        ttl_s = 0
+    if ttl_s is not None and not is_permanent:
         about["ttl_s"] = ttl_s
+    notes = () if is_granted and not has_place else (STORE_FALLBACK,)
+    if is_permanent and ttl_s is not None:
+        notes = (*notes, TTL_UNUSED)
     inline_bytes_max, travel_bytes_max = _limits(wanted, is_auto=is_auto)
     return Storing(
         inline_bytes_max=inline_bytes_max,
@@ -75,8 +85,9 @@ def storing_of(output: Output | None, *, backend: str) -> Storing:
         compression=None if store.compression in {None, "none"} else store.compression,
         format=wanted.format if wanted.format in {"arrow", "parquet"} else None,
         is_tabular_first=wanted.format == "auto",
+        is_permanent=is_permanent,
         about=about,
-        notes=() if is_granted and not has_place else (STORE_FALLBACK,),
+        notes=notes,
     )
 
 

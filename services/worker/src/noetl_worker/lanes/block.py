@@ -13,6 +13,7 @@ from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
 from noetl_playbook.repeats import Ended, ended_by_bound
 from noetl_playbook.tools import NESTED_FIELDS
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.lanes.defaults import TIMEOUT, applied
 from noetl_worker.lanes.nesting import nested
 from noetl_worker.lanes.pacing import CompiledLimit, compile_limit
 from noetl_worker.tools.call import Timeout
@@ -27,6 +28,9 @@ _STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
 _RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
 _FIELD_KEYS = ("fields", "input", "auth", "timeout")
 _OUTPUT_READERS = frozenset({"output", "output.result", "output.response", "output.rows"})
+
+# The tools that may leave rows in the store.
+_SPREADERS = frozenset({"spark", "duckdb", "postgres"})
 
 _SECRET_NAMES = frozenset({keychain.NAME, keychain.TOKEN})
 
@@ -116,8 +120,9 @@ def compile_block(definition: dict[str, Any], defaults: dict[str, Any]) -> Block
 
 @lru_cache(maxsize=256)
 def _compiled(definition: bytes, defaults: bytes) -> Block:
-    step = codec.decode_as(definition, Step)
-    timeout_s = codec.decode_as(defaults, dict[str, Any]).get("timeout_s")
+    given = codec.decode_as(defaults, dict[str, Any])
+    step = applied(codec.decode_as(definition, Step), given)
+    timeout_s = given.get(TIMEOUT)
     positions = {task.name: index for index, task in enumerate(step.tool)}
     tasks = tuple(
         _task(task, step, position, positions, timeout_s) for position, task in enumerate(step.tool)
@@ -204,7 +209,7 @@ def _may_spread(task: Task, step: Step) -> bool:
     """
     output = task.output or step.output
     takes = output is not None and (output.select or output.accumulate is not None)
-    if len(step.tool) > 1 or takes or step.tool[0].kind != "spark":
+    if len(step.tool) > 1 or takes or step.tool[0].kind not in _SPREADERS:
         return False
     nearby = compile_value([codec.builtins(task.rules), task.set]).paths
     readers = {task.name, *_RESULT_READERS}

@@ -3,14 +3,15 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import duckdb
+import pyarrow as pa
 from msgspec import Struct
 
 from noetl_worker.credentials import Credential, Vault
@@ -18,10 +19,12 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
-from noetl_worker.tools.duckdb_session import DuckSession, Limits, refused
+from noetl_worker.tools.duckdb_session import DuckSession, Limits, raw_of_query, refused
 from noetl_worker.tools.postgres import parse_statements
+from noetl_worker.tools.references import References
 from noetl_worker.tools.workplace import WorkFolder
 
 R = TypeVar("R")
@@ -76,11 +79,13 @@ class DuckdbTool:
         *,
         vault: Vault,
         inputs: InputReader,
+        references_: References,
         folder: WorkFolder,
         limits: Limits,
         threads: ThreadPoolExecutor,
     ) -> None:
         self._vault = vault
+        self._references = references_
         self._inputs = inputs
         self._folder = folder
         self._limits = limits
@@ -116,7 +121,37 @@ class DuckdbTool:
         async with self.leased(database, call.site) as lease:
             if call.sink is not None:
                 return await _poured(lease, work, call.sink)
-            return await lease.run(lambda session: _done(session, work))
+            await lease.run(lambda session: _open(session, work))
+            if parts.is_wanted(call) and len(statements) == 1:
+                found = await self._selected(lease, work, call)
+                if found is not None:
+                    return found
+            return await lease.run(lambda session: session.run(work.statements))
+
+    async def _selected(self, lease: Lease, work: _Work, call: Call) -> dict[str, Any] | None:
+        """Run a single query; the rows of a large table stay in the store. None for others."""
+        ((statement, values),) = work.statements
+        scan = await lease.run(
+            lambda session: session.scan(statement.text, values, size=parts.BATCH_ROWS)
+        )
+        if scan is None:
+            return None
+
+        async def batches() -> AsyncGenerator[pa.RecordBatch]:
+            while (batch := await lease.run(lambda _: next(scan.batches, None))) is not None:
+                yield batch
+
+        table = parts.Gathering(
+            call,
+            payloads=self._references.payloads(call.site),
+            mask=self._vault.mask,
+            kinds=scan.kinds,
+            may_spread=scan.is_plain,
+            bytes_max=self._limits.result_bytes_max,
+        )
+        async with aclosing(batches()) as found:
+            rows, count = await table.gather(found)
+        return raw_of_query(rows, columns=scan.columns, count=count)
 
     def database(self, named: Any, site: Site) -> Path | None:
         """Return the file of a database, None for one in memory; raises `ToolFailure`."""
@@ -168,11 +203,6 @@ class DuckdbTool:
                 )
                 raise ToolFailure(failure("config", text))
         return found
-
-
-def _done(session: DuckSession, work: _Work) -> dict[str, Any]:
-    _open(session, work)
-    return session.run(work.statements)
 
 
 def _open(session: DuckSession, work: _Work) -> None:
@@ -232,11 +262,23 @@ def _has_locked(descriptor: int) -> bool:
 
 @asynccontextmanager
 async def open_duckdb(
-    *, vault: Vault, inputs: InputReader, folder: WorkFolder, limits: Limits
+    *,
+    vault: Vault,
+    inputs: InputReader,
+    references_: References,
+    folder: WorkFolder,
+    limits: Limits,
 ) -> AsyncIterator[DuckdbTool]:
     """Hold the tool's threads while the block runs."""
     threads = ThreadPoolExecutor(limits.databases_max, thread_name_prefix="duckdb")
     try:
-        yield DuckdbTool(vault=vault, inputs=inputs, folder=folder, limits=limits, threads=threads)
+        yield DuckdbTool(
+            vault=vault,
+            inputs=inputs,
+            references_=references_,
+            folder=folder,
+            limits=limits,
+            threads=threads,
+        )
     finally:
         threads.shutdown(wait=True, cancel_futures=True)

@@ -20,6 +20,10 @@ from noetl_worker.tools import tables
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 _IS_ALTERED = re.compile(r"\b(?:UHUGEINT|BIGNUM|TIME WITH TIME ZONE)\b")
+_IS_PLAIN = re.compile(
+    r"BOOLEAN|U?(?:TINYINT|SMALLINT|INTEGER|BIGINT)|FLOAT|DOUBLE|VARCHAR|DATE|DECIMAL\(.*\)"
+    r"|TIMESTAMP(?:_S|_MS|_NS| WITH TIME ZONE)?"
+)
 # Inside a transaction these fail, or would end it.
 _ALONE = frozenset(
     {
@@ -45,6 +49,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     threads: int = 2
     databases_max: int = 4
     result_bytes_max: int = 256 * 1024**2
+
+
+class Scan(Struct, frozen=True, kw_only=True):
+    """A query that runs: its columns, DuckDB's names of their types, and its batches to come."""
+
+    columns: list[str]
+    kinds: list[str]
+    batches: Iterator[Any]
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether its columns read back from a stored table as they read now."""
+        distinct = len(set(self.columns)) == len(self.columns)
+        return distinct and all(_IS_PLAIN.fullmatch(kind) for kind in self.kinds)
 
 
 class Interrupted(Exception):  # noqa: N818 - somebody wanted it to stop, which is no error
@@ -126,6 +144,24 @@ class DuckSession:
             for batch in reader:
                 self._checked()
                 yield tables.rows_of(batch, kinds)
+
+    def scan(self, text: str, values: list[Any], *, size: int) -> "Scan | None":
+        """Begin a query whose rows come in batches; None for any other statement."""
+        with _refusing(statement=0):
+            parts = self._checked().extract_statements(text)
+            if len(parts) != 1 or parts[0].type != duckdb.StatementType.SELECT:
+                return None
+            found: Any = self._checked().sql(parts[0].query, params=values or None)
+            kinds = [str(kind) for kind in found.types]
+            columns = list(found.columns)
+            batches = self._scanned(_readable(found, kinds), size)
+            return Scan(columns=columns, kinds=kinds, batches=batches)
+
+    def _scanned(self, found: Any, size: int) -> Iterator[pa.RecordBatch]:
+        with _refusing(statement=0):
+            for batch in found.to_arrow_reader(size):
+                self._checked()
+                yield batch
 
     def run(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
@@ -211,13 +247,13 @@ class DuckSession:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _refusing(statement: int | None = None) -> Iterator[None]:
     try:
         yield
     except duckdb.InterruptException as problem:
         raise Interrupted from problem
     except duckdb.Error as problem:
-        raise ToolFailure(refused(problem, None)) from problem
+        raise ToolFailure(refused(problem, statement)) from problem
 
 
 def _readable(found: Any, kinds: list[str]) -> Any:
@@ -294,6 +330,18 @@ def _raw(commands: list[dict[str, Any]]) -> dict[str, Any]:
     if len(commands) > 1:
         raw["commands"] = commands
     return raw
+
+
+def raw_of_query(rows: Any, *, columns: list[str], count: int) -> dict[str, Any]:
+    """Show what a single query gave."""
+    return {
+        "rows": rows,
+        "row_count": count,
+        "columns": columns,
+        "statement_count": 1,
+        "status": "ok",
+        "message": f"{duckdb.StatementType.SELECT.name} {count}",
+    }
 
 
 def _too_large(bytes_max: int) -> ErrorObject:

@@ -16,7 +16,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_sqlstate
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
-from noetl_worker.tools import postgres_streaming
+from noetl_worker.tools import postgres_streaming, postgres_tabular
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_fields import (
@@ -29,6 +29,7 @@ from noetl_worker.tools.postgres_fields import (
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
 from noetl_worker.tools.postgres_sharing import Sharing
 from noetl_worker.tools.postgres_types import UnfitValue
+from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
 
 _POOLS_MAX = 64
@@ -48,9 +49,16 @@ class PostgresTool:
     """Runs SQL with the pool of the task's credential."""
 
     def __init__(
-        self, *, vault: Vault, scripts: Scripts, connections_max: int, connections_soon: int
+        self,
+        *,
+        vault: Vault,
+        scripts: Scripts,
+        references_: References,
+        connections_max: int,
+        connections_soon: int,
     ) -> None:
         self._vault = vault
+        self._references = references_
         self._scripts = scripts
         self._connections_max = connections_max
         self._connections_soon = connections_soon
@@ -85,8 +93,7 @@ class PostgresTool:
         session = await _acquire(pool, hints)
         is_sound = False
         try:
-            attempt = _attempt if call.sink is None else _streamed
-            outcome = await attempt(session, statements, call)
+            outcome = await self._tried(session, statements, call)
             if call.fields.get("statement_timeout") is not None or any(
                 statement.leaves_session_state for statement in statements
             ):
@@ -96,6 +103,28 @@ class PostgresTool:
         finally:
             pool.release(session, is_sound=is_sound)
         return outcome
+
+    async def _tried(
+        self, session: Session, statements: tuple[Statement, ...], call: Call
+    ) -> Outcome:
+        """Run the statements as the task wants their rows: streamed, as a table, or as values."""
+        if call.sink is not None:
+            return await _streamed(session, statements, call)
+        if not postgres_tabular.is_wanted(statements, call):
+            return await _attempt(session, statements, call)
+        timeout_s = statement_timeout_s(call.fields)
+        if timeout_s is not None:
+            await session.limit_statements(timeout_s)
+        payloads = self._references.payloads(call.site)
+        try:
+            found = await postgres_tabular.read(
+                session, statements[0], call, payloads=payloads, mask=self._vault.mask
+            )
+        except asyncpg.PostgresError as problem:
+            return Outcome(error=refused(problem, 0))
+        if found is None:
+            return await run_statements(session, statements, call)
+        return Outcome(data=found)
 
     async def _share(self, pool: Pool, statement: Statement, call: Call) -> Outcome:
         sharing = self._sharing_by_pool.get(pool)
@@ -350,12 +379,18 @@ def _broken(problem: Exception) -> ErrorObject:
 
 @asynccontextmanager
 async def open_postgres(
-    *, vault: Vault, scripts: Scripts, connections_max: int, connections_soon: int
+    *,
+    vault: Vault,
+    scripts: Scripts,
+    references_: References,
+    connections_max: int,
+    connections_soon: int,
 ) -> AsyncIterator[PostgresTool]:
     """Hold the pools while the block runs."""
     tool = PostgresTool(
         vault=vault,
         scripts=scripts,
+        references_=references_,
         connections_max=connections_max,
         connections_soon=connections_soon,
     )

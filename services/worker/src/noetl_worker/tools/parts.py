@@ -1,0 +1,273 @@
+"""A tool's rows into the payload store as they come: parts of a table, a row group in memory."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
+
+from noetl_contracts import codec, spread
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.spread import PARTS_MAX, Spread
+from noetl_storage import arrow_values
+from noetl_storage.arrow_values import UnshownValue
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.spark import writing
+from noetl_worker.spark.writing import Format
+from noetl_worker.stores import TenantPayloads
+from noetl_worker.tools import tables
+from noetl_worker.tools.call import Call
+
+# Tables that are smaller are results like any other.
+SMALL_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 8192
+GROUP_BYTES = 8 * 1024 * 1024
+PART_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 256 * 1024
+
+
+def is_wanted(call: Call) -> bool:
+    """Tell whether a call's rows may stay in the store, and nothing wants them as JSON."""
+    output = call.output
+    if not call.may_spread or call.sink is not None:
+        return False
+    return output is None or (
+        output.format != "json"
+        and output.store.compression in {None, "none"}
+        and not output.partition_by
+    )
+
+
+def held_bytes_max(call: Call) -> int:
+    """Return up to how many bytes of columns a result is one like any other."""
+    wanted = None if call.output is None else call.output.inline_max_bytes
+    return max(SMALL_BYTES, wanted or 0)
+
+
+def format_of(call: Call) -> Format:
+    """Name the form of a call's parts."""
+    return "parquet" if call.output is not None and call.output.format == "parquet" else "arrow"
+
+
+class Gathering:
+    """Takes a query's batches: the rows of a small table come back, those of a large one stay.
+
+    Without `may_spread` no table is large, and more than `bytes_max` is refused.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        *,
+        payloads: TenantPayloads,
+        mask: Mask,
+        kinds: list[str],
+        may_spread: bool,
+        bytes_max: int,
+    ) -> None:
+        self._parts = Parts(payloads, mask=mask, format_=format_of(call)) if may_spread else None
+        self._held_max = held_bytes_max(call) if may_spread else bytes_max
+        self._kinds = kinds
+        self._kind = call.kind
+
+    async def gather(self, batches: AsyncIterator[pa.RecordBatch]) -> tuple[Any, int]:
+        """Return the rows, or what stands for them, and how many they are; raises `ToolFailure`."""
+        try:
+            return await self._gather(batches)
+        finally:
+            if self._parts is not None:
+                await asyncio.to_thread(self._parts.close)
+
+    async def _gather(self, batches: AsyncIterator[pa.RecordBatch]) -> tuple[Any, int]:
+        held: list[pa.RecordBatch] = []
+        used = 0
+        async for batch in batches:
+            held.append(batch)
+            used += batch.nbytes
+            if used <= self._held_max:
+                continue
+            if self._parts is None:
+                raise ToolFailure(_too_large(self._held_max, source=self._kind))
+            while held:
+                await self._parts.take(held.pop(0))
+        if used <= self._held_max or self._parts is None:
+            rows = await asyncio.to_thread(_rows_of, held, self._kinds)
+            return rows, len(rows)
+        found = await self._parts.finish()
+        return spread.marker(found), found.row_count
+
+
+class Parts:
+    """Batches of one schema, written into a file of the worker's and from there into the store."""
+
+    def __init__(
+        self,
+        payloads: TenantPayloads,
+        *,
+        mask: Mask,
+        format_: Format,
+    ) -> None:
+        self._payloads = payloads
+        self._mask = mask
+        self._format: Format = format_
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._writer: Any = None
+        self._rows = 0
+        self._schema: pa.Schema | None = None
+        self._head: list[dict[str, Any]] = []
+        self._refs: list[PayloadRef] = []
+
+    async def take(self, batch: pa.RecordBatch) -> None:
+        """Add a batch; raises `ToolFailure` for what has no JSON form, and as the store does."""
+        if not batch.num_rows:
+            return
+        masked = await asyncio.to_thread(_checked, batch, self._mask)
+        self._held.append(masked)
+        self._held_bytes += masked.nbytes
+        if self._held_bytes >= GROUP_BYTES:
+            await self._write()
+
+    async def finish(self) -> Spread:
+        """Store what is left and describe the table; it must have rows."""
+        if self._held:
+            await self._write()
+        if self._writer is not None:
+            await self._store()
+        assert self._schema is not None, "a table without rows is a result like any other"
+        return Spread(
+            row_count=sum(ref.row_count or 0 for ref in self._refs),
+            payload_bytes=sum(ref.payload_bytes for ref in self._refs),
+            schema=writing.schema_text(self._schema),
+            columns=self._schema.names,
+            parts=self._refs,
+            head=self._head,
+        )
+
+    def close(self) -> None:
+        """Give back what the part that was begun takes on the disk."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            # It writes its end even when nobody wants it, so it goes before its file.
+            writer.close()
+        if self._file is not None:
+            self._file.close()
+        pa.default_memory_pool().release_unused()
+
+    async def _write(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        table = pa.Table.from_batches(held)
+        held.clear()
+        if self._schema is None:
+            self._schema, self._head = table.schema, writing.head_of(table)
+        try:
+            written = await asyncio.to_thread(self._add, table)
+        except OSError as problem:
+            raise ToolFailure(_no_room(problem)) from problem
+        if written >= PART_BYTES:
+            await self._store()
+
+    def _add(self, table: pa.Table) -> int:
+        """Write a row group; return how long the part is."""
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(prefix="noetl-part-")  # noqa: SIM115 - it lives until it is stored
+            self._writer = (
+                pyarrow.parquet.ParquetWriter(self._file, table.schema, compression="zstd")
+                if self._format == "parquet"
+                else pa.ipc.new_stream(self._file, table.schema)
+            )
+        assert self._file is not None, "a writer has a file"
+        self._writer.write_table(table)
+        self._rows += table.num_rows
+        return self._file.tell()
+
+    async def _store(self) -> None:
+        if len(self._refs) >= PARTS_MAX:
+            text = f"the rows make more than {PARTS_MAX} parts: select less"
+            raise ToolFailure(failure("limit", text, code="parts"))
+        file, writer, self._writer = self._file, self._writer, None
+        assert file is not None, "a writer has a file"
+        assert self._schema is not None, "a part has rows"
+        try:
+            await asyncio.to_thread(writer.close)
+            reference = await self._payloads.store_pieces(
+                lambda: _pieces(file),
+                media_type=writing.media_type(self._format),
+                row_count=self._rows,
+                schema_digest=codec.digest(writing.schema_text(self._schema).encode()),
+            )
+        except OSError as problem:
+            raise ToolFailure(_no_room(problem)) from problem
+        self._refs.append(reference)
+        self._rows = 0
+        file.close()
+        # What an allocator keeps for later would count as held.
+        pa.default_memory_pool().release_unused()
+
+
+def _rows_of(batches: list[pa.RecordBatch], kinds: list[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    while batches:
+        # What has become values is not held as columns as well.
+        rows += tables.rows_of(batches.pop(0), kinds)
+    return rows
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+        yield piece
+
+
+def _checked(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    """Mask a batch's texts, and refuse moments that have no JSON form."""
+    columns = [_masked(column, mask) for column in batch.columns]
+    for field, column in zip(batch.schema, columns, strict=True):
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            _check_shown(field.name, column)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema.remove_metadata())
+
+
+def _masked(column: pa.Array, mask: Mask) -> pa.Array:
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    texts = column.buffers()[-1]
+    known = b"" if texts is None else texts.to_pybytes()
+    if mask.data(known) is known:
+        return column
+    values = [
+        None if text is None else mask.data(text.encode()).decode() for text in column.to_pylist()
+    ]
+    return pa.array(values, column.type)
+
+
+def _check_shown(name: str, column: pa.Array) -> None:
+    """Look at a column's ends alone: what lies between them has a form too."""
+    ends = pyarrow.compute.min_max(column)
+    pair = pa.RecordBatch.from_arrays([pa.array([ends["min"], ends["max"]])], names=[name])
+    try:
+        arrow_values.rows_of(pair, [""])
+    except UnshownValue as problem:
+        raise ToolFailure(failure("schema", str(problem))) from problem
+
+
+def _too_large(bytes_max: int, *, source: str) -> ErrorObject:
+    text = (
+        f"the rows exceed {bytes_max} bytes, and a column's type cannot be kept as a table: cast "
+        "it to text or a number, aggregate in the query, or select fewer columns"
+    )
+    return failure("payload_too_large", text, source=source)
+
+
+def _no_room(problem: OSError) -> ErrorObject:
+    text = (
+        f"the rows do not fit on the worker's disk: {problem}: give its temporary directory more "
+        "room, or select less"
+    )
+    return failure("storage_access", text, source="store")
