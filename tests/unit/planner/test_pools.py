@@ -85,15 +85,21 @@ CURSOR = """loop: {cursor: {kind: postgres, auth: pg, claim: "select 1"}, iterat
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("body", "reason", "way_out"),
     [
-        (CURSOR, "slots of a cursor loop"),
-        ("tool: {kind: playbook, path: other}", "kind 'playbook'"),
-        ("tool: {kind: external, mode: callback, submit: {kind: noop}}", "kind 'external'"),
-        ("tool: {kind: python, code: 'result = []', stream: {}}", "streams"),
+        (CURSOR, "slots of a cursor loop", "loop over them in mode chunked"),
+        ("tool: {kind: playbook, path: other}", "kind 'playbook'", "(spec.pool)"),
+        (
+            "tool: {kind: external, mode: callback, submit: {kind: noop}}",
+            "kind 'external'",
+            "(spec.pool)",
+        ),
+        ("tool: {kind: python, code: 'result = []', stream: {}}", "streams", "leave out 'stream'"),
     ],
 )
-def test_what_the_claim_api_has_no_words_for_needs_jetstream(body: str, reason: str) -> None:
+def test_what_the_claim_api_has_no_words_for_needs_jetstream(
+    body: str, reason: str, way_out: str
+) -> None:
     pools = Pools(by_stream=("default",), by_http=("edge",))
     text = f"{HEAD.format(executor='{}')}  - step: here\n    spec: {{pool: edge}}\n    {body}\n"
     asked = Desk(text, limits=Limits(pools=pools))
@@ -101,6 +107,7 @@ def test_what_the_claim_api_has_no_words_for_needs_jetstream(body: str, reason: 
     (failed,) = asked.events("playbook.failed")
     assert "served over HTTP" in failed.error.message
     assert reason in failed.error.message
+    assert way_out in failed.error.message
 
 
 def test_commands_of_pools_over_http_are_not_sent() -> None:

@@ -85,6 +85,33 @@ async def test_a_pool_with_workers_lets_commands_wait_behind_others(world: ApiWo
     ]
 
 
+async def test_what_a_pool_cannot_run_is_said_when_the_playbook_is_registered(
+    world: ApiWorld,
+) -> None:
+    text = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p, path: demo/streams}
+workflow:
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}
+  - step: b
+    spec: {pool: edge}
+    tool: {kind: python, code: "return []", stream: {}}
+    next: {arcs: [{step: c}]}
+  - {step: c, spec: {pool: gqu}, tool: {kind: noop}}
+"""
+    async with opened(world) as (api, _):
+        answer = await api.post(
+            "/api/catalog/register", content=text, headers={"Content-Type": "text/yaml"}
+        )
+    assert answer.status_code == 200
+    streams, unknown = answer.json()["diagnostics"]
+    assert (streams["code"], streams["severity"]) == ("requirement_missing", "warning")
+    assert (streams["step"], unknown["step"]) == ("b", "c")
+    assert "leave out 'stream'" in streams["message"]
+    assert "did you mean 'gpu'" in unknown["message"]
+
+
 async def test_a_request_may_name_a_pool_and_a_priority(world: ApiWorld) -> None:
     async with opened(world) as (api, _):
         text = {"Content-Type": "text/yaml"}

@@ -215,6 +215,16 @@ _LOOPS = (
         wrong="claim: UPDATE jobs SET state = 'taken'",
         right="claim: UPDATE jobs SET state = 'taken' RETURNING id",
     ),
+    _code(
+        "E504",
+        Weight.STRICT_ERROR,
+        "A task that waits stands where none can",
+        advice="A child playbook, a message or a person is waited for without a worker. A frame"
+        " with transaction: true, and a loop with exec: local, keep theirs: the task fails with"
+        " unsupported_tool.",
+        wrong="loop: {spec: {policy: {exec: local}}, …}\n  tool: {kind: playbook, path: child}",
+        right="loop: {spec: {mode: parallel}, …}\n  tool: {kind: playbook, path: child}",
+    ),
 )
 _LIMITS = (
     _code(
@@ -380,6 +390,15 @@ _HABITS = (
         " those and look again.",
         wrong="a document with 1,001 unknown keys",
         right="a document with none",
+    ),
+    _code(
+        "W911",
+        Weight.WARNING,
+        "A reduce does not begin early",
+        advice="In this release reduce.spec.start: eager does what after_fanin does: no group"
+        " runs before the source has ended. The result is the same, and so is the playbook.",
+        wrong="reduce: {from: score, spec: {mode: tree, start: eager}}",
+        right="reduce: {from: score, spec: {mode: tree}}",
     ),
 )
 

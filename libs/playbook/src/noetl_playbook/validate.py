@@ -10,6 +10,7 @@ from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.sites import check_sites
 from noetl_playbook.streams import check_streams
+from noetl_playbook.waits import check_waits
 
 
 def validate(reading: Reading, playbook: Playbook | None) -> None:
@@ -22,6 +23,7 @@ def validate(reading: Reading, playbook: Playbook | None) -> None:
             _check_arcs(reading, known, step, path)
             _check_sources(reading, playbook, step, path)
         check_streams(reading, playbook)
+        check_waits(reading, playbook)
         _check_reachability(reading, playbook)
         check_hidden(reading, playbook)
         check_limits(reading, playbook)

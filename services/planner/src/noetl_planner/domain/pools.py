@@ -16,11 +16,15 @@ PARKING = frozenset({"playbook", "external"})
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """One step and its pool; `needs_stream` says why no worker over HTTP can run it."""
+    """One step and its pool; `needs_stream` says why no worker over HTTP can run it.
+
+    `instead` is what may be written so that one can, where there is something.
+    """
 
     step: str
     pool: str
     needs_stream: str | None = None
+    instead: str | None = None
 
 
 def of_step(draft: Draft, name: str, *, host: str = IO_LANE) -> tuple[str, str]:
@@ -44,9 +48,11 @@ def wishes(model: Mapping[str, Any], requested: str | None) -> list[Wish]:
         Wish(
             step=step["step"],
             pool=step.get("spec", {}).get("pool") or requested or whole or DEFAULT_POOL,
-            needs_stream=_needs_stream(step),
+            needs_stream=needs,
+            instead=instead,
         )
         for step in model.get("workflow", ())
+        for needs, instead in (_needs_stream(step),)
     ]
 
 
@@ -66,21 +72,29 @@ def fault(found: Iterable[Wish], pools: Pools) -> ErrorObject | None:
             return _error(
                 wish,
                 f"pool {wish.pool!r} is served over HTTP, and {wish.needs_stream}: "
-                "give the step a pool that is served by JetStream",
+                "give the step a pool that is served by JetStream (spec.pool)"
+                + (f", or {wish.instead}" if wish.instead else ""),
             )
     return None
 
 
-def _needs_stream(step: Mapping[str, Any]) -> str | None:
-    """Say what of a step the claim API has no words for, or None."""
+def _needs_stream(step: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Say what of a step the claim API has no words for, if anything, and what it has some for."""
     if (step.get("loop") or {}).get("cursor") is not None:
-        return "slots of a cursor loop claim rows themselves"
+        instead = "read the rows in a step before it and loop over them in mode chunked or fanout"
+        return "slots of a cursor loop claim rows themselves", instead
     for task in step.get("tool", ()):
         if task.get("kind") in PARKING:
-            return f"a task of kind {task['kind']!r} lets its command go and resumes it"
+            why = f"a task of kind {task['kind']!r} lets its command go and resumes it"
+            return why, "put that task into a step of its own there" if _has_more(step) else None
         if task.get("stream") is not None:
-            return "a task that streams sends its rows in chunks"
-    return None
+            instead = "leave out 'stream' and loop over the whole result in mode chunked"
+            return "a task that streams sends its rows in chunks", instead
+    return None, None
+
+
+def _has_more(step: Mapping[str, Any]) -> bool:
+    return len(step.get("tool", ())) > 1
 
 
 def _error(wish: Wish, message: str) -> ErrorObject:

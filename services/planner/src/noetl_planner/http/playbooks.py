@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger import CatalogEntry
-from noetl_planner.http import problems, submission
+from noetl_planner.http import foreseeing, problems, submission
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook import several
@@ -205,6 +205,8 @@ def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | No
             f"the playbook says that its path is {own!r}, the request says {path!r}",
             hint="leave `path` out, or change metadata.path",
         )
+    model: dict[str, Any] = codec.builtins(parsed.playbook)
+    foreseen = foreseeing.warnings(model, services.pools, line=parsed.begins)
     return CatalogEntry(
         catalog_id=CatalogId(services.mint()),
         **services.place,
@@ -213,8 +215,8 @@ def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | No
         version=0,
         digest=codec.digest(source.encode()),
         source=source,
-        model=codec.builtins(parsed.playbook),
-        diagnostics=codec.builtins(parsed.problems),
+        model=model,
+        diagnostics=codec.builtins([*parsed.problems, *foreseen]),
         created_at=services.clock.now(),
     )
 
