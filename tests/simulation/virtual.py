@@ -31,6 +31,20 @@ class Owner(Protocol):
 OWNER: ContextVar[Owner | None] = ContextVar("owner", default=None)
 
 
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set follows from the run, and not from where its memory lies.
+
+    A group cancels its tasks in the order of a set.
+    """
+
+    def __init__(self, coro: Any, loop: Any, *, number: int, context: Any) -> None:
+        self._number = number
+        super().__init__(coro, loop=loop, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs one ready callback at a time, drawn by lot; when none is ready, time jumps."""
 
@@ -44,6 +58,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._alarms: list[tuple[float, int, asyncio.Future[None]]] = []
         self._asked = 0
         self.steps = 0
+        self._tasks_made = 0
+        self.set_task_factory(self._make_task)
 
     def time(self) -> float:
         """Return virtual seconds since the beginning."""
@@ -55,6 +71,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._asked += 1
         heapq.heappush(self._alarms, (self._now_s + delay_s, self._asked, future))
         return future
+
+    def _make_task(self, _loop: Any, coro: Any, context: Any = None) -> "NumberedTask":
+        self._tasks_made += 1
+        return NumberedTask(coro, self, number=self._tasks_made, context=context)
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
         """Let a callback run some time after what runs now."""
