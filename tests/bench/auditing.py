@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -55,8 +54,8 @@ def measure(*, executions: int = EXECUTIONS, master: str = "local[*]") -> dict[s
         "archived": local["sources"]["archive"],
         "events": local["events"],
         "master": master,
-        **{f"local_{name}": local[name] for name in ("seconds", "events_per_s", "cpu_s")},
-        **{f"spark_{name}": spark[name] for name in ("seconds", "events_per_s", "cpu_s")},
+        **{f"local_{name}": local[name] for name in ("seconds", "events_per_s")},
+        **{f"spark_{name}": spark[name] for name in ("seconds", "events_per_s")},
         "ratio": round(local["seconds"] / spark["seconds"], 2),
     }
 
@@ -65,13 +64,13 @@ def section(one: dict[str, Any]) -> str:
     """Write the figures for people."""
     rows = "\n".join(
         f"| `noetl audit run --engine {name}` | {one[f'{name}_seconds']} s "
-        f"| {one[f'{name}_events_per_s']:,} events/s | {one[f'{name}_cpu_s']} s |"
+        f"| {one[f'{name}_events_per_s']:,} events/s |"
         for name in ("local", "spark")
     )
     return f"""## An audit of {one["executions"]:,} executions with {one["events"]:,} events, {one["archived"]:,} of them archived
 
-| chain, fold and read models of each, everything whole | time | rate | CPU of the audit |
-|---|---:|---:|---:|
+| chain, fold and read models of each, everything whole | time | rate |
+|---|---:|---:|
 {rows}
 
 **Ratio** (local / Spark with `{one["master"]}`, its start included): {one["ratio"]}.
@@ -79,8 +78,7 @@ def section(one: dict[str, Any]) -> str:
 
 
 def _audit(*words: str) -> dict[str, Any]:
-    """Run the command and return its summary, with the CPU of all of its processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    """Run the command and return its summary."""
     place = ("--tenant", TENANT, "--organization", ORGANIZATION, "--json")
     done = subprocess.run(  # noqa: S603 - our own command line
         [sys.executable, "-m", "noetl_cli", "audit", "run", *words, *place],
@@ -90,9 +88,8 @@ def _audit(*words: str) -> dict[str, Any]:
         timeout=PATIENCE_S,
         env={name: value for name, value in os.environ.items() if not name.startswith("NOETL_")},
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {**json.loads(done.stdout.splitlines()[-1]), "cpu_s": round(spent, 1)}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 async def _fill(server: PostgresServer, url: str, executions: int) -> str:

@@ -3,9 +3,11 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from tests.support.builders import History, Slots
 from tests.support.bus import jetstream_bus
 from tests.support.polling import eventually
@@ -16,10 +18,12 @@ from tests.support.storage import migrated, postgres_stores
 
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.failpoints import VARIABLE, Point
+from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_messaging import topology
 from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import open_connection
+from noetl_replay.lineage import Lineage, tell
 from noetl_storage.postgres.database import Database
 
 POINTS = [point for point in Point if point.startswith("projector.")]
@@ -64,6 +68,7 @@ async def has_died(process: Service) -> bool:
 async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
     pool: Database, desk: Desk, nats: NatsServer, database: str, tmp_path: Path
 ) -> None:
+    received: list[str] = []
     wired = {
         "NATS_URL": nats.url_for("projector"),
         "POSTGRES_DSN": database,
@@ -74,7 +79,65 @@ async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
         # Each history in several transactions, of which the last ones are another process's.
         "BATCH_MESSAGES_MAX": "4",
         "PACE_S": "0",
+        "LINEAGE_INTERVAL_S": "0.1",
     }
+    async with receiver(received) as url:
+        wired["OPENLINEAGE_URL"] = url
+        histories = await kill_everywhere(desk, wired, tmp_path)
+        with service("projector", wired, log=tmp_path / "last.log") as process:
+            await asyncio.to_thread(process.wait_ready)
+            for statement in (None, WIPE):
+                if statement is not None:
+                    await pool.execute(statement)
+                await eventually(lambda: is_whole(desk, histories), timeout_s=PATIENCE_S)
+                for history in histories:
+                    assert await desk.list_differences(history.envelopes) == []
+            await eventually(lambda: are_told(received, histories), timeout_s=PATIENCE_S)
+            assert await asyncio.to_thread(process.stop) == 0
+    for history in histories:
+        rows = await desk.stores.lineage.list_rows(history.execution_id, rows_max=999)
+        assert [row.body for row in rows] == told(history)
+
+
+@asynccontextmanager
+async def receiver(received: list[str]) -> AsyncIterator[str]:
+    """Take lineage events, each as often as it comes."""
+
+    async def take(request: web.Request) -> web.Response:
+        received.append(await request.text())
+        return web.Response(status=201)
+
+    app = web.Application()
+    app.router.add_post("/api/v1/lineage", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def told(history: History) -> list[str]:
+    """What one process tells that nobody kills."""
+    first = history.envelopes[0]
+    begun = Lineage(
+        execution_id=first.execution_id,
+        tenant_id=first.tenant_id,
+        organization_id=first.organization_id,
+    )
+    return [codec.text(one.event) for one in tell(begun, history.envelopes, {})]
+
+
+async def are_told(received: list[str], histories: list[History]) -> bool:
+    """Each event has come, and in the order of its history where repetitions are left out."""
+    once = list(dict.fromkeys(received))
+    expected = [told(history) for history in histories]
+    return all([body for body in once if body in set(one)] == one for one in expected)
+
+
+async def kill_everywhere(desk: Desk, wired: dict[str, str], tmp_path: Path) -> list[History]:
+    """Let a process die at each point while it has a history of its own to project."""
     histories = []
     for number, point in enumerate(POINTS):
         history = a_history(number)
@@ -85,12 +148,4 @@ async def test_a_projector_killed_anywhere_leaves_what_a_replay_gives(
             await desk.send(history.batches(size=3))
             await eventually(lambda: has_died(process), timeout_s=PATIENCE_S)
             assert process.process.returncode == -signal.SIGKILL, point
-    with service("projector", wired, log=tmp_path / "last.log") as process:
-        await asyncio.to_thread(process.wait_ready)
-        for statement in (None, WIPE):
-            if statement is not None:
-                await pool.execute(statement)
-            await eventually(lambda: is_whole(desk, histories), timeout_s=PATIENCE_S)
-            for history in histories:
-                assert await desk.list_differences(history.envelopes) == []
-        assert await asyncio.to_thread(process.stop) == 0
+    return histories

@@ -55,6 +55,8 @@ class Point(StrEnum):
     PROJECTOR_APPLY_AFTER = "projector.apply.after"
     PROJECTOR_ACK_BEFORE = "projector.ack.before"
     PROJECTOR_ACK_AFTER = "projector.ack.after"
+    PROJECTOR_LINEAGE_KEPT = "projector.lineage.kept"
+    PROJECTOR_LINEAGE_DELIVERED = "projector.lineage.delivered"
     REAPER_LED = "reaper.led"
     REAPER_REPORTED = "reaper.reported"
     REAPER_SWEPT = "reaper.swept"

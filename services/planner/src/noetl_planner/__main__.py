@@ -14,8 +14,6 @@ from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
 from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import assembly, settings
-from noetl_planner.assembly import Adapters, run
-from noetl_planner.settings import Settings
 from noetl_planner.shell.crowd import Crowd
 from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
@@ -37,7 +35,7 @@ from noetl_storage.postgres.triggers import PostgresTriggers
 from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 
-async def serve(config: Settings) -> None:
+async def serve(config: settings.Settings) -> None:
     """Wire, run, give the shards back."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -52,8 +50,8 @@ async def serve(config: Settings) -> None:
         lease_s = config.shard_lease_s * 2
         node = await instances.register(instance=process.instance, kind="planner", lease_s=lease_s)
         process.health.add("nats", bus.check)
-        await run(
-            Adapters(
+        await assembly.run(
+            assembly.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),
                 requests=PostgresRequests(database),
                 outbox=PostgresOutbox(database),

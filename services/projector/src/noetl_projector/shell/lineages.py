@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from noetl_chassis import instruments, names, redaction
 from noetl_chassis.clock import Clock
+from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import CatalogId, ExecutionId
@@ -135,6 +136,7 @@ class Lineages:
                 state=codec.encode(lineage),
                 lineage_version=LINEAGE_VERSION,
             )
+            await reach(Point.PROJECTOR_LINEAGE_KEPT)
             if not is_kept:
                 return total
             instruments.count(names.LINEAGE_TOLD, len(rows))
@@ -171,6 +173,7 @@ class Lineages:
                 except LineageRefused as failure:
                     await self._refuse(row, failure)
                 else:
+                    await reach(Point.PROJECTOR_LINEAGE_DELIVERED)
                     await self._stores.rows.settle(row)
                     _count("delivered")
                     taken += 1
