@@ -17,7 +17,7 @@ from noetl_pft.model import Scale
 
 RATIO_MIN = 0.6
 ROWS, SHARD_ROWS = 20_000, 250
-PATIENTS, FRAME_ROWS = 1_000, 50
+PATIENTS = 1_000
 HEAD = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -49,35 +49,19 @@ workflow:
     set: {{ctx.n: "{{{{ total | length }}}}", ctx.total: "{{{{ total | map(attribute='i') | sum }}}}"}}
 """
 )
-# PFT's requests of playbook B, each answer captured with its frame, and read again by a reduce.
+# What PFT's playbook B says, and how its frames of assessments are captured: every loop collects what its frames gave,
+# a last task gives a frame's answer beside its own, and a reduce reads all of them before the facility goes on.
 CAPTURED = (
-    HEAD
-    + """\
-metadata: {name: captured, path: proof/captured}
-workload: {patients: 1000, frame_rows: 50, api_url: "", run_nonce: ""}
-workflow:
-  - step: people
-    tool:
-      kind: python
-      input: {count: "{{ workload.patients }}"}
-      code: "return [{'patient_id': n} for n in range(1, count + 1)]"
-    next: {arcs: [{step: fetch}]}
-  - step: fetch
-    loop:
-      in: "{{ people }}"
-      iterator: part
-      spec: {mode: fanout, max_in_flight: 8, fanout: {shard_size: "{{ workload.frame_rows }}"}, frame: {process: frame}}
-    tool:
-      kind: http
-      url: "{{ workload.api_url }}/api/v1/pft/batch/assessments"
-      params:
-        patientIds: "{{ iter.part | map(attribute='patient_id') | join(',') }}"
-        patientsPerFacility: "{{ workload.patients }}"
-      headers: {X-PFT-Run: "{{ workload.run_nonce }}"}
-      response_type: json
-    next: {arcs: [{step: total, when: "{{ fanin.status == 'complete' }}"}]}
-  - step: total
-    reduce: {from: fetch, iterator: parts, spec: {mode: tree, fan_in: 4}}
+    ("path: pft/b", "path: pft/b-captured"),
+    ("        mode: cursor\n", "        mode: cursor\n        collect: all\n"),
+    (
+        "    next: {arcs: [{step: mark_assessments_done, on: loop.done}]}\n",
+        """\
+      - {name: captured, kind: noop, result: {answer: "{{ get.body }}"}}
+    next: {arcs: [{step: captured, on: loop.done}]}
+
+  - step: captured
+    reduce: {from: fetch_assessments, iterator: parts, spec: {mode: tree, fan_in: 4}}
     tool:
       kind: python
       input: {parts: "{{ iter.parts }}"}
@@ -85,12 +69,14 @@ workflow:
         def counted(data):
             if 'pages' in data:
                 return data
-            bodies = [row['payload'] for row in data['body']['rows']]
+            bodies = [row['payload'] for frame in data for row in frame['answer']['rows']]
             return {'pages': len(bodies), 'mds': sum(one['data'][0]['mdsCount'] for one in bodies)}
         found = [counted(part['data']) for part in parts]
         return {key: sum(one[key] for one in found) for key in ('pages', 'mds')}
-    set: {ctx.pages: "{{ total.pages }}", ctx.mds: "{{ total.mds }}"}
-"""
+    set: {ctx.pages: "{{ captured.pages }}", ctx.mds: "{{ captured.mds }}"}
+    next: {arcs: [{step: mark_assessments_done}]}
+""",
+    ),
 )
 
 
@@ -114,11 +100,16 @@ def _fan_out(stack: Stack) -> None:
 
 
 def _captured(stack: Stack, served: Fixture) -> None:
-    path = running.register(stack, CAPTURED)
-    shape = {"patients": PATIENTS, "frame_rows": FRAME_ROWS}
-    ran = running.run(stack, path, api_url=served.api, run_nonce=served.begin(), **shape)
+    text = (pft.PLAYBOOKS / "pft_b.yaml").read_text()
+    for before, after in CAPTURED:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    running.register(stack, text)
+    run = pft.start(stack, served, variant="b-captured", facilities=1, patients=PATIENTS)
+    run.wait(running.PATIENCE_S)
     wanted = model.totals(Scale(1, PATIENTS))
-    assert ran.variables == {"pages": wanted.pages["assessments"], "mds": wanted.mds}, ran.variables
+    found = {name: run.status()["variables"][name] for name in ("pages", "mds")}
+    assert found == {"pages": wanted.pages["assessments"], "mds": wanted.mds}, found
 
 
 def _plain(stack: Stack, served: Fixture) -> None:
@@ -161,9 +152,9 @@ def section(found: dict[str, Any]) -> str:
         for name, one in found["runs"].items()
     )
     return f"""`noetl_storage_reads_total` of two workers on one node with default settings, over three runs: {ROWS:,} rows fanned out in
-shards of {SHARD_ROWS} and reduced by a tree; PFT's batch requests for {PATIENTS:,} patients, every frame's answer captured by reference and
-read again by a reduce, which finds the pages and MDS ids that the model says; and PFT B as it is, whose frames hand
-their rows and answers on inside one worker and read no payload of another. A worker's own memory is asked first;
+shards of {SHARD_ROWS} and reduced by a tree; PFT B for {PATIENTS:,} patients with frame capture on (`collect: all` on its cursor loops),
+where a reduce reads the answers of all frames of assessments again and finds the pages and MDS ids that the model says; and
+PFT B as it is, whose frames hand their rows and answers on inside one worker and read no payload of another. A worker's own memory is asked first;
 the ratio is that of shared memory alone, and has to be above {RATIO_MIN} where it is asked.
 
 | run | hit ratio of shared memory | its hits | its misses | hits in memory | misses in memory | reads of the store |

@@ -112,7 +112,7 @@ async def _stored(stack: Stack, execution_id: str) -> tuple[int, int]:
     async with open_payloads(stack.url("payloads")) as store:
         found = spread.of_result(codec.decode(await store.read(ref)), owner=ref)
     assert found is not None
-    return len(found.parts), found.payload_bytes
+    return len(found.parts), sum(part.payload_bytes for part in found.parts)
 
 
 def section(found: dict[str, Any]) -> str:

@@ -81,3 +81,18 @@ def test_tables_become_columns_and_rows() -> None:
         "rows": [{"a": None}, {"a": None}],
         "row_count": 2,
     }
+
+
+def test_what_is_plain_is_not_copied() -> None:
+    rows = [{"n": 1, "x": [1.5, None, "t", {"a": True}]}]
+    assert plain(rows) is rows
+    mixed = [rows[0], {"n": (1,)}, rows[0]]
+    found = plain(mixed)
+    assert found == [rows[0], {"n": [1]}, rows[0]]
+    assert found[0] is rows[0]
+    assert mixed[1] == {"n": (1,)}
+    assert plain({"a": 1, 2: iter([{"b": iter([3])}]), "c": 4}) == {
+        "a": 1,
+        "2": [{"b": [3]}],
+        "c": 4,
+    }

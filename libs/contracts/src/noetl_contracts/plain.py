@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,11 @@ _DEPTH_MAX = 200
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value that JSON can hold; raises `ValueError` for nesting without an end."""
+    """Return a value that JSON can hold; raises `ValueError` for nesting without an end.
+
+    What is such a value already is returned itself, down to its parts: a million rows are not
+    copied to learn that they are plain.
+    """
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -28,11 +33,37 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value if math.isfinite(value) else None
     if depth > _DEPTH_MAX:
         raise ValueError(f"a result is nested deeper than {_DEPTH_MAX} levels")
+    if kind is dict:
+        return _plain_dict(value, depth + 1)
+    if kind is list:
+        return _plain_list(value, depth + 1)
     if isinstance(value, Mapping):
         return {_key(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
     return _rare(value, depth)
+
+
+def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    found: dict[str, Any] | None = None
+    for place, (key, item) in enumerate(value.items()):
+        # Once: an iterator has nothing to give a second time.
+        shown = plain(item, depth)
+        if found is None:
+            if shown is item and type(key) is str:
+                continue
+            found = dict(islice(value.items(), place))
+        found[_key(key)] = shown
+    return value if found is None else found
+
+
+def _plain_list(value: list[Any], depth: int) -> list[Any]:
+    for index, item in enumerate(value):
+        found = plain(item, depth)
+        if found is not item:
+            rest = (plain(each, depth) for each in value[index + 1 :])
+            return [*value[:index], found, *rest]
+    return value
 
 
 def number(value: Decimal) -> float | int | str | None:

@@ -36,6 +36,8 @@ from noetl_worker.stores import TenantPayloads
 
 # Objects of this name hold the content that they name.
 PERMANENT = "permanent"
+# The tools whose rows are values of JSON and nothing else.
+_PLAIN_KINDS = frozenset({"python", "duckdb", "postgres"})
 # The tools that leave rows in the store themselves; what others return is data of somebody's.
 _SPREADERS = frozenset({"spark", "duckdb", "postgres"})
 
@@ -260,10 +262,23 @@ def _formed(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, s
     table = None
     if _row_count(result) is not None:
         path = ("tasks", str(result.last), "raw")
-        table = encoding.tabulate(codec.decode(data), path, format_=format_)  # type: ignore[arg-type]  # the model knows both names
+        table = encoding.tabulate(_kept_form(result, data), path, format_=format_)  # type: ignore[arg-type]  # the model knows both names
     if table is None:
         return data, JSON_MEDIA_TYPE
     return table, encoding.media_type(format_)  # type: ignore[arg-type]  # as above
+
+
+def _kept_form(result: PipelineResult, data: bytes) -> Any:
+    """Return what `data` says, without its rows a second time where they are JSON's already."""
+    last = str(result.last)
+    front = result.tasks[last]
+    if front.kind not in _PLAIN_KINDS:
+        return codec.decode(data)
+    bare = structs.replace(front, raw={**front.raw, "rows": []})
+    kept_form = structs.replace(result, tasks={**result.tasks, last: bare})
+    found = codec.decode(codec.encode(kept_form))
+    found["tasks"][last]["raw"]["rows"] = front.raw["rows"]
+    return found
 
 
 def _described(result: PipelineResult, how: Storing, *, is_inline: bool) -> dict[str, Any]:

@@ -117,6 +117,7 @@ class Parts:
         self._format: Format = format_
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
+        self._table_bytes = 0
         self._file: IO[bytes] | None = None
         self._writer: Any = None
         self._rows = 0
@@ -131,6 +132,7 @@ class Parts:
         masked = await asyncio.to_thread(_checked, batch, self._mask)
         self._held.append(masked)
         self._held_bytes += masked.nbytes
+        self._table_bytes += masked.nbytes
         if self._held_bytes >= GROUP_BYTES:
             await self._write()
 
@@ -143,7 +145,8 @@ class Parts:
         assert self._schema is not None, "a table without rows is a result like any other"
         return Spread(
             row_count=sum(ref.row_count or 0 for ref in self._refs),
-            payload_bytes=sum(ref.payload_bytes for ref in self._refs),
+            # What a reader has to hold, however well it packs.
+            payload_bytes=self._table_bytes,
             schema=writing.schema_text(self._schema),
             columns=self._schema.names,
             parts=self._refs,
