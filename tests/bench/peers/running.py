@@ -1,0 +1,232 @@
+"""Other engines, each in an environment of its own, on one PostgreSQL, with the workloads of ours."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from tests.bench import rows
+from tests.bench.peers.engine import Engine, Peer, kill
+from tests.bench.peers.installing import PeerError, installed
+from tests.bench.site import Site, site
+from tests.bench.spread import share, spread
+from tests.support.servers import PostgresServer, postgres_server, wait_until
+
+from noetl_cli.stack import ports
+
+CHAIN_STEPS, ITEMS = 100, 1_000
+KILLED_AFTER, AWAY_S = 300, 1.0
+PATIENCE_S = 180.0
+PEERS = {
+    "dbos": Peer(
+        about="in process; children of a workflow for what runs side by side; `queued` has them go through a queue",
+        others=("w3_queued",),
+    ),
+    "pgqueuer": Peer(
+        about="2 workers, batches of 100, durable tables, autovacuum as advised; a watcher for ends",
+        workers=2,
+    ),
+    "procrastinate": Peer(
+        about="2 async workers of 64 jobs each; stalled jobs are looked for every 5 s", workers=2
+    ),
+    "prefect": Peer(
+        about="a server on PostgreSQL, flows in process, tasks mapped over threads; fewer rounds",
+        has_server=True,
+        rounds=1,
+        singles=10,
+        requests=500,
+    ),
+}
+NAMES = tuple(PEERS)
+
+console = Console()
+
+
+def measure(root: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Run every workload on each engine; what fails is told with its reason."""
+    folder = root / "peers"
+    folder.mkdir()
+    found = {}
+    with postgres_server(folder, is_durable=True) as server, site(delay_ms=2.0) as served:
+        for name in names:
+            try:
+                found[name] = _measured(name, server, served, folder)
+            except PeerError as failure:
+                found[name] = {"reason": str(failure)}
+            console.print(name, found[name])
+    return found
+
+
+def _measured(name: str, server: PostgresServer, served: Site, folder: Path) -> dict[str, Any]:
+    python, version = installed(name)
+    with _engine(name, python, server, folder) as engine:
+        told = _workloads(engine, served)
+    return {"version": version, "about": PEERS[name].about, **told}
+
+
+@contextmanager
+def _engine(name: str, python: Path, server: PostgresServer, folder: Path) -> Iterator[Engine]:
+    target = asyncio.run(server.create_database(f"target_{name}"))
+    dsn = asyncio.run(server.create_database(f"peer_{name}"))
+    rows.prepare(target)
+    environ = {"PATH": os.defpath, "HOME": str(folder)}
+    made = Engine(
+        name=name,
+        peer=PEERS[name],
+        python=python,
+        postgres=server,
+        dsn=dsn,
+        target=target,
+        environ=environ,
+    )
+    if not made.peer.has_server:
+        if made.peer.workers:
+            made.install()
+        yield made
+        return
+    server.execute("create extension if not exists pg_trgm", database=f"peer_{name}")
+    with _prefect_server(python, dsn, environ) as (more, pid):
+        yield Engine(
+            name=name,
+            peer=made.peer,
+            python=python,
+            postgres=server,
+            dsn=dsn,
+            target=target,
+            environ=environ | more,
+            standing=[pid],
+        )
+
+
+@contextmanager
+def _prefect_server(
+    python: Path, dsn: str, environ: dict[str, str]
+) -> Iterator[tuple[dict[str, str], int]]:
+    """Run Prefect's own server; yield the variables of its clients, and its process."""
+    port = ports.choose(["prefect"], before={})["prefect"]
+    variables = {
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+        "PREFECT_HOME": f"{environ['HOME']}/prefect",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+    }
+    url = dsn.replace("postgresql://", "postgresql+asyncpg://")
+    with subprocess.Popen(  # noqa: S603 - our own command line
+        [str(python), "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environ | variables | {"PREFECT_SERVER_DATABASE_CONNECTION_URL": url},
+    ) as process:
+        try:
+            _patiently(
+                lambda: _answers(f"{variables['PREFECT_API_URL']}/health"), "its server answers"
+            )
+            yield variables, process.pid
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _patiently(is_true: Callable[[], bool], what: str) -> None:
+    try:
+        wait_until(is_true, timeout_s=PATIENCE_S, what=what)
+    except TimeoutError as late:
+        raise PeerError(str(late)) from None
+
+
+def _workloads(engine: Engine, served: Site) -> dict[str, Any]:
+    """Run one after another; one that fails leaves its reason and lets the others go on."""
+    peer = engine.peer
+    units = {
+        "w2": CHAIN_STEPS,
+        "w3": ITEMS,
+        **dict.fromkeys(peer.others, ITEMS),
+        "w4_items": peer.requests,
+        "w4_batched": peer.requests,
+    }
+    ways: dict[str, Callable[[], dict[str, Any]]] = {
+        "w1": lambda: _singles(engine),
+        **{name: lambda name=name: _rates(engine, served, name, units[name]) for name in units},
+        "w5": lambda: _crash(engine),
+    }
+    found = {}
+    for name, way in ways.items():
+        try:
+            found[name] = way()
+        except PeerError as failure:
+            found[name] = {"reason": str(failure)}
+    return found
+
+
+def _singles(engine: Engine) -> dict[str, Any]:
+    peer = engine.peer
+    told = engine.drive("w1", units=peer.singles, rounds=peer.rounds)
+    series = [one * 1000 for one in told["singles"]]
+    parts = [series[at : at + peer.singles] for at in range(0, len(series), peer.singles)]
+    return {
+        "p50_ms": spread([share(part, 0.5) for part in parts]),
+        "p95_ms": spread([share(part, 0.95) for part in parts]),
+        "cpu_us": round(1e6 * told["cpu_s"] / len(series)),
+    }
+
+
+def _rates(engine: Engine, served: Site, workload: str, units: int) -> dict[str, Any]:
+    told = engine.drive(
+        workload, units=units, rounds=engine.peer.rounds, site=served.url, run=rows.new_run()
+    )
+    # One more round warms up, and costs as much.
+    everything = units * (engine.peer.rounds + 1)
+    return {
+        "units": units,
+        "per_s": spread([units / one for one in told["seconds"]]),
+        "cpu_us": round(1e6 * told["cpu_s"] / everything),
+    }
+
+
+def _crash(engine: Engine) -> dict[str, Any]:
+    """Kill what works in the middle of the items, start it again after a second, and count."""
+    run, options = rows.new_run(), {"units": ITEMS}
+    asks = engine.peer.workers > 0
+    began = time.perf_counter()
+    with engine.working() as working:
+        if asks:
+            asking = engine.begin("drive", "w5", run=run, **options)
+        else:
+            working.append(engine.begin("serve", run=run, **options))
+            asking = working[0]
+        try:
+            _patiently(
+                lambda: (
+                    asking.poll() is not None
+                    or rows.counted(engine.target, run, items=ITEMS)["rows"] >= KILLED_AFTER
+                ),
+                "a part of W5 is done",
+            )
+            if asking.poll() is not None:
+                raise PeerError("W5 ended before anything was killed")
+            many = len(working)
+            kill(working)
+            time.sleep(AWAY_S)
+            more = {} if asks else {"run": run, **options}
+            working.extend(engine.begin("serve", **more) for _ in range(many))
+            asking = asking if asks else working[0]
+            _patiently(lambda: asking.poll() is not None, "W5 ends")
+        finally:
+            asking.kill()
+            asking.wait()
+    seconds = round(time.perf_counter() - began, 2)
+    return {"seconds": seconds, **rows.counted(engine.target, run, items=ITEMS)}
