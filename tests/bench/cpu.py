@@ -23,7 +23,10 @@ def spent(stack: Stack, **others: int) -> dict[str, float]:
     """Count CPU seconds so far, by part, those of ended children with them."""
     seconds: dict[str, float] = {}
     for part, process in processes(stack, **others):
-        times = process.cpu_times()
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # its parent tells of it from now on
         ended = times.children_user + times.children_system
         seconds[part] = seconds.get(part, 0.0) + times.user + times.system + ended
     return seconds

@@ -31,10 +31,12 @@ TASKS = f"""
         query: "{rows.SAVE_BODY}"
         params: {{run: "{{{{ workload.run }}}}", item: "{{{{ iter.i }}}}", body: "{{{{ get.body | tojson }}}}"}}
 """
+# The rows are what is wanted: nobody collects what saving them returns.
 SPECS = {
-    "items": f"{{mode: parallel, max_in_flight: {IN_FLIGHT}}}",
+    "items": f"{{mode: parallel, max_in_flight: {IN_FLIGHT}, collect: none}}",
     "frames": (
         f"{{mode: chunked, chunk_size: {FRAME_ROWS}, max_in_flight: {IN_FLIGHT // ROW_CONCURRENCY},"
+        " collect: none,"
         f" frame: {{process: row, row_concurrency: {ROW_CONCURRENCY}}}}}"
     ),
 }

@@ -68,8 +68,8 @@ def peers(report: dict[str, Any]) -> list[str]:
             [
                 "## Other engines in the same run",
                 "",
-                "Each on the PostgreSQL of this run, set up as its own documentation recommends. Below its figure: how",
-                "many times as good ours is. Batched: one durable unit of work makes fifty requests. A queue knows no graph,",
+                "Each on the same PostgreSQL unless its note says otherwise, set up as its own documentation recommends. Behind",
+                "its figure: how many times as good ours is. Batched: one durable unit of work makes fifty requests. A queue knows no graph,",
                 "no history and no replay.",
                 "",
                 f"| | ours | {' | '.join(titles)} |",

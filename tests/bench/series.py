@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from rich.console import Console
 from tests.bench import (
     api,
     appending,
@@ -21,6 +22,8 @@ from tests.bench import (
 )
 from tests.bench.references import Size
 from tests.support.stack import Stack
+
+console = Console()
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -89,16 +92,28 @@ USUAL = tuple(name for name, one in SERIES.items() if one.is_usual)
 
 def measure_alone(names: Sequence[str], root: Path) -> dict[str, Any]:
     """Run those that need no stack, in the usual order."""
-    return {name: one.alone(root) for name, one in SERIES.items() if name in names and one.alone}
+    return {
+        name: _shown(name, lambda run=one.alone: run(root))
+        for name, one in SERIES.items()
+        if name in names and one.alone
+    }
 
 
 def measure_on(stack: Stack, names: Sequence[str], root: Path, asked: Asked) -> dict[str, Any]:
     """Run those that need a stack, in the usual order."""
     return {
-        name: one.on_stack(stack, root, asked)
+        name: _shown(name, lambda run=one.on_stack: run(stack, root, asked))
         for name, one in SERIES.items()
         if name in names and one.on_stack
     }
+
+
+def _shown(name: str, run: Callable[[], Any]) -> Any:
+    """Run one and print what it found, for whoever waits."""
+    console.print(f"{name}: {SERIES[name].about}")
+    found = run()
+    console.print(found)
+    return found
 
 
 def need_stack(names: Sequence[str]) -> bool:

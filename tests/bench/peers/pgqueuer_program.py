@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import uvloop
 from pgqueuer import PgQueuer
-from pgqueuer.completion import CompletionWatcher
+from pgqueuer.core.completion import CompletionWatcher
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 from rich.console import Console
 from tests.bench import rows
@@ -36,7 +37,7 @@ PEERS = {
         about="2 async workers of 64 jobs each; stalled jobs are looked for every 5 s", workers=2
     ),
     "prefect": Peer(
-        about="a server on PostgreSQL, flows in process, tasks mapped over threads; fewer rounds",
+        about="a server of its own, flows in process, tasks mapped over threads; fewer rounds",
         has_server=True,
         rounds=1,
         singles=10,
@@ -44,6 +45,8 @@ PEERS = {
     ),
 }
 NAMES = tuple(PEERS)
+# Of Prefect: where its server keeps its state, and the extension that PostgreSQL must have for it.
+DATABASE, NEEDED = "PREFECT_SERVER_DATABASE_CONNECTION_URL", "pg_trgm"
 
 console = Console()
 
@@ -57,7 +60,7 @@ def measure(root: Path, names: Sequence[str]) -> dict[str, Any]:
         for name in names:
             try:
                 found[name] = _measured(name, server, served, folder)
-            except PeerError as failure:
+            except (PeerError, OSError, asyncpg.PostgresError) as failure:
                 found[name] = {"reason": str(failure)}
             console.print(name, found[name])
     return found
@@ -67,7 +70,10 @@ def _measured(name: str, server: PostgresServer, served: Site, folder: Path) -> 
     python, version = installed(name)
     with _engine(name, python, server, folder) as engine:
         told = _workloads(engine, served)
-    return {"version": version, "about": PEERS[name].about, **told}
+        about = PEERS[name].about
+        if engine.peer.has_server and DATABASE not in engine.environ:
+            about += f"; its state is in SQLite, its default, as this PostgreSQL has no {NEEDED}"
+    return {"version": version, "about": about, **told}
 
 
 @contextmanager
@@ -90,8 +96,10 @@ def _engine(name: str, python: Path, server: PostgresServer, folder: Path) -> It
             made.install()
         yield made
         return
-    server.execute("create extension if not exists pg_trgm", database=f"peer_{name}")
-    with _prefect_server(python, dsn, environ) as (more, pid):
+    if asyncio.run(_has_extension(dsn, NEEDED)):
+        server.execute(f"create extension {NEEDED}", database=f"peer_{name}")
+        environ[DATABASE] = dsn.replace("://", "+asyncpg://", 1)
+    with _prefect_server(python, environ) as (more, pid):
         yield Engine(
             name=name,
             peer=made.peer,
@@ -105,10 +113,11 @@ def _engine(name: str, python: Path, server: PostgresServer, folder: Path) -> It
 
 
 @contextmanager
-def _prefect_server(
-    python: Path, dsn: str, environ: dict[str, str]
-) -> Iterator[tuple[dict[str, str], int]]:
-    """Run Prefect's own server; yield the variables of its clients, and its process."""
+def _prefect_server(python: Path, environ: dict[str, str]) -> Iterator[tuple[dict[str, str], int]]:
+    """Run Prefect's own server; yield the variables of its clients, and its process.
+
+    Without an address of a database it keeps to its default, SQLite.
+    """
     port = ports.choose(["prefect"], before={})["prefect"]
     variables = {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
@@ -117,12 +126,11 @@ def _prefect_server(
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
-    url = dsn.replace("postgresql://", "postgresql+asyncpg://")
     with subprocess.Popen(  # noqa: S603 - our own command line
         [str(python), "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=environ | variables | {"PREFECT_SERVER_DATABASE_CONNECTION_URL": url},
+        env=environ | variables,
     ) as process:
         try:
             _patiently(
@@ -132,6 +140,17 @@ def _prefect_server(
         finally:
             process.terminate()
             process.wait(30)
+
+
+async def _has_extension(dsn: str, name: str) -> bool:
+    connection = await asyncpg.connect(dsn)
+    try:
+        found = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = $1)", name
+        )
+    finally:
+        await connection.close()
+    return bool(found)
 
 
 def _answers(url: str) -> bool:
