@@ -1,6 +1,7 @@
 """Environments of other engines: made once by uv from hash-pinned requirements, kept in a cache directory."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from noetl_contracts import codec
 REQUIREMENTS = Path("requirements")
 # As in the Makefile, which hands its own on.
 OWN_UV = Path(".uv/bin/uv")
+ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b.*:")
 
 
 class PeerError(Exception):
@@ -63,6 +65,7 @@ def _run(command: list[str]) -> None:
 
 
 def last_line(text: str) -> str:
-    """Take the line that says most: the last of what a program complained."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200].replace("|", "/") if lines else "it said nothing"
+    """Take the line that says most: the last that names an error, else the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"]
+    named = [line for line in lines if ERROR.match(line)]
+    return (named or lines)[-1][:200].replace("|", "/")

@@ -14,7 +14,7 @@ import httpx
 from rich.console import Console
 from tests.bench import rows
 from tests.bench.peers.engine import Engine, Peer, kill
-from tests.bench.peers.installing import PeerError, installed
+from tests.bench.peers.installing import PeerError, installed, last_line
 from tests.bench.site import Site, site
 from tests.bench.spread import share, spread
 from tests.support.servers import PostgresServer, postgres_server, wait_until
@@ -126,16 +126,21 @@ def _prefect_server(python: Path, environ: dict[str, str]) -> Iterator[tuple[dic
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
-    with subprocess.Popen(  # noqa: S603 - our own command line
-        [str(python), "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environ | variables,
-    ) as process:
+    log = Path(environ["HOME"]) / "prefect.log"
+    with (
+        log.open("wb") as written,
+        httpx.Client(base_url=variables["PREFECT_API_URL"], timeout=5) as client,
+        subprocess.Popen(  # noqa: S603 - our own command line
+            [str(python), "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"],
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            env=environ | variables,
+        ) as process,
+    ):
         try:
-            _patiently(
-                lambda: _answers(f"{variables['PREFECT_API_URL']}/health"), "its server answers"
-            )
+            _patiently(lambda: process.poll() is not None or _answers(client), "its server answers")
+            if process.poll() is not None:
+                raise PeerError(f"its server ended: {last_line(log.read_text())}")
             yield variables, process.pid
         finally:
             process.terminate()
@@ -153,9 +158,9 @@ async def _has_extension(dsn: str, name: str) -> bool:
     return bool(found)
 
 
-def _answers(url: str) -> bool:
+def _answers(client: httpx.Client) -> bool:
     try:
-        return httpx.get(url, timeout=2).is_success
+        return client.get("/health").is_success
     except httpx.HTTPError:
         return False
 
