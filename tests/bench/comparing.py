@@ -138,7 +138,7 @@ def table(found: dict[str, Any]) -> Table:
     """Show figures of both sides, round by round."""
     shown = Table(title=f"this tree over {found['ref']} ({found['commit']})")
     for column in ("figure", "theirs", "ours", "ours / theirs", ""):
-        shown.add_column(column, justify="right" if column else "left")
+        shown.add_column(column, justify="left" if column == "figure" else "right", no_wrap=True)
     for name, one in found["figures"].items():
         apart = "" if one["is_apart"] else "not apart"
         cells = [", ".join(f"{value:g}" for value in one[side]) for side in ("theirs", "ours")]

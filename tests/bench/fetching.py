@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import asyncpg
 import msgspec
 from rich.console import Console
@@ -17,6 +16,12 @@ from tests.bench.client import HEAD, Client
 from tests.bench.site import Site, site
 from tests.bench.spread import spread
 from tests.support.stack import Stack
+from yarl import URL
+
+from noetl_worker.tools.call import Timeout
+from noetl_worker.tools.http_client import Client as HttpClient
+from noetl_worker.tools.http_client import Rules
+from noetl_worker.tools.http_request import Request
 
 REQUESTS = 5_000
 DELAY_MS = 2.0
@@ -129,17 +134,22 @@ def floor(served: Site, dsn: str, requests: int) -> float:
 
 
 async def fetch_and_save(*, url: str, dsn: str, requests: int) -> float:
-    """Fetch with a crew of fixed size; whoever fills a frame's rows saves them in one transaction."""
+    """Fetch with a crew of fixed size; whoever fills a frame's rows saves them in one transaction.
+
+    The client is the http tool's own, without anything that the tool adds.
+    """
     run, todo = rows.new_run(), iter(range(requests))
-    pool = await asyncpg.create_pool(dsn, min_size=4, max_size=4)
-    connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
-    async with pool, aiohttp.ClientSession(url, connector=connector) as http:
+    http = HttpClient(Rules(check=lambda *_: True, connections_max=IN_FLIGHT))
+    async with asyncpg.create_pool(dsn, min_size=4, max_size=4) as pool:
         kept: list[tuple[int, str]] = []
 
         async def crew() -> None:
             for item in todo:
-                async with http.get(f"/item/{item}") as answer:
-                    body = msgspec.json.decode(await answer.read())
+                asked = Request(method="GET", url=URL(f"{url}/item/{item}"), headers={}, body=None)
+                found = await http.fetch(
+                    asked, patience=Timeout(total=60), is_verified=True, bytes_max=1 << 20
+                )
+                body = msgspec.json.decode(found.body)
                 kept.append((item, msgspec.json.encode(body).decode()))
                 if len(kept) >= FRAME_ROWS:
                     taken, kept[:] = kept[:], []
@@ -150,7 +160,9 @@ async def fetch_and_save(*, url: str, dsn: str, requests: int) -> float:
             for _ in range(IN_FLIGHT):
                 tasks.create_task(crew())
         await _save(pool, run, kept)
-        return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+    http.close()
+    return seconds
 
 
 async def _save(
