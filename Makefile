@@ -18,6 +18,11 @@ SEEDS_OF_A_CHANGE := 2000
 EXPLORE = $(BIN)/python -m tests.simulation.explore
 # `make test/property PROFILE=long` plays thousands of random workflows.
 PROFILE ?=
+# `make bench ONLY="w1 w2"` runs these series and prints them, PEERS=1 other engines beside ours,
+# COMPARE=ref measures this tree and a commit in turn.
+ONLY ?=
+PEERS ?=
+COMPARE ?=
 PYTEST = $(BIN)/pytest $(if $(K),-k "$(K)") $(if $(PROFILE),--hypothesis-profile=$(PROFILE) --timeout=7200)
 
 .PHONY: help
@@ -99,8 +104,9 @@ $(PROOFS): proof/%: setup
 proof: setup $(PROOFS) ## Show what is too long for the suite, all or as proof/NAME; writes docs/proofs.md
 
 .PHONY: bench
-bench: setup ## Measure against the raw floor in the same run; writes docs/benchmarks.md
-	@$(BIN)/python -m tests.bench $(ARGS)
+bench: setup ## Measure beside raw floors, writes docs/benchmarks.md; ONLY="w1 w2", PEERS=1, COMPARE=ref
+	@UV=$(UV) $(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers) \
+		$(if $(COMPARE),--compare $(COMPARE)) $(ARGS)
 
 .PHONY: storm
 storm: setup ## Hurt a working stack for ten minutes, heal it, count everything; writes docs/chaos.md

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import httpx
+from tests.bench.spread import share
 from tests.support.stack import Stack
 
 EXECUTIONS = 10_000
@@ -60,8 +61,8 @@ def measure(
         "executions": executions,
         "events": executions * events_each,
         "asked": ASKED,
-        **{f"api_{name}_ms": round(_share(shown, part), 2) for name, part in _SHARES.items()},
-        **{f"query_{name}_ms": round(_share(floor, part), 2) for name, part in _SHARES.items()},
+        **{f"api_{name}_ms": round(share(shown, part), 2) for name, part in _SHARES.items()},
+        **{f"query_{name}_ms": round(share(floor, part), 2) for name, part in _SHARES.items()},
     }
 
 
@@ -104,7 +105,3 @@ async def _floor_ms(dsn: str, asked: list[int]) -> list[float]:
         return found
     finally:
         await connection.close()
-
-
-def _share(found: list[float], share: float) -> float:
-    return sorted(found)[int(len(found) * share)]

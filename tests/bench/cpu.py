@@ -1,4 +1,4 @@
-"""CPU seconds of a running stack, by part."""
+"""CPU seconds of running processes: a stack's by part, or a family's."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,19 @@ def spent(stack: Stack, **others: int) -> dict[str, float]:
     """Count CPU seconds so far, by part, those of ended children with them."""
     seconds: dict[str, float] = {}
     for part, process in processes(stack, **others):
-        times = process.cpu_times()
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # its parent tells of it from now on
         ended = times.children_user + times.children_system
         seconds[part] = seconds.get(part, 0.0) + times.user + times.system + ended
     return seconds
+
+
+def family_cpu_s(leader: psutil.Process) -> float:
+    """Count CPU seconds of a process with all of its children, also those that have ended."""
+    total = 0.0
+    for each in [leader, *leader.children(recursive=True)]:
+        times = each.cpu_times()
+        total += times.user + times.system + times.children_user + times.children_system
+    return total

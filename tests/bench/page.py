@@ -1,37 +1,47 @@
-"""The report as a page for people."""
+"""The report as a page for people; a series that was not run is not shown."""
 
+from collections.abc import Callable
 from typing import Any
 
-from tests.bench import auditing
+from tests.bench import auditing, page_peers, page_workloads
+from tests.bench.plots import FILES
 
 
 def page(report: dict[str, Any]) -> str:
     """Write `docs/benchmarks.md`."""
-    series = [_pft(name, report["scale"], one) for name, one in report["pft"].items()]
-    return "\n".join(
-        [
-            _head(report["machine"]),
-            *series,
-            _latency(report["latency"]),
-            _tiers(report["tiers"]),
-            _past(report["past"]),
-            _projecting(report["projecting"]),
-            auditing.section(report["auditing"]),
-            _api(report["api"]),
-        ]
+    parts = [_head(report)]
+    parts += [show(report[name]) for name, show in SECTIONS.items() if name in report]
+    parts += page_peers.peers(report)
+    return "\n".join(parts)
+
+
+def _head(report: dict[str, Any]) -> str:
+    machine, kept = report["machine"], report.get("durability")
+    promised = (
+        f"PostgreSQL (fsync {kept['fsync']}, synchronous_commit {kept['synchronous_commit']}, "
+        f"full_page_writes {kept['full_page_writes']}), NATS (JetStream syncs every {kept['sync_interval']})"
+        if kept
+        else "PostgreSQL, NATS"
     )
-
-
-def _head(machine: dict[str, Any]) -> str:
+    drawn = "".join(
+        f"\n![{about}]({name})\n" for name, (series, about) in FILES.items() if series in report
+    )
     return f"""# Benchmarks
 
-Written by `make bench`; repeat it with that command. Quote ratios: both sides of each were measured
-in turn in this one run, on {machine["cores"]} cores and {machine["memory_gib"]} GiB, with client, fixture,
-engine, PostgreSQL (fsync and synchronous_commit on), NATS and SeaweedFS on the same machine.
-"""
+Written by `make bench`; repeat it with that command, or a part of it with `make bench ONLY="w1 w2"`. Quote
+ratios: both sides of each were measured in turn in one run, on {machine["cores"]} cores and {machine["memory_gib"]} GiB, with
+client, fixture, engine, {promised} and SeaweedFS on the same machine.
+Where rounds are many, the median is told, and the least and the most in brackets. CPU is that of whole processes,
+divided by the units of work; transactions are PostgreSQL's that wrote, and its log is counted in bytes, both with what
+the services do in the background.
+{drawn}"""
 
 
-def _pft(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
+def _pft(found: dict[str, Any]) -> str:
+    return "\n".join(_variant(name, found, one) for name, one in found["variants"].items())
+
+
+def _variant(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
     ratio = series["efficiency"]
     rows = "\n".join(
         f"| {one['who']} | {one['requests']} | {one['seconds']} | {one['requests_per_s']} "
@@ -46,8 +56,8 @@ def _pft(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str:
 |---|---:|---:|---:|---|
 {rows}
 
-| events | about commands | frames | rows a frame | events a frame | connections to PostgreSQL | most memory, MiB |
-|---:|---:|---:|---:|---:|---:|---|
+| events | about commands | frames | rows a frame | events a frame | transactions a request | log bytes a request | connections to PostgreSQL | most memory, MiB |
+|---:|---:|---:|---:|---:|---:|---:|---:|---|
 {engines}
 
 **Efficiency** (floor seconds / engine seconds): median **{ratio["median"]}**, least {ratio["least"]},
@@ -57,27 +67,16 @@ most {ratio["most"]}.{steady}
 
 def _lasting(one: dict[str, Any]) -> str:
     memory = ", ".join(f"{name} {mib}" for name, mib in one["memory_mib"].items())
-    keys = ("events", "command_events", "frames", "rows_per_frame", "frame_events_per_frame")
-    counts = " | ".join(str(one[key]) for key in (*keys, "connections"))
+    keys = (
+        *("events", "command_events", "frames", "rows_per_frame", "frame_events_per_frame"),
+        *("transactions_each", "wal_bytes_each", "connections"),
+    )
+    counts = " | ".join(str(one[key]) for key in keys)
     return f"| {counts} | {memory} |"
 
 
-def _latency(latency: dict[str, Any]) -> str:
-    one, chain, small = latency["single_step"], latency["chain"], latency["small_executions"]
-    loops = "\n".join(
-        f"| a parallel loop of {loop['items']:,} no-op items, durable per item "
-        f"| {loop['items_per_s']} items/s | {loop['planner_cpu_us_per_item']} us an item |"
-        for loop in latency["loops"]
-    )
-    return f"""## Small things, warm, from submission to the end that the client sees
-
-| what | figure | CPU of the planner and the API |
-|---|---:|---:|
-| one execution with one Python step, p50 / p95 | {one["p50_ms"]} / {one["p95_ms"]} ms | |
-| a chain of {chain["steps"]} no-op steps | {chain["steps_per_s"]} steps/s | {chain["planner_cpu_us_per_step"]} us a step |
-{loops}
-| {small["executions"]:,} executions of one no-op step, all at once | {small["executions_per_s"]} executions/s | {small["planner_cpu_us_per_execution"]} us an execution |
-"""
+def _spent(one: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {cpu}" for name, cpu in one.get("cpu_s", {}).items() if cpu >= 0.1)
 
 
 def _tiers(one: dict[str, Any]) -> str:
@@ -126,5 +125,26 @@ def _api(one: dict[str, Any]) -> str:
 """
 
 
-def _spent(one: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {cpu}" for name, cpu in one.get("cpu_s", {}).items() if cpu >= 0.1)
+def _waves(one: dict[str, Any]) -> str:
+    io, wave = one["io"], one["spark"]
+    return f"""## Spark's waves, {one["frames"]} frames of {one["rows"]:,} rows, {one["body"]}
+
+| lane | CPU of all that takes part, ms a frame | ms a frame |
+|---|---:|---:|
+| io | {io["cpu_ms"]} | {io["wall_ms"]} |
+| waves | {wave["cpu_ms"]} | {wave["wall_ms"]} |
+
+Every size and body: [Spark](spark.md).
+"""
+
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "pft": _pft,
+    **page_workloads.SECTIONS,
+    "tiers": _tiers,
+    "past": _past,
+    "projecting": _projecting,
+    "auditing": auditing.section,
+    "waves": _waves,
+    "api": _api,
+}

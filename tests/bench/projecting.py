@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.bench.cpu import family_cpu_s
+from tests.bench.spread import share
 from tests.support.builders import History, Slots
 from tests.support.bus import memory_bus
 from tests.support.projecting import Desk
@@ -96,8 +98,8 @@ async def _steadily(
         tasks.create_task(project())
     return {
         "steady_events_per_s": STEADY_EVENTS_PER_S,
-        "lag_p50_ms": round(_share(lags_ms, 0.5), 1),
-        "lag_p95_ms": round(_share(lags_ms, 0.95), 1),
+        "lag_p50_ms": round(share(lags_ms, 0.5), 1),
+        "lag_p95_ms": round(share(lags_ms, 0.95), 1),
     }
 
 
@@ -120,18 +122,8 @@ def _history(number: int) -> History:
 
 
 def _cpu_s(server: PostgresServer) -> float:
-    """CPU seconds of a server with all of its children, also those that have ended."""
-    leader = psutil.Process(server.pid)
-    total = 0.0
-    for each in [leader, *leader.children(recursive=True)]:
-        times = each.cpu_times()
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return family_cpu_s(psutil.Process(server.pid))
 
 
 def _each_us(cpu_s: float, count: int) -> float:
     return round(cpu_s / count * 1_000_000, 1)
-
-
-def _share(found: list[float], share: float) -> float:
-    return sorted(found)[int(len(found) * share)]

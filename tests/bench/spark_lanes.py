@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 import psutil
-import pygal
 from msgspec import Struct, structs
 from pygal.style import CleanStyle
 from rich.console import Console
+from tests.bench.drawing import pygal
 from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
 from tests.support.working import Bench, bench
 
@@ -101,7 +101,7 @@ def main() -> None:
     file = DOCS / "spark-lanes.json"
     kept = msgspec.json.decode(file.read_bytes())["cases"] if file.exists() else []
     with tempfile.TemporaryDirectory(prefix="noetl-lanes-") as folder:
-        found = asyncio.run(_measure(Path(folder), given))
+        found = asyncio.run(measure(Path(folder), given))
     cases = [one for one in kept if one["body"] not in given.bodies] + found
     cases.sort(key=lambda one: [body.name for body in BODIES].index(one["body"]))
     report = {"cores": CORES, "frames": FRAMES, "cases": cases}
@@ -110,7 +110,8 @@ def main() -> None:
     console.print(_table(cases), soft_wrap=True)
 
 
-async def _measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+async def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run every body and size that is asked for in both lanes."""
     store = folder / "store"
     store.mkdir()
     adopt(executor_environ(store))

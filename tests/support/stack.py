@@ -16,19 +16,21 @@ from tests.support.servers import wait_until
 
 PATIENCE_S = 120.0
 NOTHING: Mapping[str, str] = {}
+OWN_PYTHON = Path(sys.executable)
 
 
 class Stack:
-    """One folder and the `noetl` command on it; every method blocks."""
+    """One folder and the `noetl` command on it, this environment's or another's; it blocks."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, python: Path = OWN_PYTHON) -> None:
         self.folder = folder
+        self.python = python
 
     def noetl(self, *arguments: str, code: int = 0, environ: Mapping[str, str] = NOTHING) -> str:
         """Run one verb, check its exit code, return what it printed."""
         verb, *rest = arguments
         done = subprocess.run(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "noetl_cli", verb, "--dir", str(self.folder), *rest],
+            [str(self.python), "-m", "noetl_cli", verb, "--dir", str(self.folder), *rest],
             check=False,
             capture_output=True,
             text=True,
@@ -130,10 +132,13 @@ class Stack:
 
 @contextmanager
 def running_stack(
-    folder: Path, *options: str, environ: Mapping[str, str] = NOTHING
+    folder: Path,
+    *options: str,
+    environ: Mapping[str, str] = NOTHING,
+    python: Path = OWN_PYTHON,
 ) -> Iterator[Stack]:
     """A started stack, such as `running_stack(tmp, "--workers", "2", "--set", "WORKER_X=1")`."""
-    stack = Stack(folder)
+    stack = Stack(folder, python=python)
     try:
         stack.noetl("up", *options, environ=environ)
         yield stack

@@ -1,0 +1,9 @@
+"""pygal, without the hook for plugins that it leaves behind: Python warns of its kind at every later import."""
+
+import sys
+
+import pygal
+
+sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != pygal.__name__]
+
+__all__ = ["pygal"]

@@ -1,0 +1,127 @@
+"""Every series of `make bench`, by name: what it measures, and whether it needs a running stack."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Console
+from tests.bench import (
+    api,
+    appending,
+    auditing,
+    crash,
+    fetching,
+    floors,
+    latency,
+    loops,
+    past,
+    projecting,
+    references,
+    tiers,
+    waves,
+)
+from tests.bench.references import Size
+from tests.support.stack import Stack
+
+console = Console()
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which sizes are measured, where a series has a choice."""
+
+    items: Sequence[int] = loops.ITEMS
+    frame_items: Sequence[int] = loops.FRAME_ITEMS
+    requests: int = fetching.REQUESTS
+    variants: Sequence[str] = ("a",)
+    size: Size = Size()
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """One series: `alone` needs no stack, `on_stack` one that does nothing else."""
+
+    about: str
+    alone: Callable[[Path], Any] | None = None
+    on_stack: Callable[[Stack, Path, Asked], Any] | None = None
+    is_usual: bool = True
+
+
+# In the order in which they run: the API last, as it fills the ledger.
+SERIES = {
+    "past": Series(about="fold, replay, snapshots, chains", alone=lambda _: past.measure()),
+    "projecting": Series(about="one projector", alone=lambda _: projecting.measure()),
+    "ledger": Series(
+        about="append beside a raw insert; the outbox", alone=lambda _: appending.measure()
+    ),
+    "auditing": Series(
+        about="an audit in one process and on Spark",
+        alone=lambda _: auditing.measure(),
+        is_usual=False,
+    ),
+    "floors": Series(
+        about="PostgreSQL, JetStream, HTTP with nothing around", alone=lambda _: floors.measure()
+    ),
+    "tiers": Series(
+        about="payloads from store and memory",
+        alone=lambda root: tiers.measure((root / "payloads").as_uri()),
+    ),
+    "waves": Series(
+        about="frames in Spark's waves", alone=lambda _: waves.measure(), is_usual=False
+    ),
+    "w1": Series(about="one step", on_stack=lambda stack, _, __: latency.single(stack)),
+    "w2": Series(about="a chain of steps", on_stack=lambda stack, _, __: latency.steps(stack)),
+    "w3": Series(
+        about="items of a loop", on_stack=lambda stack, _, asked: loops.by_item(stack, asked.items)
+    ),
+    "w3f": Series(
+        about="frames of a loop",
+        on_stack=lambda stack, _, asked: loops.by_frame(stack, asked.frame_items),
+    ),
+    "w4": Series(
+        about="requests and rows",
+        on_stack=lambda stack, _, asked: fetching.measure(stack, requests=asked.requests),
+    ),
+    "w5": Series(about="workers killed", on_stack=lambda stack, _, __: crash.measure(stack)),
+    "small": Series(about="many executions", on_stack=lambda stack, _, __: latency.many(stack)),
+    "pft": Series(
+        about="the reference workload beside its floor",
+        on_stack=lambda stack, root, asked: references.measure(
+            stack, root, asked.variants, asked.size
+        ),
+    ),
+    "api": Series(
+        about="an execution of a full ledger", on_stack=lambda stack, _, __: api.measure(stack)
+    ),
+}
+USUAL = tuple(name for name, one in SERIES.items() if one.is_usual)
+
+
+def measure_alone(names: Sequence[str], root: Path) -> dict[str, Any]:
+    """Run those that need no stack, in the usual order."""
+    return {
+        name: _shown(name, lambda run=one.alone: run(root))
+        for name, one in SERIES.items()
+        if name in names and one.alone
+    }
+
+
+def measure_on(stack: Stack, names: Sequence[str], root: Path, asked: Asked) -> dict[str, Any]:
+    """Run those that need a stack, in the usual order."""
+    return {
+        name: _shown(name, lambda run=one.on_stack: run(stack, root, asked))
+        for name, one in SERIES.items()
+        if name in names and one.on_stack
+    }
+
+
+def _shown(name: str, run: Callable[[], Any]) -> Any:
+    """Run one and print what it found, for whoever waits."""
+    console.print(f"{name}: {SERIES[name].about}")
+    found = run()
+    console.print(found)
+    return found
+
+
+def need_stack(names: Sequence[str]) -> bool:
+    """Tell whether any of them needs a stack."""
+    return any(SERIES[name].on_stack for name in names)
