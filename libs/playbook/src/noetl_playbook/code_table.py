@@ -1,6 +1,7 @@
 """The table of problem codes: lint, its formats and the documentation read no other."""
 
 from noetl_playbook.codes import Code, Weight
+from noetl_playbook.loop_codes import LOOPS
 
 
 def _code(code: str, weight: Weight, title: str, *, advice: str, wrong: str, right: str) -> Code:
@@ -187,45 +188,6 @@ _TOOLS = (
         right='auth: {type: bearer, token: "{{ keychain.shop.token }}"}',
     ),
 )
-_LOOPS = (
-    _code(
-        "E501",
-        Weight.ERROR,
-        "A loop is incomplete or contradicts itself",
-        advice="A loop has an iterator and either in or cursor; mode cursor goes with cursor; a"
-        " cursor has a claim; a step has either loop or reduce.",
-        wrong="loop: {iterator: row}",
-        right='loop: {in: "{{ workload.rows }}", iterator: row}',
-    ),
-    _code(
-        "E502",
-        Weight.STRICT_ERROR,
-        "A number of a frame, fan-out or reduce is out of range",
-        advice="The number is clamped when the playbook runs. A heartbeat is at most half of its"
-        " lease.",
-        wrong="frame: {lease_seconds: 30, heartbeat_seconds: 20}",
-        right="frame: {lease_seconds: 30, heartbeat_seconds: 10}",
-    ),
-    _code(
-        "E503",
-        Weight.STRICT_ERROR,
-        "A claim returns no rows",
-        advice="The claim must return the rows that it took: end it with RETURNING, or select"
-        " them.",
-        wrong="claim: UPDATE jobs SET state = 'taken'",
-        right="claim: UPDATE jobs SET state = 'taken' RETURNING id",
-    ),
-    _code(
-        "E504",
-        Weight.STRICT_ERROR,
-        "A task that waits stands where none can",
-        advice="A child playbook, a message or a person is waited for without a worker. A frame"
-        " with transaction: true, and a loop with exec: local, keep theirs: the task fails with"
-        " unsupported_tool.",
-        wrong="loop: {spec: {policy: {exec: local}}, …}\n  tool: {kind: playbook, path: child}",
-        right="loop: {spec: {mode: parallel}, …}\n  tool: {kind: playbook, path: child}",
-    ),
-)
 _LIMITS = (
     _code(
         "E601",
@@ -404,6 +366,6 @@ _HABITS = (
 
 CODES: dict[str, Code] = {
     each.code: each
-    for group in (_DOCUMENT, _NAMES, _TEMPLATES, _TOOLS, _LOOPS, _LIMITS, _OLDER, _HABITS)
+    for group in (_DOCUMENT, _NAMES, _TEMPLATES, _TOOLS, LOOPS, _LIMITS, _OLDER, _HABITS)
     for each in group
 }
