@@ -1,11 +1,9 @@
 """Where the http tool may not go, whatever an address looks like or a name resolves to."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 from tests.support.calls import call_of
 from tests.support.scripted import Script, says, script, sends
 from tests.support.working import Bench, bench
@@ -22,33 +20,17 @@ from noetl_worker.tools.http import HttpTool, Limits, open_http
 KEY = "A" * 43 + "="
 
 
-class Names(AbstractResolver):
+class Names:
     """A name server whose answers a test writes down; the last one is given for ever."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
         self.answers = {name.replace("_", "."): list(each) for name, each in answers.items()}
         self.asked: list[str] = []
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    def __call__(self, host: str) -> list[str]:
         self.asked.append(host)
         known = self.answers[host.rstrip(".").lower()]
-        addresses = known[0] if len(known) == 1 else known.pop(0)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=0,
-            )
-            for address in addresses
-        ]
-
-    async def close(self) -> None:
-        self.answers.clear()
+        return known[0] if len(known) == 1 else known.pop(0)
 
 
 @asynccontextmanager
@@ -57,7 +39,7 @@ async def tool(names: Names, *allowed: str) -> AsyncIterator[HttpTool]:
     vault = Vault(objects=payloads, sealer=Sealer(KEY), mask=Mask(), clock=clock)
     limits = Limits(allowances=tuple(egress.parse(entry) for entry in allowed))
     async with open_http(
-        limits=limits, vault=vault, payloads=payloads, clock=clock, resolver=names
+        limits=limits, vault=vault, payloads=payloads, clock=clock, names=names
     ) as opened:
         yield opened
 

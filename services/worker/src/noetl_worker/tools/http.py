@@ -1,14 +1,12 @@
 """The `http` tool: one pooled session, checked addresses, one hold per host."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
@@ -22,14 +20,17 @@ from noetl_worker.domain.sites import Site
 from noetl_worker.keys.tokens import Fetched, Tokens
 from noetl_worker.tools import http_lines, http_parts, http_request
 from noetl_worker.tools.call import Call, Outcome, Timeout
-from noetl_worker.tools.egress import CheckedResolver, check_literal
+from noetl_worker.tools.egress import check_literal, denied
 from noetl_worker.tools.http_answer import (
     Answer,
     ResponseType,
     described,
-    read_body,
     response_type_of,
+    too_large,
+    unpacked,
 )
+from noetl_worker.tools.http_client import Client, Rules
+from noetl_worker.tools.http_exchange import Refused, Response, TooLarge, joined
 from noetl_worker.tools.http_request import Request
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -54,13 +55,13 @@ class HttpTool:
     def __init__(
         self,
         *,
-        session: aiohttp.ClientSession,
+        client: Client,
         limits: Limits,
         vault: Vault,
         payloads: Payloads,
         clock: Clock,
     ) -> None:
-        self._session = session
+        self._client = client
         self._limits = limits
         self._vault = vault
         self._payloads = payloads
@@ -78,7 +79,7 @@ class HttpTool:
             answer = await self._exchange(request, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as problem:
+        except (TimeoutError, OSError, ValueError) as problem:
             return Outcome(error=_of_exception(problem, call))
         outcome = self._outcome(answer, response_type)
         return outcome if call.sink is None else http_lines.without_body(outcome)
@@ -114,7 +115,7 @@ class HttpTool:
             if credential is not None:
                 request = http_request.sign(request, credential)
             answer = await self._exchange(request, call)
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as problem:
+        except (TimeoutError, OSError, ValueError) as problem:
             raise ToolFailure(_of_exception(problem, call)) from problem
         return Fetched(status=answer.status, url=answer.url, body=answer.body)
 
@@ -133,34 +134,48 @@ class HttpTool:
         )
 
     async def _send(self, request: Request, call: Call, started: float) -> Answer:
-        url = request.url
-        host = url.raw_host or ""
-        check_literal(host, url.port or 0, self._limits.allowances)
+        host = request.url.raw_host or ""
+        check_literal(host, request.url.port or 0, self._limits.allowances)
         if host in self._held_until:
             await self._held(host)
-        async with self._session.request(
-            request.method,
-            url,
-            headers=request.headers,
-            data=request.content(),
-            allow_redirects=False,
-            timeout=http_request.client_timeout(call.timeout),
-            ssl=coercion.boolean(call.fields.get("verify_ssl")) is not False,
-        ) as response:
-            body = b""
-            if call.sink is not None and response.status < _STATUS_ERROR:
-                await http_lines.pour(response, call.sink)
-            else:
-                body = await read_body(response, bytes_max=self._limits.response_bytes_max)
-            return Answer(
-                status=response.status,
-                headers=_joined(response.headers),
-                host=host,
-                url=str(response.url),
-                body=body,
-                charset=response.charset,
-                elapsed_s=self._clock.monotonic() - started,
+        url = str(request.url)
+        try:
+            response = await self._received(request, call, url)
+        except Refused as refused:
+            raise denied(refused.host, refused.port) from refused
+        except TooLarge as problem:
+            raise too_large(url, bytes_max=self._limits.response_bytes_max) from problem
+        return Answer(
+            status=response.status,
+            headers=response.headers,
+            host=host,
+            url=url,
+            body=response.body,
+            charset=response.charset,
+            elapsed_s=self._clock.monotonic() - started,
+        )
+
+    async def _received(self, request: Request, call: Call, url: str) -> Response:
+        """Send a request; return its answer, without the body if that went into the call's sink."""
+        bytes_max = self._limits.response_bytes_max
+        is_verified = coercion.boolean(call.fields.get("verify_ssl")) is not False
+        if call.sink is None:
+            response = await self._client.fetch(
+                request, patience=call.timeout, is_verified=is_verified, bytes_max=bytes_max
             )
+            response.body = unpacked(response, url=url, bytes_max=bytes_max)
+            return response
+        async with self._client.stream(request, patience=call.timeout, is_verified=is_verified) as (
+            response,
+            pieces,
+        ):
+            if response.status < _STATUS_ERROR:
+                response.body = b""
+                await http_lines.pour(pieces, call.sink, url=url, packing=response.packing)
+                return response
+            response.body = await joined(pieces, bytes_max=bytes_max)
+            response.body = unpacked(response, url=url, bytes_max=bytes_max)
+            return response
 
     async def _held(self, host: str) -> None:
         """Wait until the host may be asked again."""
@@ -203,23 +218,12 @@ def _header(headers: dict[str, str], wanted: str) -> str | None:
     return next((item for name, item in headers.items() if name.lower() == wanted), None)
 
 
-def _joined(headers: Mapping[str, str]) -> dict[str, str]:
-    """Make a mapping of headers; those that came several times are joined.
-
-    The client's names are text of a kind of its own, which JSON encoders refuse.
-    """
-    found: dict[str, str] = {}
-    for name, value in ((str(each), item) for each, item in headers.items()):
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
-
-
 def _of_exception(problem: Exception, call: Call) -> ErrorObject:
     where = f"{call.fields.get('method') or 'GET'} {http_request.shown(call.fields.get('url'))}"
     if isinstance(problem, TimeoutError):
         message = f"{where} did not answer within {call.timeout.total:g} s"
         return failure("timeout", message, source="http")
-    if isinstance(problem, aiohttp.InvalidURL | ValueError) and not isinstance(problem, OSError):
+    if isinstance(problem, ValueError):
         return failure("validation", f"{where} cannot be sent: {problem}", source="http")
     reason = str(problem) or type(problem).__name__
     return failure("connection", f"{where} failed: {reason}", source="http")
@@ -232,23 +236,15 @@ async def open_http(
     vault: Vault,
     payloads: Payloads,
     clock: Clock,
-    resolver: AbstractResolver | None = None,
+    names: Callable[[str], Sequence[str]] | None = None,
 ) -> AsyncIterator[HttpTool]:
-    """Hold the worker's one session while the block runs; `resolver` finds hosts, unchecked."""
-    connector = aiohttp.TCPConnector(
-        limit=limits.connections_max,
-        resolver=CheckedResolver(limits.allowances, resolver),
-        ttl_dns_cache=30,
-        keepalive_timeout=30.0,
-    )
-    async with aiohttp.ClientSession(
-        connector=connector,
-        trust_env=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        # Unpacked in `http_answer`, which watches how large it becomes.
-        auto_decompress=False,
-        headers={"Accept-Encoding": "gzip, deflate"},
-    ) as session:
-        # A broken connection is the policy's to answer: only it may send a request again.
-        session._retry_connection = False  # noqa: SLF001 - the client has no public switch
-        yield HttpTool(session=session, limits=limits, vault=vault, payloads=payloads, clock=clock)
+    """Hold the worker's one client while the block runs; `names` finds hosts, unchecked."""
+
+    def check(address: str, host: str, port: int) -> bool:
+        return egress.is_allowed(address, host=host, port=port, allowances=limits.allowances)
+
+    client = Client(Rules(check=check, connections_max=limits.connections_max, names=names))
+    try:
+        yield HttpTool(client=client, limits=limits, vault=vault, payloads=payloads, clock=clock)
+    finally:
+        client.close()

@@ -4,12 +4,12 @@ import zlib
 from base64 import b64encode
 from typing import Any, Literal, assert_never, get_args
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.http_exchange import Response
 
 ResponseType = Literal["auto", "json", "text", "bytes", "ndjson"]
 
@@ -52,26 +52,23 @@ def response_type_of(given: Any) -> ResponseType:
     return found
 
 
-async def read_body(response: aiohttp.ClientResponse, *, bytes_max: int) -> bytes:
-    """Read a body of at most so many bytes after decompression; raises `ToolFailure`."""
-    url = str(response.url)
-    packing = response.headers.get("Content-Encoding", "identity").strip().lower()
-    length = response.content_length
-    if packing in {"identity", ""} and length is not None and length <= bytes_max:
-        return await response.read()
-    inflate = _inflate(packing, url=url, bytes_max=bytes_max)
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        body += chunk if inflate is None else inflate.feed(chunk)
-        if len(body) > bytes_max:
-            raise _too_large(f"the answer of {url} is longer than {bytes_max} bytes")
-    if inflate is not None:
-        inflate.finish()
-    return bytes(body)
+def unpacked(response: Response, *, url: str, bytes_max: int) -> bytes:
+    """Return a body of at most so many bytes after decompression; raises `ToolFailure`."""
+    inflate = _inflate(response.packing, url=url, bytes_max=bytes_max)
+    if inflate is None:
+        return response.body
+    body = inflate.feed(response.body)
+    inflate.finish()
+    return body
+
+
+def too_large(url: str, *, bytes_max: int) -> ToolFailure:
+    """Say that an answer is longer than it may be."""
+    return _too_large(f"the answer of {url} is longer than {bytes_max} bytes")
 
 
 def _inflate(packing: str, *, url: str, bytes_max: int) -> "Inflate | None":
-    if packing in {"identity", ""}:
+    if packing == "identity":
         return None
     if packing not in {"gzip", "x-gzip", "deflate"}:
         text = f"the answer of {url} is packed as '{packing}': gzip and deflate are read"
@@ -130,7 +127,7 @@ class Inflate:
     def _count(self, more: int) -> None:
         self._bytes += more
         if self._bytes > self._bytes_max:
-            raise _too_large(f"the answer of {self._url} is longer than {self._bytes_max} bytes")
+            raise too_large(self._url, bytes_max=self._bytes_max)
         if self._bytes > max(_RATIO_FREE_BYTES, _RATIO_MAX * self._packed_bytes):
             raise _too_large(
                 f"the answer of {self._url} unpacks to more than {_RATIO_MAX} times its size"

@@ -1,6 +1,7 @@
 """An answer of one JSON value a line, read while it comes."""
 
-import aiohttp
+from collections.abc import AsyncIterator
+
 import msgspec
 from msgspec import structs
 
@@ -10,8 +11,7 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Outcome, Sink
 from noetl_worker.tools.http_answer import Inflate, ResponseType
 
-_PIECE_BYTES = 64 * 1024
-_PLAIN = frozenset({"", "identity"})
+_PLAIN = frozenset({"identity"})
 _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
 # No bound but the stream's own: what was read is gone when the next piece comes.
 _BYTES_MAX = 1 << 62
@@ -32,16 +32,14 @@ def without_body(outcome: Outcome) -> Outcome:
     return structs.replace(outcome, data=about)
 
 
-async def pour(response: aiohttp.ClientResponse, sink: Sink) -> None:
+async def pour(pieces: AsyncIterator[bytes], sink: Sink, *, url: str, packing: str) -> None:
     """Hand the lines of a body over as they come; raises `ToolFailure`."""
-    url = str(response.url)
-    packing = response.headers.get("Content-Encoding", "identity").strip().lower()
     if packing not in _PLAIN | _PACKED:
         text = f"the answer of {url} is packed as '{packing}': gzip and deflate are read"
         raise ToolFailure(failure("parse", text, source="http"))
     inflate = Inflate(packing, url=url, bytes_max=_BYTES_MAX) if packing in _PACKED else None
     rest = b""
-    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+    async for piece in pieces:
         *lines, rest = (rest + (piece if inflate is None else inflate.feed(piece))).split(b"\n")
         if len(rest) > CHUNK_BYTES_MAX:
             text = f"a line of the answer of {url} is longer than {CHUNK_BYTES_MAX} bytes"

@@ -2,29 +2,26 @@
 
 import re
 from base64 import b64encode
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote_plus
 
-from aiohttp import ClientTimeout, FormData
 from msgspec import Struct, structs
+from urllib3 import encode_multipart_formdata
 from yarl import URL
 
 from noetl_contracts import codec
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.texts import as_text
-from noetl_worker.tools.call import Timeout
 from noetl_worker.tools.http_parts import Part
 
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
-_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+_CLEAN_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
 # What may go along when a redirect leads to another host; anything else may be a secret.
 _HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
-_CONNECT_S = 10.0
 _USERINFO = re.compile(r"//[^/?#@]*@")
 
 
@@ -35,33 +32,23 @@ class Request(Struct, frozen=True, kw_only=True):
     url: URL
     headers: dict[str, str]
     body: bytes | None
-    parts: tuple[tuple[str, str | Part], ...] = ()
-
-    def content(self) -> bytes | FormData | None:
-        """Return what is to be sent: a form is made anew for each sending."""
-        if not self.parts:
-            return self.body
-        form = FormData()
-        for name, value in self.parts:
-            if isinstance(value, str):
-                form.add_field(name, value)
-            else:
-                form.add_field(name, value.data, filename=value.name, content_type=value.media_type)
-        return form
 
 
 def build(fields: dict[str, Any], *, parts: tuple[Part, ...] = (), idempotency_key: str) -> Request:
     """Build a request; raises `ToolFailure` for fields that make none."""
     fields = _with_data_parts(fields)
     headers = _headers(fields.get("headers"))
-    body = None if parts else _body(fields, headers)
+    if parts:
+        body: bytes | None = _multipart(parts, fields.get("form"), headers)
+    else:
+        body = _body(fields, headers)
     headers.setdefault("Idempotency-Key", idempotency_key)
+    url = _url(fields.get("url"), fields.get("params"))
     return Request(
         method=str(fields.get("method") or "GET").upper(),
-        url=_url(fields.get("url"), fields.get("params")),
+        url=_logged_in(url, headers),
         headers=headers,
         body=body,
-        parts=_multipart(parts, fields.get("form")),
     )
 
 
@@ -73,8 +60,7 @@ def sign(request: Request, credential: Credential) -> Request:
             name, value = "Authorization", f"Bearer {fields.get('token', '')}"
         case "basic":
             user = fields.get("username", fields.get("user", ""))
-            pair = f"{user}:{fields.get('password', '')}".encode()
-            name, value = "Authorization", f"Basic {b64encode(pair).decode()}"
+            name, value = "Authorization", _basic(str(user), str(fields.get("password", "")))
         case "api_key":
             name, value = str(fields.get("header", "X-API-Key")), str(fields.get("value", ""))
         case _:
@@ -105,12 +91,12 @@ def redirected(request: Request, *, status: int, location: str) -> Request:
     keeps_method = status in {307, 308} or request.method in {"GET", "HEAD"}
     if not keeps_method:
         headers = {key: item for key, item in headers.items() if key.lower() != "content-type"}
+    headers = headers.copy()
     return Request(
         method=request.method if keeps_method else "GET",
-        url=url,
+        url=_logged_in(url, headers),
         headers=headers,
         body=request.body if keeps_method else None,
-        parts=request.parts if keeps_method else (),
     )
 
 
@@ -124,14 +110,17 @@ def shown(text: Any) -> str:
     return _USERINFO.sub("//", str(text))
 
 
-@lru_cache(maxsize=256)
-def client_timeout(timeout: Timeout) -> ClientTimeout:
-    """Turn a task's timeout into the client's."""
-    return ClientTimeout(
-        total=timeout.total,
-        sock_connect=timeout.connect or min(_CONNECT_S, timeout.total),
-        sock_read=timeout.read,
-    )
+def _logged_in(url: URL, headers: dict[str, str]) -> URL:
+    """Move the name and password of a URL into a header, unless there is one."""
+    if url.raw_user is None and url.raw_password is None:
+        return url
+    if not any(name.lower() == "authorization" for name in headers):
+        headers["Authorization"] = _basic(url.user or "", url.password or "")
+    return url.with_user(None)
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def _with_data_parts(fields: dict[str, Any]) -> dict[str, Any]:
@@ -159,8 +148,8 @@ def _headers(given: Any) -> dict[str, str]:
 def _url(text: Any, params: Any) -> URL:
     if not isinstance(text, str) or not text:
         raise ToolFailure(failure("validation", "field 'url' must be a text"))
+    text = text.partition("#")[0]
     if params:
-        text = text.partition("#")[0]
         text = f"{text}{'&' if '?' in text else '?'}{_query(params)}"
     if _CLEAN_URL.fullmatch(text):
         return URL(text, encoded=True)
@@ -214,13 +203,17 @@ def _body(fields: dict[str, Any], headers: dict[str, str]) -> bytes | None:
     return codec.encode(body)
 
 
-def _multipart(parts: tuple[Part, ...], form: Any) -> tuple[tuple[str, str | Part], ...]:
-    if not parts:
-        return ()
+def _multipart(parts: tuple[Part, ...], form: Any, headers: dict[str, str]) -> bytes:
+    """Encode a form with files, and name its type in place of any other."""
     if form is not None and not isinstance(form, dict):
         raise ToolFailure(failure("validation", "field 'form' must be a mapping"))
     fields = ((name, as_text(value)) for name, value in (form or {}).items() if value is not None)
-    return (*fields, *((part.name, part) for part in parts))
+    files = ((part.name, (part.name, part.data, part.media_type)) for part in parts)
+    body, media_type = encode_multipart_formdata([*fields, *files])
+    for name in [name for name in headers if name.lower() == "content-type"]:
+        del headers[name]
+    headers["Content-Type"] = media_type
+    return body
 
 
 def _named_type(headers: dict[str, str]) -> str:

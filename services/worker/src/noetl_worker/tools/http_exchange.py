@@ -1,0 +1,247 @@
+"""One request on its way over libcurl: what came back so far, and how it ended."""
+
+import asyncio
+import re
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+import pycurl
+
+Check = Callable[[str, str, int], bool]
+# What libcurl tells of an address: family, kind, protocol, and the address with its port.
+Address = tuple[int, int, int, tuple[str | bytes, ...]]
+
+_BUFFERED_BYTES = 1024 * 1024
+_STATUS_LINE = b"HTTP/"
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s\"';]+)", re.IGNORECASE)
+
+
+class Refused(Exception):  # noqa: N818 - it says what happened
+    """No address of a host may be connected to."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port}")
+        self.host, self.port = host, port
+
+
+class TooLarge(Exception):  # noqa: N818 - it says what happened
+    """A body is longer than it may be."""
+
+
+class Response:
+    """An answer, its body as it came over the wire."""
+
+    def __init__(self, *, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def charset(self) -> str | None:
+        """Return the character set that the answer names."""
+        found = _CHARSET.search(self.header("content-type") or "")
+        return None if found is None else found[1]
+
+    @property
+    def packing(self) -> str:
+        """Return how the body is packed, `identity` when it is not."""
+        return (self.header("content-encoding") or "").strip().lower() or "identity"
+
+    def header(self, wanted: str) -> str | None:
+        """Return a header by its name in lower case."""
+        return next((item for name, item in self.headers.items() if name.lower() == wanted), None)
+
+
+class Exchange:
+    """Takes what libcurl calls back with; a body of more than `bytes_max` ends it.
+
+    With `is_streamed` no more of the body is taken than somebody reads.
+    """
+
+    def __init__(
+        self,
+        curl: pycurl.Curl,
+        *,
+        check: Check,
+        host: str,
+        port: int,
+        bytes_max: int,
+        is_streamed: bool,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.curl = curl
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._check, self._host, self._port = check, host, port
+        self._bytes_max, self._is_streamed = bytes_max, is_streamed
+        self._head: list[bytes] = []
+        self._pieces: deque[bytes] = deque()
+        self._opened: list[socket.socket] = []
+        self._denied = self._sent = self._received = self._buffered = 0
+        self._is_paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._guard: asyncio.TimerHandle | None = None
+        self._touched_s = loop.time()
+        self._code, self._reason = 0, ""
+        curl.setopt(pycurl.HEADERFUNCTION, self._head.append)
+        curl.setopt(pycurl.WRITEFUNCTION, self._write)
+        curl.setopt(pycurl.PREREQFUNCTION, self._before_sending)
+        curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+
+    def end(self, code: int, reason: str) -> None:
+        """Note how the transfer ended: libcurl's code, 0 when all went well."""
+        self._code, self._reason = code, reason
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self._wake()
+
+    def close(self) -> None:
+        """Let go of what only a transfer under way needs."""
+        if self._guard is not None:
+            self._guard.cancel()
+        for opened in self._opened:
+            opened.close()
+
+    def guard(self, read_s: float, give_up: Callable[[pycurl.Curl], None]) -> None:
+        """End the exchange when nothing comes for so long."""
+        left_s = self._touched_s + read_s - self._loop.time()
+        if left_s > 0 or self._is_paused:
+            wait_s = max(left_s, read_s / 2)
+            self._guard = self._loop.call_later(wait_s, self.guard, read_s, give_up)
+            return
+        give_up(self.curl)
+        self.end(pycurl.E_OPERATION_TIMEDOUT, f"nothing came for {read_s:g} s")
+
+    def response(self) -> Response:
+        """Return the answer with what there is of its body."""
+        status: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return Response(status=status, headers=_headers(self._head), body=body)
+
+    def check(self) -> None:
+        """Raise how it failed: `Refused`, `TooLarge`, `TimeoutError`, `OSError`, `ValueError`."""
+        if self._code == 0:
+            return
+        if self._received > self._bytes_max:
+            raise TooLarge
+        if self._denied and not self._opened:
+            raise Refused(self._host, self._port)
+        if self._code == pycurl.E_OPERATION_TIMEDOUT:
+            raise TimeoutError(self._reason)
+        if self._code == pycurl.E_URL_MALFORMAT:
+            raise ValueError(self._reason)
+        if self._sent > 1:
+            raise ConnectionResetError("the server closed the connection without an answer")
+        raise OSError(self._reason or f"libcurl ended with {self._code}")
+
+    async def begun(self) -> None:
+        """Wait for the first piece of the body, or for the end; raises as `check` does."""
+        await self._more()
+        if not self._pieces:
+            self.check()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Go through the body while it comes; raises as `check` does."""
+        while True:
+            while self._pieces:
+                yield self._taken()
+            if self.ended.done():
+                self.check()
+                return
+            await self._more()
+
+    async def _more(self) -> None:
+        if not self._pieces and not self.ended.done():
+            self._waiter = self._loop.create_future()
+            await self._waiter
+
+    def _taken(self) -> bytes:
+        """Return the next piece, and let more come when there is room."""
+        piece = self._pieces.popleft()
+        self._buffered -= len(piece)
+        if self._is_paused and self._buffered < _BUFFERED_BYTES:
+            self._is_paused = False
+            self._touched_s = self._loop.time()
+            self.curl.pause(pycurl.PAUSE_CONT)
+        return piece
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _open(self, _purpose: int, address: Address) -> socket.socket | int:
+        """Open a socket, to an address that may be reached.
+
+        It is asked for each address that a name resolved to, right before connecting.
+        """
+        family, kind, protocol, (place, *_) = address
+        host = place if isinstance(place, str) else place.decode()
+        if not self._check(host, self._host, self._port):
+            self._denied += 1
+            return int(pycurl.SOCKET_BAD)
+        # libcurl takes a copy of its descriptor.
+        self._opened.append(socket.socket(family, kind, protocol))
+        return self._opened[-1]
+
+    def _before_sending(self, *_ends: object) -> int:
+        """Let a request go once: whether it may go again is the policy's to say.
+
+        libcurl would repeat it by itself when a kept connection turns out to be closed.
+        """
+        self._sent += 1
+        self._touched_s = self._loop.time()
+        return int(pycurl.PREREQFUNC_OK if self._sent == 1 else pycurl.PREREQFUNC_ABORT)
+
+    def _write(self, data: bytes) -> int | None:
+        size = len(data)
+        if self._is_streamed and self._buffered >= _BUFFERED_BYTES:
+            self._is_paused = True
+            return int(pycurl.WRITEFUNC_PAUSE)
+        self._touched_s = self._loop.time()
+        self._received += size
+        if self._received > self._bytes_max:
+            return -1
+        self._buffered += size
+        self._pieces.append(data)
+        self._wake()
+        return None
+
+
+async def joined(pieces: AsyncIterator[bytes], *, bytes_max: int) -> bytes:
+    """Put a body together; raises `TooLarge`."""
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > bytes_max:
+            raise TooLarge
+    return bytes(body)
+
+
+def _headers(lines: list[bytes]) -> dict[str, str]:
+    """Read the headers of the last head; those that came several times are joined."""
+    found: dict[str, str] = {}
+    name = ""
+    is_head = True
+    for line in lines:
+        if line.startswith(_STATUS_LINE):
+            found.clear()
+            is_head = True
+        elif not line.strip():
+            is_head = False
+        elif is_head and line[:1] in b" \t" and name:
+            found[name] = f"{found[name]} {_text(line)}"
+        elif is_head:
+            key, _, value = line.partition(b":")
+            name, text = _text(key), _text(value)
+            found[name] = f"{found[name]}, {text}" if name in found else text
+    return found
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.strip().decode()
+    except UnicodeDecodeError:
+        return data.strip().decode("latin-1")
