@@ -152,10 +152,10 @@ def _skips_gaps() -> list[Patch]:
 def _positions_unchecked() -> list[Patch]:
     apply = MemoryProjections.apply
 
-    async def broken(self: Any, *, shard: int, rows: Any, positions: Any) -> list[str]:
+    async def broken(self: Any, *, positions: Any, **written: Any) -> list[str]:
         known = self._store.position_by_execution
         believed = {one: (known.get(one, 0), new) for one, (_, new) in positions.items()}
-        return await apply(self, shard=shard, rows=rows, positions=believed)
+        return await apply(self, positions=believed, **written)
 
     return [(MemoryProjections, "apply", broken)]
 

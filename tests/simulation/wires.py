@@ -22,6 +22,8 @@ _HINTS = frozenset({"poke"})
 STALE = frozenset({"list_live", "list_queues", "list_overdue", "list_stalled", "list_behind"})
 # Calls whose answers are not written down: they are many, and follow from the others.
 _SILENT = frozenset({"fetch", "poke", "register", "extend", "lead", "list_live", "list_queues"})
+# What processes without work call as well: a line that breaks there breaks nothing.
+_IDLE = _SILENT - {"extend"}
 
 _COMMANDS = "noetl.commands."
 _NEAR_S = 0.004
@@ -57,7 +59,7 @@ class Wire:
         if name in _HINTS and (process.is_cut_off(self.server) or fate.happens("lost_hint")):
             return None
         await self.travel()
-        if name not in _SILENT and fate.happens("cut"):
+        if name not in _IDLE and fate.happens("cut"):
             process.cut_off(self.server, fate.cut_s())
         if name not in _HINTS and process.is_cut_off(self.server) and fate.happens("stranded"):
             return await self._stranded(name, call)

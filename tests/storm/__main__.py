@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tests.chaos.conftest import LEASE_S, SETTINGS
 from tests.storm.faults import FAULTS, Fault
+from tests.storm.jobs import SMALL, SPARK, Job
 from tests.storm.page import Report, page
 from tests.support import pft
 from tests.support.parity import assert_parity
@@ -29,24 +30,10 @@ PARTS = 8
 QUIET_EACH = 4
 PFT = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
 SMALL_A_ROUND = 50
+SMALL_MIN = 1_000
 # PFT's own database restarts with the ledger's, and its steps between stages have no retries.
 TARGET_AWAY = {"db_connection"}
 HEALED_S = 300.0
-PLAYBOOK = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: stormy}
-workload: {n: 40}
-workflow:
-  - step: each
-    loop: {in: "{{ workload.n }}", iterator: i, spec: {mode: parallel, max_in_flight: 8}}
-    tool: {kind: noop, result: "{{ iter.i }}"}
-    next: {arcs: [{step: sum}]}
-  - step: sum
-    tool: {kind: python, input: {given: "{{ each.results }}"}, code: "return sum(given)"}
-"""
-SUM = sum(range(40))
-
 console = Console()
 
 
@@ -55,13 +42,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--small", type=int, default=SMALL_MIN, help="small executions, at least")
     asked = parser.parse_args()
-    report = Report(seed=asked.seed, minutes=asked.minutes)
+    report = Report(seed=asked.seed, minutes=asked.minutes, small_min=asked.small)
     with tempfile.TemporaryDirectory(prefix="noetl-storm-") as folder:
         root = Path(folder)
         with running_stack(root / "stack", *SETTINGS) as stack:
             pft.prepare(stack)
-            _register(stack)
+            for job in (SMALL, SPARK):
+                _register(stack, job)
             with pft.fixture(root) as served:
                 Storm(stack, served, report).run()
     DOCS.joinpath("chaos.md").write_text(page(report))
@@ -72,7 +61,7 @@ def main() -> None:
 
 
 class Storm:
-    """Two kinds of work and one that hurts, each in a thread of its own."""
+    """Three kinds of work and one that hurts, each in a thread of its own."""
 
     def __init__(self, stack: Stack, served: pft.Fixture, report: Report) -> None:
         self._stack = stack
@@ -87,7 +76,8 @@ class Storm:
     def run(self) -> None:
         """Hurt and heal; raises what went wrong in any thread, or afterwards."""
         with ThreadPoolExecutor() as threads:
-            work = [threads.submit(self._run_pft), threads.submit(self._run_small)]
+            kinds = (self._run_pft, self._run_small, self._run_spark)
+            work = [threads.submit(kind) for kind in kinds]
             try:
                 self._hurt()
             finally:
@@ -97,8 +87,9 @@ class Storm:
                 one.result()
         for execution_id in self._pft_runs:
             assert_parity(self._stack, execution_id)
-        for execution_id in self._report.small:
-            _conclude(self._stack, execution_id)
+        for job, executions in ((SMALL, self._report.small), (SPARK, self._report.spark)):
+            for execution_id in executions:
+                _conclude(self._stack, execution_id, job)
         self._report.healed_s = round(time.monotonic() - healed, 1)
 
     def _hurt(self) -> None:
@@ -137,15 +128,19 @@ class Storm:
             self._report.pft_runs += 1
 
     def _run_small(self) -> None:
-        while not self._is_over.is_set():
-            before = len(self._report.small)
-            begun = [
-                self._stack.execute("stormy", key=f"storm-{before + number}")
-                for number in range(SMALL_A_ROUND)
-            ]
-            self._report.small += begun
-            for execution_id in begun:
+        begun = self._report.small
+        while not self._is_over.is_set() or len(begun) < self._report.small_min:
+            ended = len(begun)
+            for number in range(ended, ended + SMALL_A_ROUND):
+                begun.append(self._stack.execute(SMALL.name, key=f"storm-{number}"))
+            for execution_id in begun[ended:]:
                 _wait(self._stack, execution_id, patience_s=self._patience_s)
+
+    def _run_spark(self) -> None:
+        begun = self._report.spark
+        while not self._is_over.is_set():
+            begun.append(self._stack.execute(SPARK.name, key=f"spark-{len(begun)}"))
+            _wait(self._stack, begun[-1], patience_s=self._patience_s)
 
 
 def _wait(stack: Stack, execution_id: str, *, patience_s: float) -> None:
@@ -156,12 +151,12 @@ def _wait(stack: Stack, execution_id: str, *, patience_s: float) -> None:
     )
 
 
-def _conclude(stack: Stack, execution_id: str) -> None:
+def _conclude(stack: Stack, execution_id: str, job: Job) -> None:
     """Every execution ends well, once, with the right sum, and its rows are its history's."""
     _wait(stack, execution_id, patience_s=HEALED_S)
     assert _status(stack, execution_id) == "COMPLETED", execution_id
-    url = f"{stack.url('api')}/api/result/{execution_id}/sum"
-    assert httpx.get(url, timeout=10).json()["data"] == SUM, execution_id
+    url = f"{stack.url('api')}/api/result/{execution_id}/{job.step}"
+    assert httpx.get(url, timeout=10).json()["data"] == job.result, execution_id
     assert_parity(stack, execution_id)
 
 
@@ -174,10 +169,10 @@ def _status(stack: Stack, execution_id: str) -> str | None:
     return answer.json()["status"] if answer.is_success else None
 
 
-def _register(stack: Stack) -> None:
+def _register(stack: Stack, job: Job) -> None:
     answer = httpx.post(
         f"{stack.url('api')}/api/catalog/register",
-        content=PLAYBOOK,
+        content=job.playbook,
         headers={"Content-Type": "text/yaml"},
         timeout=10,
     )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from tests.chaos.conftest import LEASE_S
+from tests.support import spark
 from tests.support.servers import wait_past
 from tests.support.stack import Stack
 
@@ -52,4 +53,13 @@ def _lose_store(stack: Stack, chance: random.Random) -> str:
     return "payload store away"
 
 
-FAULTS: tuple[Fault, ...] = (*(_kill, _kill, _kill, _pause, _restart, _crash, _wipe, _lose_store),)
+def _kill_driver(stack: Stack, chance: random.Random) -> str:
+    pid = stack.pid(chance.choice(["worker-1", "worker-2"]))
+    drivers = [] if pid is None else spark.drivers(pid)
+    spark.kill(drivers)
+    return "SIGKILL of a worker's Spark" if drivers else "no Spark to kill"
+
+
+FAULTS: tuple[Fault, ...] = (
+    *(_kill, _kill, _kill, _pause, _restart, _crash, _wipe, _lose_store, _kill_driver),
+)

@@ -12,7 +12,9 @@ class Report(Struct, kw_only=True):
     seed: int
     minutes: float
     faults: Counter[str] = field(default_factory=Counter)
+    small_min: int = 0
     small: list[str] = field(default_factory=list)
+    spark: list[str] = field(default_factory=list)
     pft_runs: int = 0
     pft_without_target: int = 0
     healed_s: float = 0.0
@@ -21,7 +23,7 @@ class Report(Struct, kw_only=True):
 def page(report: Report) -> str:
     """Write `docs/chaos.md`."""
     hurt = "\n".join(f"| {what} | {count} |" for what, count in sorted(report.faults.items()))
-    asked = f"--minutes {report.minutes:g} --seed {report.seed}"
+    asked = f"--minutes {report.minutes:g} --seed {report.seed} --small {report.small_min}"
     return f"""# Work under a storm of faults
 
 Written by `make storm ARGS="{asked}"`: an embedded stack with two workers and leases
@@ -35,6 +37,7 @@ time is free of faults, and the mix changes from part to part. Then it heals, an
 | what ran meanwhile | how it ended |
 |---|---|
 | {len(report.small):,} executions of a parallel loop and a sum | completed, with the right sum |
+| {len(report.spark):,} executions of a fan-out and a reduce on Spark | completed, with the right sum |
 | {report.pft_runs} runs of PFT A, 1 x 200, one after another | verified in the disturbed form |
 | {report.pft_without_target} more of them | failed with `db_connection`: their target restarted under a step without retries |
 

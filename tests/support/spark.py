@@ -114,8 +114,12 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 def kill_drivers() -> None:
     """Kill every Java process of this one: the drivers of its sessions."""
-    own = _children(psutil.Process().pid)
-    kill(one for one in own if any("SparkSubmit" in word for word in _words(one)))
+    kill(drivers(psutil.Process().pid))
+
+
+def drivers(pid: int) -> list[psutil.Process]:
+    """The Java processes of a process's Spark sessions."""
+    return [one for one in _children(pid) if any("SparkSubmit" in word for word in _words(one))]
 
 
 def _children(pid: int) -> list[psutil.Process]:
