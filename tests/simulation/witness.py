@@ -43,6 +43,9 @@ class Witness:
         # How far each command is: its latest attempt, and whether it has ended.
         self.attempts: dict[str, int] = {}
         self.ended: set[str] = set()
+        # Attempts whose frames are to run again, and the command that each frame is run by.
+        self._abandoned: set[tuple[str, int]] = set()
+        self._command_by_frame: dict[str, str] = {}
         self.over: set[str] = set()
         # To whom a delivery of a command was handed last, and when.
         self.handed: dict[str, tuple[str, float]] = {}
@@ -145,8 +148,12 @@ class Witness:
             if execution_id in self.over:
                 self.object(f"execution {execution_id} ended twice")
             self.over.add(execution_id)
+        if kind == "frame.abandoned" and event.frame_id in self._command_by_frame:
+            self._abandoned.add((self._command_by_frame[event.frame_id], event.attempt))
         if command_id is None:
             return
+        if kind == "frame.dispatched":
+            self._command_by_frame[event.frame_id] = command_id
         if kind in {"command.reissued", "command.resumed"}:
             self.attempts[command_id] = attempt
         if kind in _ENDS:
@@ -186,6 +193,8 @@ class Witness:
             if not isinstance(fact, facts.CommandCompleted | facts.CommandFailed):
                 continue
             is_past = fact.attempt < self.attempts.get(fact.command_id, 1)
+            # A frame whose body failed is only given up for now.
+            is_past |= (fact.command_id, fact.attempt) in self._abandoned
             if fact.command_id not in self.ended and not is_past:
                 self.object(f"{who} acknowledged the end of {fact.command_id} and lost it")
 

@@ -163,6 +163,29 @@ async def test_a_redelivery_of_what_runs_here_is_adopted(worker: Bench, server: 
     assert again.was_acked
 
 
+async def test_of_two_messages_of_what_runs_here_only_the_newer_is_left_to_settle(
+    worker: Bench, server: Script
+) -> None:
+    """The older one, which nobody prolongs any more, would come to another worker."""
+    command = waiting(server)
+    delivery = await taken(worker, command)
+    copy = await taken(worker, command)
+    assert copy.stream_sequence != delivery.stream_sequence
+    unsettled_meanwhile: list[int] = []
+
+    async def then() -> None:
+        await worker.lane.attend(copy)
+        unsettled_meanwhile.append(await unsettled(worker))
+        worker.lane.release()
+
+    facts = await attended(worker, delivery, server.arrived, then)
+    assert unsettled_meanwhile == [1]
+    assert isinstance(facts[-1], CommandLost)
+    assert facts[-1].is_release
+    assert len(server.seen) == 1
+    assert await unsettled(worker) == 0
+
+
 async def test_without_confirmed_beats_the_work_stops_and_says_so(
     worker: Bench, server: Script
 ) -> None:

@@ -98,10 +98,16 @@ class Hold:
         """Tell this hold from that of a copy of the same command."""
         return self._name
 
-    def adopt(self, delivery: Delivery) -> None:
-        """Go on under a newer delivery of the same command."""
-        self._delivery = delivery
+    async def adopt(self, delivery: Delivery) -> None:
+        """Go on under a newer delivery of the same command.
+
+        An earlier message of it is settled: nobody prolongs it any more, and when it came to
+        another worker, this one would be taken for lost.
+        """
+        former, self._delivery = self._delivery, delivery
         self._confirmed_at = self._clock.monotonic()
+        if former.stream_sequence != delivery.stream_sequence:
+            await former.ack()
 
     def interrupt(self, interruption: Interruption) -> None:
         """End the work from outside."""

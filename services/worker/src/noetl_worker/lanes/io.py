@@ -95,7 +95,7 @@ class IoLane:
         fence = (command.command_id, command.attempt)
         running = self._hold_by_fence.get(fence)
         if running is not None:
-            running.adopt(delivery)
+            await running.adopt(delivery)
             return
         if delivery.delivered > 1:
             # Whoever had it may still be at work: only a new attempt may run it.
