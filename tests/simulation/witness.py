@@ -148,12 +148,9 @@ class Witness:
             if execution_id in self.over:
                 self.object(f"execution {execution_id} ended twice")
             self.over.add(execution_id)
-        if kind == "frame.abandoned" and event.frame_id in self._command_by_frame:
-            self._abandoned.add((self._command_by_frame[event.frame_id], event.attempt))
+        self._follow_frame(kind, event)
         if command_id is None:
             return
-        if kind == "frame.dispatched":
-            self._command_by_frame[event.frame_id] = command_id
         if kind in {"command.reissued", "command.resumed"}:
             self.attempts[command_id] = attempt
         if kind in _ENDS:
@@ -165,6 +162,12 @@ class Witness:
             if kind == "command.completed" and attempt != self.attempts.get(command_id, 1):
                 self.object(f"{command_id} was completed by attempt {attempt}, which is past")
             self.ended.add(command_id)
+
+    def _follow_frame(self, kind: str, event: Any) -> None:
+        if kind == "frame.dispatched":
+            self._command_by_frame[event.frame_id] = event.command_id
+        if kind == "frame.abandoned" and event.frame_id in self._command_by_frame:
+            self._abandoned.add((self._command_by_frame[event.frame_id], event.attempt))
 
     def _ended_by_frame(self, event: Any, reported: tuple[Any, ...]) -> None:
         """A command of a stage ends with its frame; others as their worker said."""
