@@ -34,3 +34,8 @@ def test_a_line_that_begins_with_a_space_goes_on_with_the_one_before() -> None:
 
 def test_bytes_that_are_no_utf8_are_still_text() -> None:
     assert read(b"A: \xe4\r\n", b"B: \xc3\xa4\r\n") == {"A": "ä", "B": "ä"}
+
+
+def test_known_names_are_written_as_the_standards_write_them() -> None:
+    found = read(b"HTTP/1.1 200\r\n", b"content-type: a\r\n", b"ETAG: b\r\n", b"x-My-Own: c\r\n")
+    assert found == {"Content-Type": "a", "ETag": "b", "x-My-Own": "c"}

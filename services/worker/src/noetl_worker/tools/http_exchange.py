@@ -14,6 +14,18 @@ Address = tuple[int, int, int, tuple[str | bytes, ...]]
 
 _BUFFERED_BYTES = 1024 * 1024
 _STATUS_LINE = b"HTTP/"
+# Headers that the standards know are written as they write them, whatever a server does.
+_NAMES = {
+    name.lower().encode(): name
+    for name in (
+        *("Accept-Ranges", "Access-Control-Allow-Origin", "Age", "Allow", "Cache-Control"),
+        *("Connection", "Content-Disposition", "Content-Encoding", "Content-Language"),
+        *("Content-Length", "Content-Location", "Content-Range", "Content-Type", "Date", "ETag"),
+        *("Expires", "Keep-Alive", "Last-Modified", "Link", "Location", "Pragma"),
+        *("Proxy-Authenticate", "Retry-After", "Server", "Set-Cookie", "Trailer"),
+        *("Transfer-Encoding", "Upgrade", "Vary", "Via", "Warning", "WWW-Authenticate"),
+    )
+}
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s\"';]+)", re.IGNORECASE)
 
 
@@ -235,7 +247,8 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
             found[name] = f"{found[name]} {_text(line)}"
         elif is_head:
             key, _, value = line.partition(b":")
-            name, text = _text(key), _text(value)
+            name = _NAMES.get(key.strip().lower()) or _text(key)
+            text = _text(value)
             found[name] = f"{found[name]}, {text}" if name in found else text
     return found
 
