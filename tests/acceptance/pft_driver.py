@@ -186,7 +186,11 @@ class Driver:
                 values: list[Any] = []
                 if "params" in task:
                     text, values = bind(text, render(task["params"], names))
-                rows = await self.pool.fetch(text, *values)
+                # What is prepared is one statement; those after it in the playbook have no values.
+                first, *further = text.split(";\n") if values else [text]
+                rows = await self.pool.fetch(first, *values)
+                for statement in further:
+                    await self.pool.execute(statement)
                 return {"rows": [dict(row) for row in rows]}
             case "http":
                 assert isinstance(render(task["headers"], names)["X-PFT-Attempt"], str)
