@@ -9,10 +9,10 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from noetl_storage.errors import StorageMisconfigured
 from noetl_storage.payload_ports import Seals
+from noetl_storage.payloads import s3
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.filesystem import FilesystemPayloads
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_storage.payloads.s3 import S3Payloads, open_client
 from noetl_storage.payloads.stored import StoredPayloads
 
 _FORMS = (
@@ -77,15 +77,17 @@ def _remote(
             parts.netloc, query, secret_key=secret_key, threads=threads, seals=seals
         )
         return opened, f"{words} at {parts.netloc}"
-    client = open_client(
+    store, address = s3.open_store(
+        parts.netloc,
         endpoint=query.get("endpoint"),
         region=query.get("region", _REGION_DEFAULT),
         access_key=access_key,
         secret_key=secret_key,
+        threads=threads,
         connections_max=count,
+        seals=seals,
     )
-    store = S3Payloads(client, bucket=parts.netloc, threads=threads, seals=seals)
-    return store, f"S3 at {client.meta.endpoint_url}"
+    return store, f"S3 at {address}"
 
 
 def _module(scheme: str, extra: str) -> Any:

@@ -15,6 +15,7 @@ from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
 from noetl_storage.payload_ports import Seals
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.objects import SPOOL_BYTES, Found, Pieces
+from noetl_storage.payloads.s3_puts import SigningKeys, SmallPuts
 from noetl_storage.payloads.stored import StoredPayloads
 
 _TRANSFER = TransferConfig(
@@ -37,12 +38,20 @@ def open_client(
     connections_max: int,
 ) -> Any:
     """Make a client whose waits and retries are bounded."""
-    return boto3.session.Session().client(
+    session = _session(region, access_key, secret_key)
+    return _client(session, endpoint=endpoint, connections_max=connections_max)
+
+
+def _session(region: str, access_key: str | None, secret_key: str | None) -> boto3.session.Session:
+    return boto3.session.Session(
+        aws_access_key_id=access_key, aws_secret_access_key=secret_key, region_name=region
+    )
+
+
+def _client(session: boto3.session.Session, *, endpoint: str | None, connections_max: int) -> Any:
+    return session.client(
         "s3",
         endpoint_url=endpoint,
-        region_name=region,
-        aws_access_key_id=access_key,
-        aws_secret_access_key=secret_key,
         config=Config(
             max_pool_connections=max(connections_max, 32),
             connect_timeout=5,
@@ -59,9 +68,10 @@ def open_client(
 class S3Objects:
     """One bucket."""
 
-    def __init__(self, client: Any, *, bucket: str) -> None:
+    def __init__(self, client: Any, *, bucket: str, puts: SmallPuts) -> None:
         self._client = client
         self._bucket = bucket
+        self._puts = puts
 
     def guard(self, key: str) -> AbstractContextManager[None]:
         """Translate what the client raises."""
@@ -69,10 +79,14 @@ class S3Objects:
 
     def store(self, key: str, data: bytes, media_type: str) -> None:
         """Write an object, replacing the one before."""
+        if self._puts.put(key, data, media_type=media_type, is_new=False):
+            return
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=media_type)
 
     def store_once(self, key: str, data: bytes) -> None:
         """Write an object; raises what `guard` makes `FileExistsError` of when there is one."""
+        if self._puts.put(key, data, is_new=True):
+            return
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data, IfNoneMatch="*")
 
     def stage(self) -> IO[bytes]:
@@ -141,9 +155,47 @@ class S3Payloads(StoredPayloads):
     """Payloads in one bucket; the blocking client runs in bounded threads."""
 
     def __init__(
-        self, client: Any, *, bucket: str, threads: Threads, seals: Seals | None = None
+        self,
+        client: Any,
+        *,
+        bucket: str,
+        puts: SmallPuts,
+        threads: Threads,
+        seals: Seals | None = None,
     ) -> None:
-        super().__init__(S3Objects(client, bucket=bucket), runner=threads, seals=seals)
+        objects = S3Objects(client, bucket=bucket, puts=puts)
+        super().__init__(objects, runner=threads, seals=seals)
+
+
+def open_store(
+    bucket: str,
+    *,
+    endpoint: str | None,
+    region: str,
+    access_key: str | None,
+    secret_key: str | None,
+    threads: Threads,
+    connections_max: int,
+    seals: Seals | None,
+) -> tuple[S3Payloads, str]:
+    """Return a bucket as a payload store, and the address of its server."""
+    session = _session(region, access_key, secret_key)
+    client = _client(session, endpoint=endpoint, connections_max=connections_max)
+    address: str = client.meta.endpoint_url
+
+    def keys() -> SigningKeys | None:
+        found = session.get_credentials()
+        if found is None:
+            return None
+        # Those of a role are renewed here when they are about to expire.
+        known = found.get_frozen_credentials()
+        return SigningKeys(
+            access_key=known.access_key, secret_key=known.secret_key, token=known.token
+        )
+
+    puts = SmallPuts(endpoint=address, region=region, bucket=bucket, keys=keys)
+    store = S3Payloads(client, bucket=bucket, puts=puts, threads=threads, seals=seals)
+    return store, address
 
 
 @contextmanager
@@ -151,6 +203,8 @@ def translated(bucket: str, key: str) -> Iterator[None]:
     """Raise `KeyError` for a missing object, `FileExistsError` for a taken name, else storage's."""
     try:
         yield
+    except FileExistsError:
+        raise
     except botocore.exceptions.ClientError as failure:
         raise _named(failure, bucket, key) from failure
     except botocore.exceptions.NoCredentialsError as failure:

@@ -135,10 +135,9 @@ class StoredPayloads:
         """Write an object unless the name is taken; return the bytes that were there before."""
         owner = Owner(tenant_id=tenant_id, organization_id=organization_id)
         key = keys.named_key(name, tenant_id, organization_id)
-        sealed, _ = await self._run(key, self._sealed, data, owner, name)
         for _ in range(_CONFLICT_ATTEMPTS_MAX):
             try:
-                await self._run(key, self._objects.store_once, key, sealed)
+                await self._run(key, self._store_once, key, data, owner, name)
             except FileExistsError:
                 before = await self._find_named(key, owner, name)
                 if before is not None:
@@ -300,6 +299,10 @@ class StoredPayloads:
         sealed, key_id = self._sealed(data, owner, "")
         self._objects.store(key, sealed, media_type)
         return key_id
+
+    def _store_once(self, key: str, data: bytes, owner: Owner, name: str) -> None:
+        sealed, _ = self._sealed(data, owner, name)
+        self._objects.store_once(key, sealed)
 
     def _sealed(self, data: bytes, owner: Owner, name: str) -> tuple[bytes, str | None]:
         if self._seals is None:
