@@ -317,8 +317,8 @@ class FactBatch(Struct, frozen=True, kw_only=True):
     """Facts of one execution in the order in which they were observed: one ingest message.
 
     `key` names it, or its first facts when they travel with those of other commands: then the
-    message's deduplication id names all of them. `request_id` names the durable request, if any, that
-    the planner settles together with the events.
+    message's deduplication id names all of them. `request_id` names the durable request, if any,
+    that the planner settles together with the events.
     """
 
     key: str
