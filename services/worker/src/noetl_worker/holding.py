@@ -14,7 +14,8 @@ from noetl_messaging.ports import Delivery, Hints
 from noetl_worker.domain import heartbeat
 from noetl_worker.domain.heartbeat import Lease
 
-LASTING_S = 0.2
+# Work that is over sooner needs no lease prolonged, no stop heard and nobody told that it began.
+LASTING_S = 0.5
 _RETRY_S = 0.5
 _HALTS_MAX = 4096
 

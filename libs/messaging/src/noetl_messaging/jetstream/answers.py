@@ -44,8 +44,8 @@ class Answers:
         """Return the subject to be answered under; `hear` is called once at most."""
         if not self._inbox:
             inbox = self._client.new_inbox()
-            self._inbox = inbox
             await self._client.subscribe(f"{inbox}.*", cb=self._take)
+            self._inbox = inbox
         self._count += 1
         token = str(self._count)
         self._hear_by_token[token] = hear
