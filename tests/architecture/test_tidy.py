@@ -21,6 +21,8 @@ BROAD = {"Exception", "BaseException"}
 BROAD_HOMES = {
     "libs/chassis/src/noetl_chassis/loop.py": "a loop outlives whatever one turn met",
     "services/planner/src/noetl_planner/service.py": "one execution must not hold back a batch",
+    "services/worker/src/noetl_worker/lanes/io.py": "a command's defect is its own failure",
+    "services/worker/src/noetl_worker/service.py": "one delivery must not end the others",
     "services/worker/src/noetl_worker/sandbox/__main__.py": "what user code raises is its answer",
 }
 # The language's own older event names, as authors write them.

@@ -17,6 +17,7 @@ from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore
+from noetl_worker.posting import KEYS_SEPARATOR
 
 _ENDS = ("command.completed", "command.failed", "command.cancelled")
 # `command/attempt/delivery/number` is how a worker names what it publishes of its work.
@@ -98,7 +99,8 @@ class Witness:
             case MemoryDelivery(), "ack":
                 self._check_ack(who, target)
             case FaultyBroker(), "publish":
-                self._check_holder(who, args[0].message_id)
+                for name_of_facts in args[0].message_id.split(KEYS_SEPARATOR):
+                    self._check_holder(who, name_of_facts)
                 self._note_reported(args[0])
             case MemoryOutbox(), "settle":
                 self._check_settled(who, args[0])
@@ -201,9 +203,9 @@ class Witness:
             if fact.command_id not in self.ended and not is_past:
                 self.object(f"{who} acknowledged the end of {fact.command_id} and lost it")
 
-    def _check_holder(self, who: str, message_id: str) -> None:
+    def _check_holder(self, who: str, key: str) -> None:
         """Facts of a command's work name the delivery: one worker works on it."""
-        parts = message_id.split("/")
+        parts = key.split("/")
         if not who.startswith("worker") or len(parts) != _PARTS_OF_WORK:
             return
         holder = parts[2]

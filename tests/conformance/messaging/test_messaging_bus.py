@@ -190,6 +190,19 @@ async def test_without_a_stream_publishing_says_so(bus: Bus) -> None:
     assert await bus.publisher.publish_all([nowhere, a_command()]) == [False, True]
 
 
+async def test_each_of_many_publishers_hears_of_its_own_message(bus: Bus) -> None:
+    nowhere = Message(subject="noetl.nowhere.at.all", message_id="n", data=b"")
+    messages = [nowhere if number % 7 == 3 else a_command(number) for number in range(50)]
+    told = await asyncio.gather(
+        *(bus.publisher.publish(one) for one in messages), return_exceptions=True
+    )
+    assert [isinstance(one, MessagingUnavailable) for one in told] == [
+        one is nowhere for one in messages
+    ]
+    assert await bus.publisher.publish_all([]) == []
+    assert await worker(bus).pending() == (sum(one is not nowhere for one in messages), 0)
+
+
 async def test_a_missing_consumer_is_unavailable_not_fatal(bus: Bus) -> None:
     absent = bus.consumer(topology.COMMANDS, "worker-none-io")
     with pytest.raises(MessagingUnavailable):

@@ -12,7 +12,7 @@ from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench,
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts import codec
-from noetl_contracts.commands import StepResult
+from noetl_contracts.commands import ItemWork, StepResult
 from noetl_contracts.facts import CommandCompleted, CommandFailed
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, ResultEnvelope
 from noetl_playbook import carried
@@ -531,3 +531,27 @@ async def test_the_executions_bound_holds_where_a_step_has_none(
     assert isinstance(done, CommandCompleted), done
     assert done.result is not None
     assert (done.result.reference is not None) == is_stored
+
+
+@pytest.mark.parametrize(
+    ("collect", "output", "is_stored"),
+    [("none", "", False), ("all", "", True), ("none", "output: {select: [{path: count}]}", True)],
+)
+async def test_what_an_item_gives_is_stored_only_for_somebody(
+    worker: Bench, collect: str, output: str, *, is_stored: bool
+) -> None:
+    """A loop that keeps no results has no reader of them, unless the step speaks of its output."""
+    *_, done = await worker.run(
+        command_of(
+            f"""
+  - step: s
+    {output}
+    loop: {{in: [1], iterator: i, spec: {{mode: parallel, collect: {collect}}}}}
+    tool: {{kind: noop, result: {{count: 1, long: {"x" * 3000}}}}}
+""",
+            work=ItemWork(index=0, total=1, item=1),
+        )
+    )
+    assert isinstance(done, CommandCompleted)
+    assert (done.result.reference is not None) is is_stored
+    assert len(codec.encode(done)) < 2048

@@ -6,8 +6,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, step_of
+from tests.support.working import (
+    EXECUTION,
+    ORGANIZATION,
+    TENANT,
+    Bench,
+    bench,
+    command_of,
+    step_of,
+)
 
+from noetl_contracts.commands import ItemWork
+from noetl_contracts.facts import CommandCompleted
 from noetl_contracts.ids import FrameId
 from noetl_worker.domain.sites import Site
 from noetl_worker.lanes.block import compile_block
@@ -90,6 +100,29 @@ async def test_a_lone_run_waits_for_nobody(worker: Bench, table: "asyncpg.Connec
     outcome = await save(worker, 7)
     assert outcome.error is None
     assert await table.fetchval("select count(*) from kept") == 1
+
+
+async def test_items_that_nobody_collects_share_transactions(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    step = f"""
+  - step: s
+    loop: {{in: 30, iterator: i, spec: {{mode: parallel, collect: none}}}}
+    tool:
+      - {{name: get, kind: noop, result: {{x: 1}}}}
+      - name: save
+        kind: postgres
+        auth: db
+        query: "{INSERT}"
+        params: ["{{{{ iter.i + 100 }}}}"]
+"""
+    for index in range(30):
+        await worker.send(command_of(step, work=ItemWork(index=index, total=30, item=index)))
+    deliveries = await worker.commands.fetch(messages_max=30, wait_s=5)
+    await asyncio.gather(*(worker.lane.attend(one) for one in deliveries))
+    ended = [one for one in await worker.facts() if isinstance(one, CommandCompleted)]
+    assert len(ended) == await table.fetchval("select count(*) from kept") == 30
+    assert await table.fetchval("select count(distinct part) from kept") < 30
 
 
 def loop_of(save_task: str, *, collect: str = "none") -> dict[str, Any]:

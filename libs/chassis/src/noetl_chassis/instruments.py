@@ -68,6 +68,23 @@ class _Counter:
         return [Observation(total, dict(key)) for key, total in list(self._sums.items())]
 
 
+class _Gauge:
+    """The latest values of one metric by label values, read when somebody scrapes."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._values: dict[tuple[tuple[str, str], ...], float] = {}
+        metrics.get_meter(SCOPE).create_observable_gauge(
+            metric.name, [self._observe], unit=metric.unit, description=metric.meaning
+        )
+
+    def set(self, value: float, labels: Mapping[str, str] | None) -> None:
+        """Put another value in the place of the latest of these labels."""
+        self._values[tuple(labels.items()) if labels else ()] = value
+
+    def _observe(self, _options: CallbackOptions) -> list[Observation]:
+        return [Observation(value, dict(key)) for key, value in list(self._values.items())]
+
+
 @cache
 def _counter(metric: Metric) -> _Counter:
     return _Counter(metric)
@@ -84,7 +101,5 @@ def _histogram(metric: Metric) -> Any:
 
 
 @cache
-def _gauge(metric: Metric) -> Any:
-    return metrics.get_meter(SCOPE).create_gauge(
-        metric.name, unit=metric.unit, description=metric.meaning
-    )
+def _gauge(metric: Metric) -> _Gauge:
+    return _Gauge(metric)

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client import CollectorRegistry, generate_latest
 
-from noetl_chassis import instruments, names, redaction, settings
+from noetl_chassis import instruments, names, redaction, settings, tracing
 from noetl_contracts.errors import Permanent
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -85,7 +85,8 @@ def started(
     trace.set_tracer_provider(tracers)
     instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
     try:
-        yield Telemetry(registry=registry, meters=meters, tracers=tracers)
+        with contextlib.nullcontext() if otlp_endpoint else tracing.unrecorded():
+            yield Telemetry(registry=registry, meters=meters, tracers=tracers)
     finally:
         tracers.shutdown()
         meters.shutdown()

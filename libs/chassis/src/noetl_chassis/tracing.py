@@ -1,8 +1,10 @@
 """Spans, and the trace that crosses processes inside commands and facts (W3C `traceparent`)."""
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -12,12 +14,34 @@ _PARENT = "traceparent"
 _propagator = TraceContextTextMapPropagator()
 
 
+# Whether somebody is told of spans; else only their identities matter, for logs and traces.
+_is_recorded = True
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Give spans their identities and nothing else while the block runs: nobody is told of them."""
+    global _is_recorded  # noqa: PLW0603 - one process, one telemetry
+    _is_recorded = False
+    try:
+        yield
+    finally:
+        _is_recorded = True
+
+
 @contextmanager
 def span(
     name: str, *, attributes: Mapping[str, str | int], parent: str | None = None
 ) -> Iterator[None]:
     """Time a block; `parent` is the trace that it came with, else the current span."""
     context = _propagator.extract({_PARENT: parent}) if parent else None
+    if not _is_recorded:
+        token = contexts.attach(trace.set_span_in_context(_named_only(context), context))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+        return
     with trace.get_tracer(SCOPE).start_as_current_span(
         name,
         context=context,
@@ -31,6 +55,22 @@ def span(
             # Its text may quote what a tool was given; the log has it, masked.
             current.set_status(trace.StatusCode.ERROR, type(problem).__name__)
             raise
+
+
+def _named_only(context: contexts.Context | None) -> trace.Span:
+    """Return a span of the same trace, or of a new one, that is nothing but its identity."""
+    parent = trace.get_current_span(context).get_span_context()
+    trace_id = parent.trace_id if parent.is_valid else random.getrandbits(128)
+    flags = parent.trace_flags if parent.is_valid else trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    return trace.NonRecordingSpan(
+        trace.SpanContext(
+            trace_id,
+            random.getrandbits(64),
+            is_remote=False,
+            trace_flags=flags,
+            trace_state=parent.trace_state,
+        )
+    )
 
 
 def traceparent() -> str | None:

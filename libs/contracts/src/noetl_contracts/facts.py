@@ -1,9 +1,10 @@
 """Facts: what someone observed or asked. Not yet true: the planner accepts or rejects them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject, MalformedMessage
@@ -315,8 +316,9 @@ Fact = (
 class FactBatch(Struct, frozen=True, kw_only=True):
     """Facts of one execution in the order in which they were observed: one ingest message.
 
-    `key` is the message's deduplication id; `request_id` names the durable request, if any, that
-    the planner settles together with the events.
+    `key` names it, or its first facts when they travel with those of other commands: then the
+    message's deduplication id names all of them. `request_id` names the durable request, if any,
+    that the planner settles together with the events.
     """
 
     key: str
@@ -327,6 +329,11 @@ class FactBatch(Struct, frozen=True, kw_only=True):
     facts: list[Fact]
     request_id: str | None = None
     traceparent: str | None = None
+
+
+def encode_batch(batch: FactBatch, encoded: Iterable[bytes]) -> bytes:
+    """Encode a batch with facts that are encoded already, in the place of its own."""
+    return codec.encode(structs.replace(batch, facts=[Raw(one) for one in encoded]))
 
 
 def decode_batch(data: bytes) -> FactBatch:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -14,7 +14,8 @@ from noetl_messaging.ports import Delivery, Hints
 from noetl_worker.domain import heartbeat
 from noetl_worker.domain.heartbeat import Lease
 
-LASTING_S = 0.2
+# Work that is over sooner needs no lease prolonged, no stop heard and nobody told that it began.
+LASTING_S = 0.5
 _RETRY_S = 0.5
 _HALTS_MAX = 4096
 
@@ -90,6 +91,7 @@ class Hold:
         self._confirmed_at = clock.monotonic()
         self._interruption: Interruption | None = None
         self._interrupted = asyncio.Event()
+        self._begin_keeping: Callable[[], None] | None = None
         # Work that goes on by itself ends after the frame that it is at.
         self.leaving = asyncio.Event()
 
@@ -113,11 +115,33 @@ class Hold:
         """End the work from outside."""
         self._interruption = interruption
         self._interrupted.set()
+        self._start_keeping()
 
-    async def keep(self, *, on_lasting: Callable[[], None], on_beat: Callable[[], None]) -> None:
-        """Beat for ever; raises an `Interruption`. `on_lasting` is called once, early."""
-        await self._pause(min(LASTING_S, self._lease.heartbeat_s))
-        on_lasting()
+    @contextlib.contextmanager
+    def lasting(self, begin: Callable[[], None]) -> Iterator[None]:
+        """Have `begin` called, once, when the block lasts or is interrupted: it begins to keep.
+
+        Most commands are over before; they need nobody who attends to them.
+        """
+        self._begin_keeping = begin
+        soon_s = min(LASTING_S, self._lease.heartbeat_s, max(0.0, self._remaining_s()))
+        timer = asyncio.get_running_loop().call_later(soon_s, self._start_keeping)
+        if self._interruption is not None:
+            self._start_keeping()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._begin_keeping = None
+
+    def _start_keeping(self) -> None:
+        begin, self._begin_keeping = self._begin_keeping, None
+        if begin is not None:
+            begin()
+
+    async def keep(self, *, on_beat: Callable[[], None]) -> None:
+        """Beat for ever; raises an `Interruption`."""
+        await self._pause(0.0)
         pause_s = self._lease.heartbeat_s
         while True:
             await self._pause(pause_s)

@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from noetl_contracts import subjects
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import Consumer, Delivery
@@ -18,19 +20,27 @@ FAIR_TURNS = 8
 OTHERS = ""
 
 
+class _Wait(Struct, frozen=True, kw_only=True):
+    """A wait for messages of one lane, and how many it may bring."""
+
+    task: asyncio.Task[list[Delivery] | Exception]
+    messages_max: int
+
+
 class Intake:
     """Owns one consumer a lane.
 
-    What waits is taken in the order of the lanes, now and then in the opposite order. When nothing
-    waits, one message of each lane is waited for; such a wait is never broken off, since what came
-    meanwhile would be lost to us until its lease had passed: it counts against the room of the
-    turns that follow.
+    With room for all lanes, each is asked for what it has, or for what comes first: one request.
+    With less, what is there is taken in the order of the lanes, now and then in the opposite order,
+    and when nothing is, one message of each lane is waited for. A wait is never broken off, since
+    what came meanwhile would be lost to us until its lease had passed: what it may bring counts
+    against the room of the turns that follow.
     """
 
     def __init__(self, lanes: Sequence[Consumer]) -> None:
         self._lanes = tuple(lanes)
         self._turns = 0
-        self._waits: dict[int, asyncio.Task[list[Delivery] | Exception]] = {}
+        self._waits: dict[int, _Wait] = {}
 
     async def fetch(
         self, group: asyncio.TaskGroup, *, free: int, messages_max: int, wait_s: float
@@ -40,8 +50,12 @@ class Intake:
         Raises `MessagingUnavailable`.
         """
         found = self.harvest()
-        room = free - len(found) - len(self._waits)
-        found += await self.sweep(min(room, messages_max), has_some=bool(found))
+        room = free - len(found) - self.promised
+        if room >= self.plenty:
+            each = max(1, min(messages_max, room // len(self._lanes)))
+            self.start_waits(group, room, wait_s, messages_max=each)
+        else:
+            found += await self.sweep(min(room, messages_max), has_some=bool(found))
         if found:
             return found
         self.start_waits(group, room, wait_s if free >= self.plenty else LOOK_S)
@@ -75,24 +89,32 @@ class Intake:
     async def close(self) -> list[Delivery]:
         """Wait for what was asked for, and return what came."""
         if self._waits:
-            await asyncio.wait(self._waits.values())
-        outcomes = [wait.result() for wait in self._waits.values()]
+            await asyncio.wait(self.waits)
+        outcomes = [wait.result() for wait in self.waits]
         return [one for came in outcomes if not isinstance(came, Exception) for one in came]
 
     @property
     def waits(self) -> tuple[asyncio.Task[list[Delivery] | Exception], ...]:
-        """Return the waits that go on; each may bring one message."""
-        return tuple(self._waits.values())
+        """Return the waits that go on."""
+        return tuple(wait.task for wait in self._waits.values())
+
+    @property
+    def promised(self) -> int:
+        """Return how many messages the waits may bring."""
+        return sum(wait.messages_max for wait in self._waits.values())
 
     @property
     def is_watching_all(self) -> bool:
         """Tell whether every lane is waited for."""
         return len(self._waits) == len(self._lanes)
 
-    def start_waits(self, group: asyncio.TaskGroup, room: int, wait_s: float) -> None:
-        """Wait for one message of each lane that is not waited for, as far as there is room."""
-        for lane in self._idle()[: max(0, room)]:
-            self._waits[lane] = group.create_task(self._await_one(lane, wait_s))
+    def start_waits(
+        self, group: asyncio.TaskGroup, room: int, wait_s: float, *, messages_max: int = 1
+    ) -> None:
+        """Wait for each lane that is not waited for, as far as there is room."""
+        for lane in self._idle()[: max(0, room // messages_max)]:
+            task = group.create_task(self._await_some(lane, wait_s, messages_max))
+            self._waits[lane] = _Wait(task=task, messages_max=messages_max)
 
     def _in_turn(self) -> list[int]:
         self._turns += 1
@@ -105,8 +127,8 @@ class Intake:
     def harvest(self) -> list[Delivery]:
         """Collect the waits that have ended, the most urgent lane first; raises their failure."""
         found: list[Delivery] = []
-        for lane in [lane for lane in sorted(self._waits) if self._waits[lane].done()]:
-            outcome = self._waits[lane].result()
+        for lane in [lane for lane in sorted(self._waits) if self._waits[lane].task.done()]:
+            outcome = self._waits[lane].task.result()
             if not isinstance(outcome, Exception):
                 found += outcome
             elif found:
@@ -117,9 +139,11 @@ class Intake:
                 raise outcome
         return found
 
-    async def _await_one(self, lane: int, wait_s: float) -> list[Delivery] | Exception:
-        """Wait for one message; a failure is told and does not end the group."""
-        fetch = self._lanes[lane].fetch(messages_max=1, wait_s=wait_s)
+    async def _await_some(
+        self, lane: int, wait_s: float, messages_max: int
+    ) -> list[Delivery] | Exception:
+        """Wait for the first messages; a failure is told and does not end the group."""
+        fetch = self._lanes[lane].fetch(messages_max=messages_max, wait_s=wait_s)
         (outcome,) = await asyncio.gather(fetch, return_exceptions=True)
         if isinstance(outcome, Exception) or not isinstance(outcome, BaseException):
             return outcome
@@ -173,7 +197,7 @@ class SharedIntake:
 
     @property
     def _waiting(self) -> int:
-        return sum(len(intake.waits) for intake in self._intakes.values())
+        return sum(intake.promised for intake in self._intakes.values())
 
     async def _sweep(self, room: int, *, came: Sequence[Delivery]) -> list[Delivery]:
         """Give room out again and again until it is taken or nobody has anything waiting."""

@@ -57,8 +57,12 @@ class Keeper:
         status: str,
         output: Output | None = None,
         notes: tuple[str, ...] = (),
+        is_read: bool = True,
     ) -> ResultEnvelope:
-        """Keep a pipeline's result as the step's `output` wants; raises `SelectionTooLarge`."""
+        """Keep a pipeline's result as the step's `output` wants; raises `SelectionTooLarge`.
+
+        One that nobody reads is not stored: what does not travel is left out.
+        """
         result = with_selection(result, output)
         how = storing_of(output, backend=self._backend)
         # Not canonical: the order of the tasks is part of the result.
@@ -72,6 +76,9 @@ class Keeper:
         noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
         if len(data) <= how.travel_bytes_max:
             return ResultEnvelope(status=status, context={**carried.inline(result), **noted})
+        if not is_read:
+            left_out = {**carried.inline(PipelineResult()), "is_left_out": True}
+            return ResultEnvelope(status=status, context={**left_out, **noted})
         is_inline = len(data) <= how.inline_bytes_max
         content, media_type = data, JSON_MEDIA_TYPE
         format_ = how.format or ("arrow" if how.is_tabular_first and not is_inline else None)

@@ -9,23 +9,22 @@ from msgspec import structs
 from noetl_chassis import backoff, identity
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
-from noetl_contracts import codec, ids, placement, subjects
+from noetl_contracts import codec, placement
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.facts import (
     CommandFailed,
     CommandStarted,
     Fact,
-    FactBatch,
     FrameClosed,
 )
 from noetl_contracts.ids import WorkerId
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message, Publisher
+from noetl_messaging.ports import Publisher
 from noetl_worker.domain.masking import Mask
+from noetl_worker.posting import FACTS_BYTES_MAX, Letter, Post
 
 LINGER_S = 0.05
 _FACTS_MAX = 64
-_BATCH_BYTES_MAX = MESSAGE_BYTES_MAX * 3 // 4
 _RETRY_BASE_S = 0.05
 _RETRY_MAX_S = 2.0
 
@@ -53,8 +52,7 @@ class Desk:
     ) -> None:
         self.worker_id = worker_id
         self.clock = clock
-        self._publisher = publisher
-        self._shard_count = shard_count
+        self._post = Post(publisher=publisher, producer=worker_id, shard_count=shard_count)
         self._mask = mask
         self._locality = locality or {}
         self._max_distance = None if max_distance == placement.ANYWHERE else max_distance
@@ -72,49 +70,33 @@ class Desk:
         )
 
     async def publish(self, command: Command, facts: list[Fact], *, key: str) -> None:
-        """Publish facts as one batch, again and again until the stream has stored it.
+        """Publish facts under a key of their own, until the stream has stored them.
 
         Whoever calls bounds it: by the command's lease, or by a timeout.
         """
-        message = self._message(command, facts, key)
+        encoded = [self.encoded(fact) for fact in facts]
+        await self.send(Letter(key=key, command=command, facts=encoded))
+
+    async def send(self, letter: Letter) -> None:
+        """Send a letter, again and again until the stream has stored it; bounded like `publish`."""
         tries = 0
-        while True:
+        while not letter.is_stored:
             try:
                 await reach(Point.WORKER_REPORT_BEFORE)
-                await self._publisher.publish(message)
+                await self._post.send(letter)
                 await reach(Point.WORKER_REPORT_AFTER)
             except Retryable as problem:
                 tries += 1
-                log.warning(
-                    "facts not published", command_id=command.command_id, reason=str(problem)
-                )
+                command_id = letter.command.command_id
+                log.warning("facts not published", command_id=command_id, reason=str(problem))
                 noise = identity.noise()
                 await asyncio.sleep(
                     backoff.delay_s(tries, base_s=_RETRY_BASE_S, max_s=_RETRY_MAX_S, noise=noise)
                 )
-            else:
-                return
 
-    def size(self, command: Command, facts: list[Fact]) -> int:
-        """Return how many bytes a batch would take."""
-        return len(self._message(command, facts, "").data)
-
-    def _message(self, command: Command, facts: list[Fact], key: str) -> Message:
-        batch = FactBatch(
-            key=key,
-            execution_id=command.execution_id,
-            tenant_id=command.tenant_id,
-            organization_id=command.organization_id,
-            producer=self.worker_id,
-            facts=[self._masked(fact) for fact in facts],
-            traceparent=command.traceparent,
-        )
-        shard = ids.shard_of(command.execution_id, self._shard_count)
-        return Message(
-            subject=subjects.ingest(shard, command.tenant_id, command.organization_id),
-            message_id=key,
-            data=self._mask.data(codec.encode(batch)),
-        )
+    def encoded(self, fact: Fact) -> bytes:
+        """Encode a fact without the secrets that this worker knows."""
+        return self._mask.data(codec.encode(self._masked(fact)))
 
     def _masked(self, fact: Fact) -> Fact:
         if isinstance(fact, CommandFailed | FrameClosed) and fact.error is not None:
@@ -182,27 +164,33 @@ class Reporter:
             self._urgent.clear()
             self._queued.clear()
             while self._queue or not self._has_started:
-                facts = self._next_batch()
+                encoded = self._next_facts()
                 command = self._command
                 key = f"{command.command_id}/{command.attempt}/{self.holder}/{self._sequence}"
                 self._sequence += 1
-                await self._desk.publish(self._command, facts, key=key)
+                await self._desk.send(Letter(key=key, command=command, facts=encoded))
             self._stored.set()
 
-    def _next_batch(self) -> list[Fact]:
-        """Take as many facts as fit one message; the first batch says that work began."""
-        head: list[Fact] = [] if self._has_started else [self._desk.started(self._command)]
+    def _next_facts(self) -> list[bytes]:
+        """Take as many facts as fit one message; the first that go say that work began."""
+        taken: list[bytes] = []
+        if not self._has_started:
+            taken.append(self._desk.encoded(self._desk.started(self._command)))
         self._has_started = True
-        count = min(len(self._queue), _FACTS_MAX)
-        while self._desk.size(self._command, head + self._queue[:count]) > _BATCH_BYTES_MAX:
-            if count <= 1:
-                fact = str(type(self._queue[0]).__name__) if self._queue else "CommandStarted"
-                self._queue.clear()
-                raise ReportTooLarge(
-                    f"{fact} of step {self._command.step!r} exceeds {_BATCH_BYTES_MAX} bytes: "
-                    "write less to ctx, or select fewer fields"
-                )
-            count = count // 2
-        batch = head + self._queue[:count]
+        room, count = FACTS_BYTES_MAX - sum(map(len, taken)), 0
+        for fact in self._queue[:_FACTS_MAX]:
+            data = self._desk.encoded(fact)
+            room -= len(data) + 1
+            if room < 0:
+                break
+            taken.append(data)
+            count += 1
+        if self._queue and not count:
+            fact_name = type(self._queue[0]).__name__
+            self._queue.clear()
+            raise ReportTooLarge(
+                f"{fact_name} of step {self._command.step!r} exceeds {FACTS_BYTES_MAX} bytes: "
+                "write less to ctx, or select fewer fields"
+            )
         del self._queue[:count]
-        return batch
+        return taken

@@ -138,10 +138,11 @@ class Worker:
         task.add_done_callback(partial(self._forget, subject))
 
     async def _attend(self, delivery: Delivery) -> None:
-        # One delivery's misfortune must not end the others; unsettled, it comes again.
-        (outcome,) = await asyncio.gather(self._lane.attend(delivery), return_exceptions=True)
-        if isinstance(outcome, Exception):
-            log.error("delivery not settled", subject=delivery.subject, exc_info=outcome)
+        try:
+            await self._lane.attend(delivery)
+        except Exception:
+            # One delivery's misfortune must not end the others; unsettled, it comes again.
+            log.exception("delivery not settled", subject=delivery.subject)
 
     def _forget(self, subject: str, task: asyncio.Task[None]) -> None:
         self._attended.discard(task)

@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from nats.js.errors import Error as JetStreamError
 
 from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.jetstream.answers import Answers
 
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 5
@@ -37,6 +38,7 @@ class Connection:
         self.where = where
         self.waits = waits
         self.jetstream = client.jetstream(timeout=waits.request_s)
+        self.answers = Answers(client)
         self._first_by_stream: dict[str, tuple[int, int]] = {}
 
     @property

@@ -1,6 +1,7 @@
 """Pulls from one durable consumer."""
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -127,6 +128,8 @@ class JetStreamConsumer:
         self._turn = asyncio.Lock()
         self._inbox = ""
         self._subscription: Subscription | None = None
+        self._heard: deque[Msg] = deque()
+        self._woken = asyncio.Event()
         self._requests = 0
 
     async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
@@ -180,21 +183,36 @@ class JetStreamConsumer:
 
     async def _ask(self, *, messages_max: int, wait_s: float) -> str:
         if self._subscription is None:
-            self._inbox = self._connection.client.new_inbox()
-            self._subscription = await self._connection.client.subscribe(f"{self._inbox}.*")
+            await self._listen()
         self._requests += 1
         token = f"{self._inbox}.{self._requests}"
         request = PullRequest(batch=messages_max, no_wait=True, expires=int(wait_s * _NS))
         await self._connection.client.publish(self._ask_subject, codec.encode(request), reply=token)
         return token
 
+    async def _listen(self) -> None:
+        """Keep what is handed over under an inbox of its own, in order."""
+        heard, woken = deque[Msg](), self._woken
+
+        async def hear(message: Msg) -> None:
+            heard.append(message)
+            woken.set()
+
+        self._heard = heard
+        self._inbox = self._connection.client.new_inbox()
+        self._subscription = await self._connection.client.subscribe(f"{self._inbox}.*", cb=hear)
+
     async def _next(self, wait_s: float) -> Msg | None:
         if self._subscription is None or wait_s <= 0:
             return None
-        try:
-            return await self._subscription.next_msg(timeout=wait_s)
-        except TimeoutError:
-            return None
+        if not self._heard:
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                return None
+        return self._heard.popleft() if self._heard else None
 
     def _is_end(self, status: str, message: Msg, found: list[Any]) -> bool:
         """Tell whether a status ends the request; raises when it is a refusal."""

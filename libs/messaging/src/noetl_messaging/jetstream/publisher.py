@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
-
-from nats.js.errors import APIError
+from contextlib import suppress
+from functools import partial
 
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
+from noetl_messaging.jetstream.answers import Answer
 from noetl_messaging.jetstream.connection import Connection, translated
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 
@@ -26,18 +26,16 @@ class JetStreamPublisher:
         if len(message.data) > MESSAGE_BYTES_MAX:
             raise _too_large(message)
         self._connection.require()
-        with translated(f"publishing to {message.subject}"):
-            try:
-                await self._connection.jetstream.publish(
-                    message.subject,
-                    message.data,
-                    timeout=self._connection.waits.request_s,
-                    headers={MESSAGE_ID_HEADER: message.message_id},
-                )
-            except APIError as failure:
-                if failure.err_code == _ERROR_TOO_LARGE:
-                    raise _too_large(message) from failure
-                raise
+        window = _Window(self._connection, [message])
+        await window.send()
+        (answer,) = window.answers
+        if answer is None:
+            raise MessagingUnavailable(f"publishing to {message.subject}: no answer in time")
+        if answer.error is not None and answer.error.err_code == _ERROR_TOO_LARGE:
+            raise _too_large(message)
+        if answer.error is not None:
+            said = answer.error.description
+            raise MessagingUnavailable(f"publishing to {message.subject}: {said}")
 
     async def publish_all(self, messages: Sequence[Message]) -> list[bool]:
         """Publish in windows of `IN_FLIGHT_MAX`; tell for each whether it was stored."""
@@ -49,32 +47,61 @@ class JetStreamPublisher:
         return stored
 
     async def _publish_window(self, messages: Sequence[Message]) -> list[bool]:
-        sent = [await self._send(message) for message in messages]
-        waiting = [answer for answer in sent if answer is not None]
-        if waiting:
-            _, late = await asyncio.wait(waiting, timeout=self._connection.waits.request_s)
-            for answer in late:
-                answer.cancel()
-        return [answer is not None and _is_stored(answer) for answer in sent]
+        fitting = [one for one in messages if len(one.data) <= MESSAGE_BYTES_MAX]
+        window = _Window(self._connection, fitting)
+        # What was answered is stored, however the rest fared.
+        with suppress(MessagingUnavailable):
+            await window.send()
+        is_stored = (answer is not None and answer.is_stored for answer in window.answers)
+        return [len(one.data) <= MESSAGE_BYTES_MAX and next(is_stored) for one in messages]
 
-    async def _send(self, message: Message) -> "asyncio.Future[Any] | None":
-        """Send without waiting for the answer; None when it did not even leave."""
-        if len(message.data) > MESSAGE_BYTES_MAX:
-            return None
+
+class _Window:
+    """Publications that are on their way together, and what was answered to each so far."""
+
+    def __init__(self, connection: Connection, messages: Sequence[Message]) -> None:
+        self.answers: list[Answer | None] = [None] * len(messages)
+        self._connection = connection
+        self._messages = messages
+        self._left = len(messages)
+        self._is_complete = asyncio.Event()
+
+    async def send(self) -> None:
+        """Send all without waiting, then wait for the answers, for as long as a request may take.
+
+        Raises `MessagingUnavailable` when one did not even leave.
+        """
+        if not self._messages:
+            return
+        expected: list[str] = []
         try:
-            with translated(f"publishing to {message.subject}"):
-                return await self._connection.jetstream.publish_async(
-                    message.subject,
-                    message.data,
-                    wait_stall=self._connection.waits.request_s,
-                    headers={MESSAGE_ID_HEADER: message.message_id},
-                )
-        except MessagingUnavailable:
-            return None
+            for place, message in enumerate(self._messages):
+                await self._send(place, message, expected)
+            async with asyncio.timeout(self._connection.waits.request_s):
+                await self._is_complete.wait()
+        except TimeoutError:
+            return
+        finally:
+            if self._left:
+                for subject in expected:
+                    self._connection.answers.forget(subject)
 
+    async def _send(self, place: int, message: Message, expected: list[str]) -> None:
+        with translated(f"publishing to {message.subject}"):
+            subject = await self._connection.answers.expect(partial(self._hear, place))
+            expected.append(subject)
+            await self._connection.client.publish(
+                message.subject,
+                message.data,
+                reply=subject,
+                headers={MESSAGE_ID_HEADER: message.message_id},
+            )
 
-def _is_stored(answer: "asyncio.Future[Any]") -> bool:
-    return answer.done() and not answer.cancelled() and answer.exception() is None
+    def _hear(self, place: int, answer: Answer) -> None:
+        self.answers[place] = answer
+        self._left -= 1
+        if not self._left:
+            self._is_complete.set()
 
 
 def _too_large(message: Message) -> MessageTooLarge:

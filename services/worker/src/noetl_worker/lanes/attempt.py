@@ -71,7 +71,7 @@ def prepare(
         named=_named(task, scratch, surrounding) if is_python else {},
         transaction=unit.transaction,
         sink=unit.emitter,
-        may_share=task.is_result_unread and unit.site.frame_id is not None,
+        may_share=task.is_result_unread,
         may_spread=task.may_spread and unit.may_park,
         output=task.output,
     )

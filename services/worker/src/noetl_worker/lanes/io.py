@@ -158,7 +158,12 @@ class IoLane:
         clock = self._lane.desk.clock
         hands = self._hands(command)
 
-        def on_lasting() -> None:
+        def on_beat() -> None:
+            if clock.monotonic() - reporter.last_report_at >= heartbeat_s:
+                reporter.report(self._beat(command))
+
+        def attend() -> None:
+            attendants.append(group.create_task(hold.keep(on_beat=on_beat)))
             attendants.append(group.create_task(reporter.run()))
             attendants.append(group.create_task(self._listen(command, hold)))
             if isinstance(command.work, StepWork):
@@ -168,23 +173,10 @@ class IoLane:
                 attendants.append(group.create_task(self._listen_for_pause(command, hold)))
             reporter.started()
 
-        def on_beat() -> None:
-            if clock.monotonic() - reporter.last_report_at >= heartbeat_s:
-                reporter.report(self._beat(command))
-
-        attendants.append(group.create_task(hold.keep(on_lasting=on_lasting, on_beat=on_beat)))
-        work = execute(command, hands=hands, reporter=reporter, draining=hold.leaving)
-        # A defect in one command's work is that command's failure, not the worker's.
-        (outcome,) = await asyncio.gather(work, return_exceptions=True)
-        if isinstance(outcome, Exception):
-            log.error("work ended in a defect", exc_info=outcome)
-            text = f"the worker could not run step '{command.step}': {type(outcome).__name__}"
-            reporter.report(failed(command, hands, failure("internal", text)))
-        elif isinstance(outcome, BaseException):
-            raise outcome
-        elif not outcome:
-            reporter.report(_lost(command, "released", is_release=True))
-        await self._flush(command, hands, reporter)
+        with hold.lasting(attend):
+            if not await _done(command, hands, reporter, hold):
+                reporter.report(_lost(command, "released", is_release=True))
+            await self._flush(command, hands, reporter)
         for attendant in attendants:
             attendant.cancel()
 
@@ -269,6 +261,17 @@ class IoLane:
             pacer=lane.pacer,
             waves=lane.waves,
         )
+
+
+async def _done(command: Command, hands: Hands, reporter: Reporter, hold: Hold) -> bool:
+    """Do the work; a defect in one command's work is that command's failure, not the worker's."""
+    try:
+        return await execute(command, hands=hands, reporter=reporter, draining=hold.leaving)
+    except Exception as problem:
+        log.exception("work ended in a defect")
+        text = f"the worker could not run step '{command.step}': {type(problem).__name__}"
+        reporter.report(failed(command, hands, failure("internal", text)))
+        return True
 
 
 @contextmanager

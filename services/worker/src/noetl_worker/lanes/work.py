@@ -277,8 +277,9 @@ async def _end(
         if emitter is not None and emitter.is_over and end.error is None:
             envelope = await emitter.keep(end.result, output=output, notes=notes)
         else:
+            is_read = end.error is not None or not _is_uncollected(command, block)
             envelope = await hands.keeper.keep(
-                end.result, status=status, output=output, notes=notes
+                end.result, status=status, output=output, notes=notes, is_read=is_read
             )
     except SelectionTooLarge as problem:
         reporter.report(failed(command, hands, failure("payload_too_large", str(problem)), end))
@@ -297,3 +298,12 @@ async def _end(
             notes=end.notes,
         )
     )
+
+
+def _is_uncollected(command: Command, block: Block) -> bool:
+    """Tell whether a result is an item's whose loop keeps none and says nothing of its output."""
+    step = block.step
+    if not isinstance(command.work, ItemWork) or step.loop is None:
+        return False
+    speaks_of_output = step.output is not None or any(task.output for task in step.tool)
+    return step.loop.spec.collect == "none" and not speaks_of_output
