@@ -15,14 +15,14 @@ import structlog
 from msgspec import Struct
 from opentelemetry import metrics, trace
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client import CollectorRegistry, generate_latest
 
-from noetl_chassis import instruments, names, redaction, settings
+from noetl_chassis import instruments, names, redaction, settings, tracing
 from noetl_contracts.errors import Permanent
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -44,7 +44,6 @@ class Telemetry(Struct, frozen=True, kw_only=True):
 
     registry: CollectorRegistry
     meters: MeterProvider
-    tracers: TracerProvider
 
     def metrics_text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
@@ -75,19 +74,27 @@ def started(
     readers: list[MetricReader] = [
         PrometheusMetricReader(registry=registry, scope_info_enabled=False)
     ]
-    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    tracers: TracerProvider | None = None
     if otlp_endpoint:
         spans, measurements = _otlp_exporters(otlp_endpoint)
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         tracers.add_span_processor(BatchSpanProcessor(spans))
         readers.append(PeriodicExportingMetricReader(measurements))
-    meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+    meters = MeterProvider(
+        readers,
+        resource=resource,
+        shutdown_on_exit=False,
+        # An example of a measurement names its span, and there is none without an exporter.
+        exemplar_filter=None if tracers else AlwaysOffExemplarFilter(),
+    )
     metrics.set_meter_provider(meters)
-    trace.set_tracer_provider(tracers)
+    trace.set_tracer_provider(tracers or tracing.Unrecorded())
     instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
     try:
-        yield Telemetry(registry=registry, meters=meters, tracers=tracers)
+        yield Telemetry(registry=registry, meters=meters)
     finally:
-        tracers.shutdown()
+        if tracers is not None:
+            tracers.shutdown()
         meters.shutdown()
 
 
