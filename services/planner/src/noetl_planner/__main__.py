@@ -43,7 +43,10 @@ async def serve(config: settings.Settings) -> None:
         process = await enter(lifecycle.open_process(config, service="planner"))
         database = await enter(assembly.open_ledger(config, name=process.instance))
         waits = Waits(connect_s=config.connect_s)
-        bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
+        bus = await enter(
+            # Followers hear of this process's commits from its board.
+            open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
+        )
         payloads = await enter(assembly.open_store(config))
         archive = Archive(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
