@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from tests.support import storage
 from tests.support.api import ApiWorld, SilentHints, beginning, ending
 from tests.support.storage import an_execution, sealed
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ids import ExecutionId, TenantId
 from noetl_planner.http.stream import Follower
 from noetl_planner.shell import board
 from noetl_planner.shell.board import Board
@@ -71,3 +72,13 @@ async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed
     told = [message.id for message in rest if message.event not in {None, "end"}]
     assert told == list(range(len(beginning()) + 1, len(HISTORY) + 1))
     assert rest[-1].event == "end"
+
+
+def test_what_was_accepted_is_its_owners_alone_and_forgotten_in_time() -> None:
+    shown, owner = Board(), (storage.TENANT, storage.ORGANIZATION)
+    shown.accept(EXECUTION, owner)
+    assert shown.is_accepted(EXECUTION, owner)
+    assert not shown.is_accepted(EXECUTION, (TenantId("other"), storage.ORGANIZATION))
+    for number in range(board.ACCEPTED_MAX):
+        shown.accept(ExecutionId(str(number)), owner)
+    assert not shown.is_accepted(EXECUTION, owner)

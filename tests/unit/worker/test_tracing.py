@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support.working import command_of
 
-from noetl_chassis.tracing import traceparent
+from noetl_chassis.tracing import traceparent, unrecorded
 from noetl_worker.lanes import tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -31,3 +31,27 @@ def test_a_command_goes_on_in_the_trace_that_it_came_with(
 
 def test_without_a_trace_nothing_is_handed_on() -> None:
     assert traceparent() is None
+
+
+def test_without_anybody_to_tell_a_trace_keeps_its_identity() -> None:
+    step = {"step": "s", "tool": []}
+    with (
+        unrecorded(),
+        tracing.command_span(structs.replace(command_of(step), traceparent=PARENT)),
+    ):
+        outer = traceparent()
+        with tracing.command_span(command_of(step)):
+            inner = traceparent()
+    assert outer is not None
+    assert inner is not None
+    assert {one.split("-")[1] for one in (outer, inner)} == {PARENT.split("-")[1]}
+    assert len({outer, inner, PARENT}) == 3
+    assert {one.split("-")[3] for one in (outer, inner)} == {"01"}
+    assert traceparent() is None
+
+
+def test_without_anybody_to_tell_a_first_span_begins_a_trace() -> None:
+    with unrecorded(), tracing.command_span(command_of({"step": "s", "tool": []})):
+        said = traceparent()
+    assert said is not None
+    assert said.endswith("-01")

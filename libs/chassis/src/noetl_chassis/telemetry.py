@@ -44,6 +44,7 @@ class Telemetry(Struct, frozen=True, kw_only=True):
 
     registry: CollectorRegistry
     meters: MeterProvider
+    tracers: TracerProvider
 
     def metrics_text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
@@ -74,27 +75,26 @@ def started(
     readers: list[MetricReader] = [
         PrometheusMetricReader(registry=registry, scope_info_enabled=False)
     ]
-    tracers: TracerProvider | None = None
+    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
     if otlp_endpoint:
         spans, measurements = _otlp_exporters(otlp_endpoint)
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         tracers.add_span_processor(BatchSpanProcessor(spans))
         readers.append(PeriodicExportingMetricReader(measurements))
     meters = MeterProvider(
         readers,
         resource=resource,
         shutdown_on_exit=False,
-        # An example of a measurement names its span, and there is none without an exporter.
-        exemplar_filter=None if tracers else AlwaysOffExemplarFilter(),
+        # Examples of measurements name their spans, and nobody is told of spans otherwise.
+        exemplar_filter=None if otlp_endpoint else AlwaysOffExemplarFilter(),
     )
     metrics.set_meter_provider(meters)
-    trace.set_tracer_provider(tracers or tracing.Unrecorded())
+    trace.set_tracer_provider(tracers)
     instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
     try:
-        yield Telemetry(registry=registry, meters=meters)
+        with contextlib.nullcontext() if otlp_endpoint else tracing.unrecorded():
+            yield Telemetry(registry=registry, meters=meters, tracers=tracers)
     finally:
-        if tracers is not None:
-            tracers.shutdown()
+        tracers.shutdown()
         meters.shutdown()
 
 

@@ -143,14 +143,15 @@ async def follow(
     last_event_id: Annotated[int | None, HeaderParameter(name="Last-Event-ID", ge=0)] = None,
 ) -> Stream:
     """Follow an execution from a version on, until it ends."""
-    row = await finding.get_row(services, execution_id)
+    begin = last_event_id if last_event_id is not None else after or 0
+    owner = (services.tenant_id, services.organization_id)
+    is_over = False
+    # Who follows from the beginning sees the end when it is there.
+    if begin or not services.board.is_accepted(execution_id, owner):
+        row = await finding.get_row(services, execution_id)
+        execution_id, is_over = row["execution_id"], views.is_terminal(row)
     seats.check(services.streams_max)
-    follower = Follower(
-        services,
-        ExecutionId(row["execution_id"]),
-        after=last_event_id if last_event_id is not None else after or 0,
-        is_over=views.is_terminal(row),
-    )
+    follower = Follower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     return Stream(
         seats.hold(follower.pages()), media_type="text/event-stream", headers=STREAM_HEADERS
     )

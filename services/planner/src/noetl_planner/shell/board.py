@@ -5,16 +5,21 @@ planner and finds nothing here.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from noetl_contracts import subjects
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_messaging.ports import Hints
 
 # Who is further behind reads on in the ledger.
 EVENTS_MAX = 1_000
+# Whoever asks for an execution follows it at once, or is looked up like everybody.
+ACCEPTED_MAX = 256
+
+Owner = tuple[TenantId, OrganizationId]
 
 
 class Feed:
@@ -53,6 +58,17 @@ class Board:
 
     def __init__(self) -> None:
         self._feeds: dict[ExecutionId, list[Feed]] = {}
+        self._owner_by_accepted: OrderedDict[ExecutionId, Owner] = OrderedDict()
+
+    def accept(self, execution_id: ExecutionId, owner: Owner) -> None:
+        """Remember whose execution this process has just promised to run."""
+        self._owner_by_accepted[execution_id] = owner
+        while len(self._owner_by_accepted) > ACCEPTED_MAX:
+            self._owner_by_accepted.popitem(last=False)
+
+    def is_accepted(self, execution_id: str, owner: Owner) -> bool:
+        """Tell whether an execution is known to be an owner's; most are not known here."""
+        return self._owner_by_accepted.get(ExecutionId(execution_id)) == owner
 
     def put(self, execution_id: ExecutionId, envelopes: Sequence[Envelope]) -> None:
         """Show what was committed to whoever follows."""
