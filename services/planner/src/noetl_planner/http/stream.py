@@ -38,7 +38,7 @@ Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 
 
 class Follower:
-    """Follows one execution for one client; at most one page of events is held at a time."""
+    """Follows one execution for one client; at most a page is held, and one that waits here."""
 
     def __init__(
         self, services: ApiServices, execution_id: ExecutionId, *, after: int, is_over: bool

@@ -15,7 +15,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_messaging.ports import Hints
 
 # Who is further behind reads on in the ledger.
-EVENTS_MAX = 1_000
+EVENTS_MAX = 500
 # Whoever asks for an execution follows it at once, or is looked up like everybody.
 ACCEPTED_MAX = 256
 
