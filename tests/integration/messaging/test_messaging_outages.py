@@ -160,6 +160,21 @@ async def test_two_appliers_at_once_agree(server: NatsServer, connection: Connec
         assert await streams(other).verify() == []
 
 
+async def test_who_does_not_hear_itself_hears_others_and_what_streams_tell_it(
+    server: NatsServer, connection: Connection
+) -> None:
+    deaf = open_connection(server.url, name="deaf", waits=WAITS, hears_itself=False)
+    async with deaf as own, NatsHints(own).watch("a.b") as woken:
+        await streams(own).ensure()
+        await NatsHints(own).poke("a.b")
+        # What is published to a stream comes back to its publisher, after the hint.
+        await JetStreamPublisher(own).publish(a_fact(1))
+        assert await fetched(planner(own)) == [b"1"]
+        assert not woken.is_set()
+        await NatsHints(connection).poke("a.b")
+        await asyncio.wait_for(woken.wait(), WAITS.connect_s)
+
+
 async def test_a_changed_declaration_is_applied_in_place(connection: Connection) -> None:
     await streams(connection).ensure()
     publisher = JetStreamPublisher(connection)

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.support.storage import (
     postgres_stores,
 )
 
-from noetl_storage.errors import StorageUnavailable
+from noetl_storage.errors import RowRefused, StorageUnavailable
 from noetl_storage.postgres.database import Database, open_database
 
 
@@ -84,6 +85,26 @@ async def test_a_hanging_server_is_given_up(tmp_path: Path) -> None:
             finally:
                 os.kill(backend, signal.SIGCONT)
             await eventually(lambda: answers(database), what="another connection is made")
+
+
+async def test_connections_at_hand_are_there_for_whoever_waits(tmp_path: Path) -> None:
+    with postgres_server(tmp_path) as server:
+        opening = open_database(server.admin_dsn(), must_be_durable=False, connections_max=2)
+        async with opening as database:
+            asked = [database.get_value("select pg_sleep(0.001) is null") for _ in range(40)]
+            assert not any(await asyncio.gather(*asked))
+            async with database.alone("one") as is_first, database.alone("one") as is_second:
+                assert (is_first, is_second) == (True, False)
+            async with database.transaction() as transaction, database.transaction() as other:
+                assert await transaction.fetch("select 1") == await other.fetch("select 1")
+            with pytest.raises(RowRefused):
+                await database.execute("select 1/0")
+            backend = await database.get_value("select pg_backend_pid()")
+            with contextlib.suppress(StorageUnavailable):
+                await database.execute("select pg_terminate_backend($1)", backend)
+            await eventually(lambda: answers(database), what="what has died is not used again")
+            asked = [database.get_value("select 7") for _ in range(8)]
+            assert set(await asyncio.gather(*asked)) == {7}
 
 
 async def answers(database: Database) -> bool:

@@ -15,7 +15,7 @@ import structlog
 from msgspec import Struct
 from opentelemetry import metrics, trace
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -80,7 +80,13 @@ def started(
         spans, measurements = _otlp_exporters(otlp_endpoint)
         tracers.add_span_processor(BatchSpanProcessor(spans))
         readers.append(PeriodicExportingMetricReader(measurements))
-    meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+    meters = MeterProvider(
+        readers,
+        resource=resource,
+        shutdown_on_exit=False,
+        # Examples of measurements name their spans, and nobody is told of spans otherwise.
+        exemplar_filter=None if otlp_endpoint else AlwaysOffExemplarFilter(),
+    )
     metrics.set_meter_provider(meters)
     trace.set_tracer_provider(tracers)
     instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})

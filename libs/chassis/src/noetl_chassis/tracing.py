@@ -75,6 +75,7 @@ def _named_only(context: contexts.Context | None) -> trace.Span:
 
 def traceparent() -> str | None:
     """Name the current span for whoever goes on from here."""
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier)
-    return carrier.get(_PARENT)
+    at = trace.get_current_span().get_span_context()
+    if not at.is_valid:
+        return None
+    return f"00-{at.trace_id:032x}-{at.span_id:016x}-{at.trace_flags:02x}"

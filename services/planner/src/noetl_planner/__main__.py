@@ -37,13 +37,13 @@ from noetl_storage.postgres.webhooks import PostgresWebhooks
 
 async def serve(config: settings.Settings) -> None:
     """Wire, run, give the shards back."""
-    clock = SystemClock()
+    clock, waits = SystemClock(), Waits(connect_s=config.connect_s)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
         database = await enter(assembly.open_ledger(config, name=process.instance))
-        waits = Waits(connect_s=config.connect_s)
-        bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
+        opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
+        bus = await enter(opening)
         payloads = await enter(assembly.open_store(config))
         archive = Archive(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
 from noetl_chassis import deadline
@@ -27,6 +28,7 @@ from noetl_planner.http.triggering import Listener
 from noetl_planner.service import Bounds, ShardPlanner, Shared
 from noetl_planner.settings import Settings, pools_of, tenants_of
 from noetl_planner.shell import running
+from noetl_planner.shell.board import Board
 from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering
@@ -92,6 +94,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     clock: Clock
     snowflake: Snowflake
     crowd: Crowd
+    board: Board = msgspec.field(default_factory=Board)
 
 
 def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
@@ -139,6 +142,7 @@ def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
         dead_letters=adapters.dead_letters,
         hints=adapters.hints,
         crowd=adapters.crowd,
+        board=adapters.board,
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=limits(config),
@@ -183,6 +187,7 @@ def api_services(
         payloads=adapters.payloads,
         hints=adapters.hints,
         crowd=adapters.crowd,
+        board=adapters.board,
         backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,

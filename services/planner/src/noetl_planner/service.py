@@ -20,6 +20,7 @@ from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
 from noetl_planner.shell import accounts, outgoing, refusing, telling
+from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering, Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
@@ -59,6 +60,7 @@ class Shared(Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetters
     hints: Hints
     crowd: Crowd
+    board: Board
     clock: Clock
     snowflake: Snowflake
     limits: Limits
@@ -326,7 +328,8 @@ class ShardPlanner:
         await reach(Point.PLANNER_ACK_AFTER)
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
-        await telling.tell(self._shared.hints, self._shared.crowd, one.state, one.decision)
+        told = self._shared
+        await telling.tell(told.hints, told.crowd, told.board, one.state, one.decision)
         accounts.decided(one.work.batches, one.decision.envelopes, one.state)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:

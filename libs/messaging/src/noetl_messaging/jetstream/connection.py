@@ -70,14 +70,24 @@ class Connection:
 
 @asynccontextmanager
 async def open_connection(
-    url: str, *, name: str, waits: Waits | None = None
+    url: str, *, name: str, waits: Waits | None = None, hears_itself: bool = True
 ) -> AsyncIterator[Connection]:
-    """Connect within `waits.connect_s`, drain and close at the end."""
+    """Connect within `waits.connect_s`, drain and close at the end.
+
+    One that does not hear itself is not sent the hints that it gave; streams tell it everything.
+    """
     patience = waits or Waits()
     client = Client()
     where = url.rpartition("@")[2].removeprefix("nats://")
     connection = Connection(client, where=where, waits=patience)
-    await _connect(client, url, name=name, where=where, connect_s=patience.connect_s)
+    await _connect(
+        client,
+        url,
+        name=name,
+        where=where,
+        connect_s=patience.connect_s,
+        hears_itself=hears_itself,
+    )
     try:
         yield connection
     finally:
@@ -93,7 +103,9 @@ def translated(what: str) -> Iterator[None]:
         raise MessagingUnavailable(f"{what}: {failure or type(failure).__name__}") from failure
 
 
-async def _connect(client: Client, url: str, *, name: str, where: str, connect_s: float) -> None:
+async def _connect(
+    client: Client, url: str, *, name: str, where: str, connect_s: float, hears_itself: bool
+) -> None:
     async def note_error(failure: Exception) -> None:
         noted.append(failure)
         if "authorization" in str(failure).lower():
@@ -121,6 +133,7 @@ async def _connect(client: Client, url: str, *, name: str, where: str, connect_s
         ping_interval=PING_INTERVAL_S,
         max_outstanding_pings=PINGS_UNANSWERED_MAX,
         drain_timeout=DRAIN_S,
+        no_echo=not hears_itself,
     )
     failure = await _first_failure(connecting, refused, connect_s=connect_s)
     if failure is not None:

@@ -20,6 +20,10 @@ _QUERIES = queries.load("database")
 _CONNECT_TIMEOUT_S = 10.0
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
+# Of more idle connections than these the pool closes those that nobody uses.
+_SPARE_MAX = 4
+# The pool ends a connection that has served long, which it sees when it gets it back.
+_LOOKS_EVERY = 1_000
 
 _JSON_TYPES = ("json", "jsonb")
 
@@ -51,45 +55,97 @@ class Transaction:
         await self._connection.execute(query, *args)
 
 
+class _Lease:
+    """One connection for one use, the spare one first, which costs no turn of the pool's."""
+
+    __slots__ = ("_connection", "_database")
+
+    def __init__(self, database: "Database") -> None:
+        self._database = database
+
+    async def __aenter__(self) -> "PoolConnectionProxy[asyncpg.Record]":
+        self._connection = await self._database.take()
+        return self._connection
+
+    async def __aexit__(self, kind: object, _failure: object, _trace: object) -> None:
+        await self._database.give_back(self._connection, is_sound=kind is None)
+
+
 class Database:
-    """A pool that raises storage's errors instead of the driver's."""
+    """A pool that raises storage's errors instead of the driver's.
+
+    Taking a connection from the pool and giving it back takes tasks, timers and locks, as much as
+    a small query: a few that were used last are kept at hand, for as long as nobody waits.
+    """
 
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", *, acquire_timeout_s: float) -> None:
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
+        self._spare: list[PoolConnectionProxy[asyncpg.Record]] = []
+        self._waiting = 0
+        self._is_leaving = False
+        self._uses = 0
+
+    async def take(self) -> "PoolConnectionProxy[asyncpg.Record]":
+        """Take a connection; whoever takes one gives it back."""
+        while self._spare:
+            connection = self._spare.pop()
+            if not connection.is_closed():
+                return connection
+            await self._pool.release(connection)
+        self._waiting += 1
+        try:
+            return await self._pool.acquire(timeout=self._acquire_timeout_s)
+        finally:
+            self._waiting -= 1
+
+    async def give_back(
+        self, connection: "PoolConnectionProxy[asyncpg.Record]", *, is_sound: bool
+    ) -> None:
+        """Keep a connection at hand; after a failure, or when others wait, the pool looks at it."""
+        self._uses += 1
+        is_wanted = self._waiting or self._is_leaving or self._uses % _LOOKS_EVERY == 0
+        is_kept = is_sound and not (is_wanted or connection.is_closed())
+        if is_kept and len(self._spare) < _SPARE_MAX and not connection.is_in_transaction():
+            self._spare.append(connection)
+            return
+        await self._pool.release(connection)
+
+    async def leave(self) -> None:
+        """Give every connection back to the pool, which closes only then."""
+        self._is_leaving = True
+        while self._spare:
+            await self._pool.release(self._spare.pop())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Run statements in one transaction; leaving by an exception undoes them."""
         with failures.translated():
-            async with (
-                self._pool.acquire(timeout=self._acquire_timeout_s) as connection,
-                connection.transaction(),
-            ):
+            async with _Lease(self) as connection, connection.transaction():
                 yield Transaction(connection)
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run a query and return its rows."""
         with failures.translated():
-            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+            async with _Lease(self) as connection:
                 return await connection.fetch(query, *args)
 
     async def find_row(self, query: str, *args: Any) -> asyncpg.Record | None:
         """Run a query and return its first row, if there is one."""
         with failures.translated():
-            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+            async with _Lease(self) as connection:
                 return await connection.fetchrow(query, *args)
 
     async def get_value(self, query: str, *args: Any) -> Any:
         """Run a query and return the first column of its first row."""
         with failures.translated():
-            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+            async with _Lease(self) as connection:
                 return await connection.fetchval(query, *args)
 
     async def execute(self, query: str, *args: Any) -> None:
         """Run a statement."""
         with failures.translated():
-            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+            async with _Lease(self) as connection:
                 await connection.execute(query, *args)
 
     @asynccontextmanager
@@ -99,7 +155,7 @@ class Database:
         It takes a connection of the pool. With the connection, or this process, the lock ends too.
         """
         with failures.translated():
-            async with self._pool.acquire(timeout=self._acquire_timeout_s) as connection:
+            async with _Lease(self) as connection:
                 is_held = bool(await connection.fetchval(_QUERIES["try_lock"], name))
                 try:
                     yield is_held
@@ -135,13 +191,13 @@ async def open_database(
         connections_max=connections_max,
         statement_timeout_s=statement_timeout_s,
     )
+    database = Database(pool, acquire_timeout_s=acquire_timeout_s)
     try:
-        database = Database(pool, acquire_timeout_s=acquire_timeout_s)
         if must_be_durable:
             await check_durability(database)
         yield database
     finally:
-        await _close(pool)
+        await _close(pool, database)
 
 
 async def check_durability(database: Database) -> None:
@@ -204,10 +260,11 @@ async def _unlock(connection: Any, name: str) -> None:
         raise
 
 
-async def _close(pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+async def _close(pool: "asyncpg.Pool[asyncpg.Record]", database: Database) -> None:
     """Close politely, and by force where a connection hangs."""
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            await database.leave()
             await pool.close()
     except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         pool.terminate()

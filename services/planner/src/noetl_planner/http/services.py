@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypedDict
 
+import msgspec
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 from msgspec import Struct
@@ -14,6 +15,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lanes import Pools
 from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
+from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
@@ -56,6 +58,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     payloads: Payloads
     hints: Hints
     crowd: Crowd
+    board: Board = msgspec.field(default_factory=Board)
     backlogs: Backlogs
     publisher: Publisher
     clock: Clock

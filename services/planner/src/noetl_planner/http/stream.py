@@ -11,8 +11,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValid
 from litestar.response import ServerSentEventMessage, Stream
 
 from noetl_chassis import redaction
-from noetl_chassis.loop import rest
-from noetl_contracts import codec, subjects
+from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Retryable
 from noetl_contracts.events.execution import (
@@ -24,6 +23,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import finding, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
+from noetl_planner.shell.board import Feed
 
 PAGE_EVENTS = 500
 POLL_FIRST_S = 0.1
@@ -38,7 +38,7 @@ Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 
 
 class Follower:
-    """Follows one execution for one client; at most one page of events is held at a time."""
+    """Follows one execution for one client; at most a page is held, and one that waits here."""
 
     def __init__(
         self, services: ApiServices, execution_id: ExecutionId, *, after: int, is_over: bool
@@ -51,20 +51,25 @@ class Follower:
 
     async def pages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
-        subject = subjects.followed(self._execution_id)
+        services = self._services
         try:
-            async with self._services.hints.watch(subject) as grown:
-                async for page in self._pages(grown):
-                    yield page
+            async with services.board.follow(services.hints, self._execution_id) as feed:
+                ending = asyncio.ensure_future(services.stop.wait())
+                ending.add_done_callback(lambda _: feed.grown.set())
+                try:
+                    async for page in self._pages(feed):
+                        yield page
+                finally:
+                    ending.cancel()
         except Retryable:
             # The client resumes after the last event that it has seen.
             return
 
-    async def _pages(self, grown: asyncio.Event) -> AsyncIterator[list[ServerSentEventMessage]]:
+    async def _pages(self, feed: Feed) -> AsyncIterator[list[ServerSentEventMessage]]:
         poll_s, silent_s = POLL_FIRST_S, 0.0
         while not self._services.stop.is_set():
-            grown.clear()
-            page = await self._next_page()
+            feed.grown.clear()
+            page = await self._next_page(feed)
             if page:
                 yield [_message(envelope) for envelope in page]
             if len(page) == PAGE_EVENTS:
@@ -74,21 +79,31 @@ class Follower:
                 return
             if page:
                 poll_s, silent_s = POLL_FIRST_S, 0.0
-            await rest(poll_s, self._services.stop, grown)
+            await _grown(feed, within_s=poll_s)
             silent_s += poll_s
             poll_s = min(poll_s * 2, POLL_MAX_S)
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
                 yield [_heartbeat()]
 
-    async def _next_page(self) -> list[Envelope]:
-        page = await self._services.ledger.read(
+    async def _next_page(self, feed: Feed) -> list[Envelope]:
+        """Return what this process has committed meanwhile, else what the ledger has."""
+        page = feed.take(after=self._after, events_max=PAGE_EVENTS)
+        page = page or await self._services.ledger.read(
             self._execution_id, after_version=self._after, events_max=PAGE_EVENTS
         )
         if page:
             self._after = page[-1].stream_version
             self._is_over = self._is_over or any(isinstance(one.event, Terminal) for one in page)
         return page
+
+
+async def _grown(feed: Feed, *, within_s: float) -> None:
+    try:
+        async with asyncio.timeout(within_s):
+            await feed.grown.wait()
+    except TimeoutError:
+        return
 
 
 class Seats:
@@ -128,14 +143,15 @@ async def follow(
     last_event_id: Annotated[int | None, HeaderParameter(name="Last-Event-ID", ge=0)] = None,
 ) -> Stream:
     """Follow an execution from a version on, until it ends."""
-    row = await finding.get_row(services, execution_id)
+    begin = last_event_id if last_event_id is not None else after or 0
+    owner = (services.tenant_id, services.organization_id)
+    is_over = False
+    # Who follows from the beginning sees the end when it is there.
+    if begin or not services.board.is_accepted(execution_id, owner):
+        row = await finding.get_row(services, execution_id)
+        execution_id, is_over = row["execution_id"], views.is_terminal(row)
     seats.check(services.streams_max)
-    follower = Follower(
-        services,
-        ExecutionId(row["execution_id"]),
-        after=last_event_id if last_event_id is not None else after or 0,
-        is_over=views.is_terminal(row),
-    )
+    follower = Follower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     return Stream(
         seats.hold(follower.pages()), media_type="text/event-stream", headers=STREAM_HEADERS
     )

@@ -125,6 +125,7 @@ async def begin(
     accepted = await submit(services, structs.replace(request, idempotency_key=key))
     if accepted != execution_id:
         return await _earlier(services, accepted, fact, is_pinned=is_pinned)
+    services.board.accept(accepted, (services.tenant_id, services.organization_id))
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
     )

@@ -62,15 +62,15 @@ class Unfolding:
 
         Raises a 503 when nothing of the kind happens: the planner is away, or slow.
         """
-        subject = subjects.followed(self.state.execution_id)
-        async with self._services.hints.watch(subject) as grown:
+        services = self._services
+        async with services.board.follow(services.hints, self.state.execution_id) as feed:
             waited_s, poll_s = 0.0, _POLL_FIRST_S
             found = seen(None)
             while found is None and waited_s < DECIDED_WITHIN_S:
-                grown.clear()
+                feed.grown.clear()
                 found = await self._read(seen)
                 if found is None:
-                    await rest(poll_s, self._services.stop, grown)
+                    await rest(poll_s, services.stop, feed.grown)
                     waited_s += poll_s
                     poll_s = min(poll_s * 2, _POLL_MAX_S)
         if found is None:

@@ -7,13 +7,16 @@ from noetl_contracts.events.command import CommandStarted
 from noetl_contracts.lanes import host_of
 from noetl_messaging.ports import Hints
 from noetl_planner.domain.draft import Decision
+from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_replay.state import ExecutionState
 
 MADE, TAKEN, WITHDRAWN = "made", "taken", "withdrawn"
 
 
-async def tell(hints: Hints, crowd: Crowd, state: ExecutionState, decision: Decision) -> None:
+async def tell(
+    hints: Hints, crowd: Crowd, board: Board, state: ExecutionState, decision: Decision
+) -> None:
     """Stop, halt, pause, offer, grant, and wake who follows the execution."""
     for command_id in decision.to_stop:
         await hints.poke(subjects.stop(command_id))
@@ -26,6 +29,7 @@ async def tell(hints: Hints, crowd: Crowd, state: ExecutionState, decision: Deci
         await hints.poke(subjects.taken_so_far(command_id, taken.token()))
     await _offer(hints, crowd, decision)
     if decision.envelopes:
+        board.put(state.execution_id, decision.envelopes)
         await hints.poke(subjects.followed(state.execution_id))
 
 

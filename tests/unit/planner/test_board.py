@@ -1,0 +1,84 @@
+"""Followers in the planner's own process get its commits from memory, and never a gap."""
+
+from collections.abc import Iterable
+
+from tests.support import storage
+from tests.support.api import ApiWorld, SilentHints, beginning, ending
+from tests.support.storage import an_execution, sealed
+
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.ids import ExecutionId, TenantId
+from noetl_planner.http.stream import Follower
+from noetl_planner.shell import board
+from noetl_planner.shell.board import Board
+
+EXECUTION = an_execution()
+HISTORY = sealed(EXECUTION, [*beginning(), *ending()])
+
+
+def _versions(page: Iterable[Envelope]) -> list[int]:
+    return [one.stream_version for one in page]
+
+
+async def test_commits_are_handed_over_in_order_and_once() -> None:
+    shown = Board()
+    async with shown.follow(SilentHints(), EXECUTION) as feed:
+        shown.put(EXECUTION, HISTORY[:2])
+        shown.put(EXECUTION, HISTORY[2:])
+        assert feed.grown.is_set()
+        assert _versions(feed.take(after=1, events_max=1)) == [2]
+        assert _versions(feed.take(after=2, events_max=9)) == _versions(HISTORY[2:])
+        assert feed.take(after=len(HISTORY), events_max=9) == []
+
+
+async def test_what_does_not_follow_is_left_to_the_ledger() -> None:
+    shown = Board()
+    async with shown.follow(SilentHints(), EXECUTION) as feed:
+        shown.put(EXECUTION, HISTORY[2:])
+        assert feed.take(after=0, events_max=9) == []
+        shown.put(EXECUTION, [HISTORY[0], *HISTORY[2:]])
+        assert feed.take(after=0, events_max=9) == []
+        shown.put(EXECUTION, HISTORY * board.EVENTS_MAX)
+        assert feed.take(after=0, events_max=9) == []
+        shown.put(EXECUTION, HISTORY[:1])
+        assert _versions(feed.take(after=0, events_max=9)) == [1]
+
+
+async def test_nothing_is_kept_for_nobody() -> None:
+    shown = Board()
+    shown.put(EXECUTION, HISTORY)
+    async with (
+        shown.follow(SilentHints(), EXECUTION) as one,
+        shown.follow(SilentHints(), EXECUTION) as other,
+        shown.follow(SilentHints(), ExecutionId("5")) as stranger,
+    ):
+        assert one.take(after=0, events_max=9) == []
+        shown.put(EXECUTION, HISTORY)
+        assert len(one.take(after=0, events_max=9)) == len(HISTORY)
+        assert len(other.take(after=0, events_max=9)) == len(HISTORY)
+        assert stranger.take(after=0, events_max=9) == []
+
+
+async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed_here() -> None:
+    world, shown = ApiWorld(), Board()
+    await world.append(EXECUTION, beginning())
+    follower = Follower(world.services(board=shown), EXECUTION, after=0, is_over=False)
+    pages = follower.pages()
+    first = await anext(pages)
+    assert [message.id for message in first] == [1, 2, 3][: len(beginning())]
+    # The ledger stays behind: only the board tells of the end.
+    shown.put(EXECUTION, HISTORY[len(beginning()) :])
+    rest = [message async for page in pages for message in page]
+    told = [message.id for message in rest if message.event not in {None, "end"}]
+    assert told == list(range(len(beginning()) + 1, len(HISTORY) + 1))
+    assert rest[-1].event == "end"
+
+
+def test_what_was_accepted_is_its_owners_alone_and_forgotten_in_time() -> None:
+    shown, owner = Board(), (storage.TENANT, storage.ORGANIZATION)
+    shown.accept(EXECUTION, owner)
+    assert shown.is_accepted(EXECUTION, owner)
+    assert not shown.is_accepted(EXECUTION, (TenantId("other"), storage.ORGANIZATION))
+    for number in range(board.ACCEPTED_MAX):
+        shown.accept(ExecutionId(str(number)), owner)
+    assert not shown.is_accepted(EXECUTION, owner)
