@@ -333,7 +333,7 @@ class ShardPlanner:
         for one in decided:
             self._states.drop(one.state.execution_id)
             for delivery in one.work.deliveries:
-                await delivery.nak(_NAK_DELAY_S)
+                await delivery.nak(_NAK_DELAY_S * min(delivery.delivered, 50))
 
     async def _bury(self, delivery: Delivery, failure: Exception) -> None:
         log.error("fact buried", subject=delivery.subject, reason=str(failure))
