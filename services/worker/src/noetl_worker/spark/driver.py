@@ -36,7 +36,7 @@ def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
 
 
-java_gateway.Popen = _spawn  # type: ignore[assignment,misc]  # what Spark calls takes no other way
+java_gateway.Popen = _spawn  # type: ignore[assignment,attr-defined]  # what Spark calls takes no other way
 
 
 def start(options: Options) -> SparkSession:
