@@ -44,7 +44,7 @@ from noetl_replay import rows
 from noetl_replay.fold import fold
 from noetl_replay.state import ExecutionState, empty, take_changes
 
-EXAMPLES_SHARE = 2
+EXAMPLES_SHARE = 4
 PLANNERS_OWN = {f"MalformedMessage: {name}" for name in ("ItemsCollected", "PartsCollected")}
 TURNS_MAX = 60
 NUMBER_MAX = 2**63 - 1
@@ -229,8 +229,8 @@ def test_whatever_may_be_said_can_be_said_at_once_and_in_any_order(world: World,
         assert {one.reason.partition(" is ")[0] for one in letters} <= PLANNERS_OWN
 
 
-def a_batch(world: World, execution_id: ExecutionId, **changes: Any) -> bytes:
-    return codec.encode(world.batch(execution_id, facts.TimerDue(), **changes))
+def a_batch(world: World, victim: ExecutionId, **changes: Any) -> bytes:
+    return codec.encode(structs.replace(world.batch(victim, facts.TimerDue()), **changes))
 
 
 def test_facts_of_another_tenant_move_nothing(world: World) -> None:

@@ -119,7 +119,7 @@ def ask(site: Site, path: str, data: bytes, kind: str = "application/json") -> h
     return answer
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(draw=st.data())
 def test_whatever_a_thief_sends_is_answered(site: Site, draw: st.DataObject) -> None:
     path, body = draw.draw(st.sampled_from(site.requests()))
