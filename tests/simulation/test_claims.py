@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +50,9 @@ class World(Struct):
         )
 
 
-@asynccontextmanager
-async def opened_world(folder: Path) -> AsyncIterator[World]:
-    """Every service in this process, one pool of it served over HTTP, and the API on a port."""
-    configs = system.load({}, folder)
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    configs = system.load({}, tmp_path)
     planner = structs.replace(configs.planner, pools=("default",), http_pools=("edge",))
     configs = structs.replace(configs, planner=planner)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
@@ -68,12 +66,6 @@ async def opened_world(folder: Path) -> AsyncIterator[World]:
         async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
             yield World(opened=opened, http=http)
         stop.set()
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with opened_world(tmp_path) as opened:
-        yield opened
 
 
 STEP = """
