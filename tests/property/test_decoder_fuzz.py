@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import builders
+from tests.support.spoiling import spoiled
 from tests.support.working import command_of
 
 from noetl_contracts import codec, commands, facts, stored
@@ -29,27 +30,6 @@ TABLE = pa.table(
         "kind": pa.array([str(n % 3) for n in range(300)]).dictionary_encode(),
     }
 )
-
-
-@st.composite
-def spoiled(draw: st.DrawFn, whole: bytes) -> bytes:
-    """Bytes that nearly are what they were."""
-    data = bytearray(whole)
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, max(len(data) - 1, 0)))
-        until = min(at + draw(st.integers(0, 40)), len(data))
-        how = draw(st.sampled_from(["flip", "cut", "double", "write", "end"]))
-        if how == "flip" and data:
-            data[at] ^= 1 << draw(st.integers(0, 7))
-        elif how == "cut":
-            del data[at:until]
-        elif how == "double":
-            data[at:at] = data[at:until]
-        elif how == "write":
-            data[at:until] = draw(st.binary(max_size=40))
-        else:
-            del data[at:]
-    return bytes(data)
 
 
 HISTORIES = [history.envelopes for _, history in builders.stories()]

@@ -82,7 +82,6 @@ class Process:
         """Let nothing pass between this process and a server for a while."""
         self.fate.note(self.name, "is cut off from", server)
         self._cut_until[server] = self.loop.time() + seconds
-        self.witness.out_of_reach_s[self.name, server] += seconds
 
     def cut_for(self, server: str) -> float:
         """Return for how many seconds more a server is out of reach."""

@@ -74,14 +74,8 @@ async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelo
     invariants.assert_joins(history, sketch)
     if _CANCELLED in types:
         assert asked.cancel_after_s is not None, "cancelled by nobody"
-    elif sketch.is_acyclic and not _has_starved(world, history):
+    elif sketch.is_acyclic:
         assert_expected(sketch, oracle.play(sketch), state, history)
-
-
-def _has_starved(world: "World", history: list[Envelope]) -> bool:
-    """Tell whether work failed for want of a store that was away for longer than it is asked."""
-    kinds = {getattr(getattr(one.event, "error", None), "kind", None) for one in history}
-    return "storage_access" in kinds and world.witness.may_have_starved()
 
 
 def _assert_effects(world: "World", workflow: "Workflow", history: list[Envelope]) -> None:

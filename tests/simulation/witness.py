@@ -1,7 +1,6 @@
 """Sees every call that takes effect, and objects at once to what must never happen."""
 
 import sys
-from collections import Counter
 from typing import Any
 
 from tests.simulation.broker import FaultyBroker
@@ -24,8 +23,6 @@ _ENDS = ("command.completed", "command.failed", "command.cancelled")
 _PARTS_OF_WORK = 4
 # What was on its way when a lease ended.
 _LATE_S = 1.5
-# A worker asks the payload store for 6 to 11 s; some of its tries are refused by themselves.
-STORE_PATIENCE_S = 4.0
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
 # Defects that a service survives by design, and that must not be there.
 _DEFECTS = frozenset(
@@ -52,8 +49,6 @@ class Witness:
         self.handed: dict[str, tuple[str, float]] = {}
         # Processes that stood still at some time: they may speak of what they no longer hold.
         self.held: set[str] = set()
-        # For how long a process could not reach a server, in all.
-        self.out_of_reach_s: Counter[tuple[str, str]] = Counter()
         # When the call was made that takes effect now.
         self.sent_at = 0.0
         # Ends of commands that workers have reported.
@@ -82,14 +77,6 @@ class Witness:
             self.object(f"{said}: {_told(failure)}")
         if said == "execution set aside":
             self.object(f"a projector set an execution aside: {words.get('reason')}")
-
-    def may_have_starved(self) -> bool:
-        """Tell whether the payload store was away for longer than a worker asks it again."""
-        return any(
-            seconds > STORE_PATIENCE_S
-            for (_, server), seconds in self.out_of_reach_s.items()
-            if server == "payloads"
-        )
 
     def before(self, who: str, target: Any, name: str, args: Any, kwargs: Any) -> None:
         """Look at a call that is about to take effect."""

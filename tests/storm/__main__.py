@@ -34,6 +34,8 @@ SMALL_MIN = 1_000
 # PFT's own database restarts with the ledger's, and its steps between stages have no retries.
 TARGET_AWAY = {"db_connection"}
 HEALED_S = 300.0
+# Leases end here more often than by bad luck: losses alone must not use up a command's attempts.
+ATTEMPTS = ("--set", "PLANNER_STEP_ATTEMPTS_MAX=100")
 console = Console()
 
 
@@ -47,7 +49,7 @@ def main() -> None:
     report = Report(seed=asked.seed, minutes=asked.minutes, small_min=asked.small)
     with tempfile.TemporaryDirectory(prefix="noetl-storm-") as folder:
         root = Path(folder)
-        with running_stack(root / "stack", *SETTINGS) as stack:
+        with running_stack(root / "stack", *SETTINGS, *ATTEMPTS) as stack:
             pft.prepare(stack)
             for job in (SMALL, SPARK):
                 _register(stack, job)

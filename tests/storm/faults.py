@@ -49,8 +49,9 @@ def _wipe(stack: Stack, _: random.Random) -> str:
 
 def _lose_store(stack: Stack, chance: random.Random) -> str:
     with stack.without("s3"):
-        wait_past(time.monotonic(), chance.uniform(0.5, 2.0))
-    return "payload store away"
+        # Often longer than anything is asked that is no outage.
+        wait_past(time.monotonic(), chance.uniform(0.5, 4 * LEASE_S))
+    return "payload store away, for up to four leases"
 
 
 def _kill_driver(stack: Stack, chance: random.Random) -> str:

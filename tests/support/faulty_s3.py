@@ -17,7 +17,7 @@ _HOP = frozenset({"transfer-encoding", "connection", "content-encoding", "keep-a
 class Faults:
     """What befalls the next requests of a method, one word each; what is left out goes well.
 
-    `503` and `403` are answered, `cut` ends in the middle of the body, `slow` takes its time.
+    A status is answered, `cut` ends in the middle of the body, `slow` takes its time.
     """
 
     put: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ async def faulty_s3(endpoint: str) -> AsyncIterator[tuple[str, Faults]]:
         async def pass_on(request: web.Request) -> web.StreamResponse:
             fault = faults.next_one(request.method)
             match fault:
-                case "503" | "403":
+                case "503" | "403" | "400":
                     return web.Response(status=int(fault))
                 case "slow":
                     await asyncio.sleep(0.5)

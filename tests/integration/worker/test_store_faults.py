@@ -1,5 +1,6 @@
 """A payload store that is slow, full, refuses or breaks off: work waits for it, or says why not."""
 
+import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 from msgspec import Struct
 from tests.support.faulty_s3 import Faults, faulty_s3
+from tests.support.polling import eventually
 from tests.support.servers import S3Server
 from tests.support.storage import ORGANIZATION, TENANT
 from tests.support.working import Bench, bench, command_of
 
-from noetl_contracts.facts import CommandCompleted, CommandFailed, Fact
+from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandLost, Fact
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage.errors import StorageUnavailable
 from noetl_storage.payloads.open import open_payloads
@@ -76,10 +78,47 @@ async def test_a_result_is_reported_once_its_store_has_all_of_it(
     assert data.count(b'"i"') == 2000
 
 
-async def test_a_store_that_answers_never_costs_the_attempt_and_not_the_result(
-    world: World,
+async def test_a_store_that_is_away_for_long_costs_time_and_no_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(patience, "_RETRY_MAX_S", 0.002)
+    told: list[int] = []
+    monkeypatch.setattr(patience, "_tell", lambda tries, _: told.append(tries))
     world.faults.is_lasting = "503"
+    running = asyncio.create_task(world.run(LARGE.replace("NAME", "away")))
+
+    async def is_waiting_for_long() -> bool:
+        # More often than anything is asked that is no outage.
+        return bool(told) and told[-1] > 2 * patience._TRIES_MAX
+
+    await eventually(is_waiting_for_long, timeout_s=60)
+    assert patience.WAITS.count == 1
+    world.faults.is_lasting = None
+    reference = reference_of(await running)
+    assert patience.WAITS.count == 0
+    assert (await world.behind.read(reference)).count(b'"i"') == 2000
+
+
+async def test_a_command_that_waits_for_the_store_can_be_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_RETRY_MAX_S", 0.002)
+    world.faults.is_lasting = "503"
+    running = asyncio.create_task(world.run(LARGE.replace("NAME", "given back")))
+
+    async def is_waiting() -> bool:
+        return patience.WAITS.count == 1
+
+    await eventually(is_waiting, timeout_s=60)
+    world.worker.lane.release()
+    lost = await running
+    assert isinstance(lost, CommandLost), lost
+    assert lost.is_release
+    assert patience.WAITS.count == 0
+
+
+async def test_a_store_that_refuses_this_request_is_not_asked_for_hours(world: World) -> None:
+    world.faults.is_lasting = "400"
     done = await world.run(LARGE.replace("NAME", "never"))
     assert isinstance(done, CommandFailed), done
     assert (done.error.kind, done.error.code) == ("storage_access", "STORE")

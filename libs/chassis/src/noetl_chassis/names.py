@@ -143,6 +143,9 @@ RATE_LIMIT_CONTENTIONS = _counter(
 PAYLOAD_BYTES = _counter(
     "noetl_payload_bytes_total", "By", "Bytes moved to and from the payload store.", TIER, OPERATION
 )
+STORE_WAITS = _gauge(
+    "noetl_store_waits", "{call}", "Calls of a worker that wait for a payload store that is away."
+)
 STORAGE_READS = _counter(
     "noetl_storage_reads_total", "{read}", "Reads that a tier of payloads was asked.", TIER, OUTCOME
 )

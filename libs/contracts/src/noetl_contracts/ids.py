@@ -17,6 +17,19 @@ TenantId = NewType("TenantId", str)
 OrganizationId = NewType("OrganizationId", str)
 
 SHARD_COUNT_DEFAULT = 16
+_MAX = 2**63 - 1
+_DIGITS_MAX = 19
+
+
+def is_identity(text: str) -> bool:
+    """Tell whether a text is an identity as all of them are written."""
+    return (
+        len(text) <= _DIGITS_MAX
+        and text.isascii()
+        and text.isdigit()
+        and text[0] != "0"
+        and int(text) <= _MAX
+    )
 
 
 def _derive(*parts: str | int) -> str:

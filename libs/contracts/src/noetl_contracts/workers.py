@@ -19,7 +19,8 @@ SILENT_S = 3 * BEAT_S
 class WorkerBeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker of a pool runs so many of the commands that these lanes of it could run.
 
-    Inputs of what it is offered may be `max_distance` away.
+    Inputs of what it is offered may be `max_distance` away. `store_waits` of its calls wait for the
+    payload store, which is away.
     """
 
     worker_id: WorkerId
@@ -29,6 +30,7 @@ class WorkerBeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     capacity: int
     locality: dict[str, str] = {}
     max_distance: str = placement.ANYWHERE
+    store_waits: int = 0
 
     @property
     def free(self) -> int:

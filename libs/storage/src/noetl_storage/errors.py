@@ -31,6 +31,10 @@ class StorageUnavailable(Retryable):
     """The store did not answer; whether a write took effect shows when it is made again."""
 
 
+class StorageRefused(Retryable):
+    """The store answers, and not with what was asked for; the same may succeed later."""
+
+
 class StorageMisconfigured(Permanent):
     """The store answers, but not in a way that a service can rely on: change its settings."""
 

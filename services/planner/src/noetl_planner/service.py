@@ -10,8 +10,8 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts
-from noetl_contracts.errors import ErrorObject, MalformedMessage, NoetlError, PayloadSealBroken
-from noetl_contracts.ids import EventId, ExecutionId
+from noetl_contracts.errors import ErrorObject, NoetlError, PayloadSealBroken, Permanent
+from noetl_contracts.ids import EventId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_messaging import topology
@@ -19,13 +19,20 @@ from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
 from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
-from noetl_planner.shell import accounts, outgoing, refusing, telling
+from noetl_planner.shell import accounts, admitting, outgoing, refusing, telling
+from noetl_planner.shell.admitting import Work
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering, Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
 from noetl_planner.shell.publishing import Publishing
-from noetl_planner.shell.states import LoadedPayloads, PlaybookMissing, Programs, States
+from noetl_planner.shell.states import (
+    ForeignExecution,
+    LoadedPayloads,
+    PlaybookMissing,
+    Programs,
+    States,
+)
 from noetl_planner.shell.wakeups import Wakeups
 from noetl_playbook.handles import PayloadNeeded
 from noetl_replay.state import ExecutionState, empty
@@ -36,7 +43,11 @@ from noetl_storage.ports import LedgerWriter, Payloads
 log = structlog.get_logger(__name__)
 
 _LOADS_MAX = 64
-_NAK_DELAY_S = 0.2
+_REASON_CHARACTERS_MAX = 1000
+
+
+class DecisionFailed(Permanent):
+    """The planner cannot decide on a fact because of a defect, which its log tells of."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -66,13 +77,6 @@ class Shared(Struct, frozen=True, kw_only=True):
     limits: Limits
     bounds: Bounds
     producer: str
-
-
-class Work(Struct, kw_only=True):
-    """Facts of one execution in this turn, and the deliveries that brought them."""
-
-    batches: list[facts.FactBatch]
-    deliveries: list[Delivery]
 
 
 class Decided(Struct, kw_only=True):
@@ -108,32 +112,26 @@ class ShardPlanner:
         deliveries = await self._consumer.fetch(
             messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
         )
-        work = await self._group(own, deliveries)
+        work = await self._sorted(own, deliveries)
         if work:
             await reach(Point.PLANNER_FETCHED)
         decided = [one for one in [await self._decide(each) for each in work] if one is not None]
         await self._commit(decided)
         return len(decided)
 
-    async def _group(
+    async def _sorted(
         self, own: Iterable[facts.FactBatch], deliveries: Iterable[Delivery]
     ) -> list[Work]:
-        """Gather facts by execution, in order; bury what does not decode."""
-        grouped: dict[ExecutionId, Work] = {}
-        for batch in own:
-            grouped.setdefault(batch.execution_id, Work(batches=[], deliveries=[])).batches.append(
-                batch
-            )
-        for delivery in deliveries:
-            try:
-                batch = facts.decode_batch(delivery.data)
-            except MalformedMessage as failure:
-                await self._bury(delivery, failure)
-                continue
-            mine = grouped.setdefault(batch.execution_id, Work(batches=[], deliveries=[]))
-            mine.batches.append(batch)
-            mine.deliveries.append(delivery)
-        return list(grouped.values())
+        """Gather facts by execution, in order; bury what does not belong here."""
+        work, refused = admitting.sort(
+            own,
+            deliveries,
+            shard=self._fence.shard,
+            shard_count=self._shared.bounds.shard_count,
+        )
+        for one in refused:
+            await self._bury([one.delivery], one.reason)
+        return work
 
     async def _decide(self, work: Work, refused: ErrorObject | None = None) -> Decided | None:
         """Decide for one execution; what cannot be decided is put aside, the others go on."""
@@ -146,7 +144,7 @@ class ShardPlanner:
             return await self._decide_within(work, refused)
 
     async def _decide_within(self, work: Work, refused: ErrorObject | None) -> Decided | None:
-        execution_id = work.batches[0].execution_id
+        execution_id, problem = work.batches[0].execution_id, None
         try:
             decided = await self._judge_loaded(work, refused)
             if decided is not None:
@@ -156,16 +154,28 @@ class ShardPlanner:
             if told:
                 return self._unbegun(work, told)
             if not refusing.is_early(work.batches, work.deliveries):
-                for delivery in work.deliveries:
-                    await self._bury(delivery, failure)
+                await self._bury(work.deliveries, failure)
                 return None
+        except ForeignExecution as failure:
+            await self._bury(work.deliveries, failure)
+            return None
         except Exception as failure:
             # A defect in one execution's decision must not stop the others of its shard.
             log.exception("decision failed", execution_id=execution_id, error=str(failure))
+            problem = failure
         self._states.drop(execution_id)
-        for delivery in work.deliveries:
-            await delivery.nak(_NAK_DELAY_S * min(delivery.delivered, 50))
+        await self._put_off(work.deliveries, problem)
         return None
+
+    async def _put_off(self, deliveries: list[Delivery], failure: Exception | None) -> None:
+        """Take deliveries again later; bury those that a defect of ours has failed often enough."""
+        is_defect = failure is not None and not isinstance(failure, NoetlError)
+        for place, delivery in enumerate(deliveries):
+            if is_defect and delivery.delivered >= admitting.DEFECTS_MAX:
+                # What it says may hold data: the log has it.
+                await self._bury([delivery], DecisionFailed(type(failure).__name__))
+            else:
+                await delivery.nak(admitting.delay_s(delivery, place))
 
     async def _judge_loaded(self, work: Work, refused: ErrorObject | None) -> Decided | None:
         """Decide, loading what templates name; None for what names too much.
@@ -173,7 +183,9 @@ class ShardPlanner:
         A state that was decided on in vain is read from its history again.
         """
         for _ in range(_LOADS_MAX):
-            state = await self._states.take(work.batches[0], is_beginning=_is_beginning(work))
+            state = await self._states.take(
+                work.batches[0], is_beginning=admitting.is_beginning(work)
+            )
             expected = state.version
             try:
                 return await self._judge(work, state, refused)
@@ -206,7 +218,7 @@ class ShardPlanner:
         shared = self._shared
         draft = Draft(
             state=state,
-            program=await shared.programs.of(state, work.batches[0]),
+            program=await shared.programs.of(state, admitting.asking(work.batches)),
             stamp=Stamp(
                 now=shared.clock.now(),
                 producer=shared.producer,
@@ -336,32 +348,23 @@ class ShardPlanner:
         for one in decided:
             self._states.drop(one.state.execution_id)
             for delivery in one.work.deliveries:
-                await delivery.nak(_NAK_DELAY_S)
+                await delivery.nak(admitting.delay_s(delivery))
 
-    async def _bury(self, delivery: Delivery, failure: Exception) -> None:
-        log.error("fact buried", subject=delivery.subject, reason=str(failure))
-        await self._shared.dead_letters.bury(
-            delivery,
-            stream=topology.INGEST,
-            consumer=topology.planner_consumer(self._fence.shard),
-            reason=str(failure),
-        )
+    async def _bury(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
+        for delivery in deliveries:
+            log.error("fact buried", subject=delivery.subject, reason=str(failure))
+            await self._shared.dead_letters.bury(
+                delivery,
+                stream=topology.INGEST,
+                consumer=topology.planner_consumer(self._fence.shard),
+                reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
+            )
 
 
 def _told_nothing(work: Work) -> Work:
     """Return the same deliveries without what they say, which cannot be decided."""
     batches = [structs.replace(batch, facts=[]) for batch in work.batches]
     return Work(batches=batches, deliveries=work.deliveries)
-
-
-def _is_beginning(work: Work) -> bool:
-    """Tell whether an execution is asked for, as far as can be told, for the first time."""
-    asked = work.batches[0].facts[:1]
-    return (
-        bool(asked)
-        and isinstance(asked[0], facts.ExecutionRequested)
-        and all(delivery.delivered == 1 for delivery in work.deliveries)
-    )
 
 
 def _stream(one: Decided) -> StreamAppend:

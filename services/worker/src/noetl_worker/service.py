@@ -13,6 +13,7 @@ from noetl_contracts.commands import Command
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.workers import WorkerBeat
 from noetl_messaging.ports import Delivery
+from noetl_worker import patience
 from noetl_worker.intake import Intake, SharedIntake
 from noetl_worker.lanes.io import IoLane
 from noetl_worker.offers import Host, Offers, offer_subject
@@ -118,6 +119,7 @@ class Worker:
             capacity=capacity,
             locality=speaker.locality,
             max_distance=speaker.max_distance,
+            store_waits=patience.WAITS.count,
         )
 
     async def _attend_offer(self, offers: Offers, command: Command, data: bytes) -> None:

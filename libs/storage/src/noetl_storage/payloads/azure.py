@@ -9,8 +9,9 @@ from typing import IO, Any
 import azure.core.exceptions
 from azure.storage.blob import ContainerClient, ContentSettings
 
-from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
+from noetl_storage.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
 from noetl_storage.payload_ports import Seals
+from noetl_storage.payloads import answers
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Pieces
 from noetl_storage.payloads.stored import StoredPayloads
@@ -179,7 +180,8 @@ def _translated(where: str, key: str) -> Iterator[None]:
     except azure.core.exceptions.HttpResponseError as failure:
         if failure.status_code in _REFUSED:
             raise StorageMisconfigured(f"{where} refused {key}: {_code(failure)}") from failure
-        raise StorageUnavailable(f"{where}/{key}: {_code(failure) or failure}") from failure
+        kind = StorageRefused if answers.is_refusal(failure.status_code) else StorageUnavailable
+        raise kind(f"{where}/{key}: {_code(failure) or failure}") from failure
     except (azure.core.exceptions.AzureError, OSError) as failure:
         raise StorageUnavailable(f"{where}/{key}: {failure}") from failure
 

@@ -14,8 +14,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
+from noetl_storage.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
 from noetl_storage.payload_ports import Seals
+from noetl_storage.payloads import answers
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Pieces
 from noetl_storage.payloads.stored import StoredPayloads
@@ -164,6 +165,9 @@ def _translated(where: str, key: str) -> Iterator[None]:
         google.auth.exceptions.GoogleAuthError,
     ) as failure:
         raise StorageMisconfigured(f"{where} refused {key}: {failure}") from failure
+    except google.api_core.exceptions.GoogleAPICallError as failure:
+        kind = StorageRefused if answers.is_refusal(failure.code) else StorageUnavailable
+        raise kind(f"{where}/{key}: {failure}") from failure
     except (
         google.api_core.exceptions.GoogleAPIError,
         requests.exceptions.RequestException,

@@ -11,8 +11,9 @@ import urllib3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
-from noetl_storage.errors import StorageMisconfigured, StorageUnavailable
+from noetl_storage.errors import StorageMisconfigured, StorageRefused, StorageUnavailable
 from noetl_storage.payload_ports import Seals
+from noetl_storage.payloads import answers
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.objects import SPOOL_BYTES, Found, Pieces
 from noetl_storage.payloads.s3_puts import SigningKeys, SmallPuts
@@ -227,4 +228,6 @@ def _named(failure: botocore.exceptions.ClientError, bucket: str, key: str) -> E
         return FileExistsError(key)
     if code in _REFUSED:
         return StorageMisconfigured(f"s3://{bucket} refused {key}: {code}")
-    return StorageUnavailable(f"s3://{bucket}/{key}: {code or failure}")
+    status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    kind = StorageRefused if answers.is_refusal(status) else StorageUnavailable
+    return kind(f"s3://{bucket}/{key}: {code or failure}")

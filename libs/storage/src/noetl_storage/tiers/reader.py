@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from noetl_contracts import codec
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage import encoding
@@ -92,10 +93,11 @@ class TieredPayloads:
         """
         if self._shared is None:
             return None
-        if is_verified and await self._shared.find(ref) is None:
-            self._watch.was_read(TierName.SHARED, is_hit=False, count_bytes=0)
-            return None
         mapped = self._shared.map_bytes(ref)
+        if is_verified and mapped is not None:
+            # Of the very bytes that are mapped: the name may lead to others by now.
+            is_sound = await asyncio.to_thread(codec.digest, mapped) == ref.sha256
+            mapped = mapped if is_sound else None
         table = None if mapped is None else table_of(mapped)
         if table is not None and ref.schema_digest not in {
             None,

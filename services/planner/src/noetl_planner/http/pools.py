@@ -21,7 +21,10 @@ async def list_pools(services: Services) -> PoolList:
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker as it last described itself, with what it was offered since."""
+    """A worker as it last described itself, with what it was offered since.
+
+    `store_waits` of its calls wait for the payload store: it is away, and their commands with it.
+    """
 
     worker_id: str
     pool: str
@@ -30,6 +33,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     running: int
     capacity: int
     free: int
+    store_waits: int
 
 
 class WorkerList(Struct, frozen=True, kw_only=True):
@@ -52,6 +56,7 @@ async def list_workers(services: Services) -> WorkerList:
                 running=beat.running,
                 capacity=beat.capacity,
                 free=beat.free,
+                store_waits=beat.store_waits,
             )
             for beat in seen
         ]

@@ -27,6 +27,10 @@ class PlaybookMissing(Permanent):
     """An execution names a playbook version that the catalog does not hold."""
 
 
+class ForeignExecution(Permanent):
+    """Facts name an execution of another tenant or organization."""
+
+
 class States:
     """Folded executions, the latest used kept."""
 
@@ -40,13 +44,16 @@ class States:
         """Take a state out: who takes it puts it back once what it led to is committed.
 
         With `is_beginning` a history is believed not to exist; the append finds out if it does.
+        Raises `ForeignExecution`.
         """
-        state = self._kept.pop(batch.execution_id, None)
-        if state is not None:
-            return state
-        if is_beginning:
+        state = self._kept.get(batch.execution_id)
+        if state is None and is_beginning:
             return empty(batch.execution_id, batch.tenant_id, batch.organization_id)
-        return await self._load(batch)
+        if state is None:
+            state = await self._load(batch)
+        _check_owner(state, batch)
+        self._kept.pop(batch.execution_id, None)
+        return state
 
     def put_back(self, state: ExecutionState) -> None:
         """Keep a state; what it has touched is for projectors and not kept."""
@@ -70,10 +77,20 @@ class States:
             page = await self._ledger.read(
                 batch.execution_id, after_version=state.version, events_max=_PAGE_EVENTS
             )
+            if page and state.version == 0:
+                first = page[0]
+                state = empty(batch.execution_id, first.tenant_id, first.organization_id)
             state = fold(state, page)
             take_changes(state)
             if len(page) < _PAGE_EVENTS:
                 return state
+
+
+def _check_owner(state: ExecutionState, batch: FactBatch) -> None:
+    if (state.tenant_id, state.organization_id) != (batch.tenant_id, batch.organization_id):
+        raise ForeignExecution(
+            f"execution {batch.execution_id} is not of {batch.tenant_id}/{batch.organization_id}"
+        )
 
 
 class Programs:

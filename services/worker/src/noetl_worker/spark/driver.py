@@ -6,9 +6,10 @@ Loaded when a session is first needed, by `noetl_worker.spark.session` alone.
 import contextlib
 import subprocess
 import sys
+from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,19 @@ from noetl_worker.spark.starting import (
 )
 
 _STOP_S = 10.0
+
+
+def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start Spark's launcher with no Python between fork and exec.
+
+    Spark ignores SIGINT there in Python. The locks of a process's other threads are held for good
+    in its fork, and a finalizer that runs there may want one: neither process would go on.
+    """
+    options.pop("preexec_fn", None)
+    return subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
+
+
+java_gateway.Popen = _spawn  # type: ignore[assignment,attr-defined]  # what Spark calls takes no other way
 
 
 def start(options: Options) -> SparkSession:

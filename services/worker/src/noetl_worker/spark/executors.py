@@ -23,6 +23,7 @@ from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import Payloads
 from noetl_worker import settings
+from noetl_worker.patience import patiently
 
 T = TypeVar("T")
 
@@ -77,7 +78,8 @@ def with_store(home: Home, work: Callable[[Payloads], Awaitable[T]]) -> T:
             ),
         )
         async with opening as payloads:
-            return await work(payloads)
+            # A store that is away costs the job time; cancelled, it takes this process along.
+            return await patiently(lambda: work(payloads))
 
     try:
         return asyncio.run(run())

@@ -13,6 +13,7 @@ from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.texts import as_text
+from noetl_worker.patience import patiently
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -56,7 +57,7 @@ async def _referenced(name: str, value: dict[str, Any], payloads: Payloads, site
             media_type=str(value.get("media_type") or JSON_MEDIA_TYPE),
             payload_bytes=int(value.get("bytes") or 0),
         )
-        data = await payloads.read(reference)
+        data = await patiently(lambda: payloads.read(reference))
     except LocatorError as problem:
         text = f"field 'files.{name}' is no reference: {problem}"
         raise ToolFailure(failure("validation", text, source="http")) from problem

@@ -1,0 +1,116 @@
+"""What came to a shard, by execution and owner: each message is held against where it came from."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from noetl_contracts import facts, ids, subjects
+from noetl_contracts.errors import MalformedMessage, SubjectError
+from noetl_contracts.facts import ExecutionRequested, FactBatch
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Delivery
+from noetl_planner.shell import plausible
+
+# A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
+DEFECTS_MAX = 20
+_DELAY_S = 0.2
+_DELAYS_MAX = 50
+
+_Owner = tuple[ExecutionId, TenantId, OrganizationId]
+
+
+class Work(Struct, kw_only=True):
+    """Facts of one execution in this turn, and the deliveries that brought them."""
+
+    batches: list[FactBatch]
+    deliveries: list[Delivery]
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """A delivery that nothing can be decided from."""
+
+    delivery: Delivery
+    reason: MalformedMessage
+
+
+def sort(
+    own: Iterable[FactBatch], deliveries: Iterable[Delivery], *, shard: int, shard_count: int
+) -> tuple[list[Work], list[Refused]]:
+    """Gather facts by execution and owner, in order; put aside what does not belong here."""
+    grouped: dict[_Owner, Work] = {}
+    refused: list[Refused] = []
+    for batch in own:
+        _work_of(grouped, batch).batches.append(batch)
+    for delivery in deliveries:
+        try:
+            batch = read(delivery, shard=shard, shard_count=shard_count)
+        except MalformedMessage as reason:
+            refused.append(Refused(delivery=delivery, reason=reason))
+            continue
+        mine = _work_of(grouped, batch)
+        mine.batches.append(batch)
+        mine.deliveries.append(delivery)
+    return list(grouped.values()), refused
+
+
+def read(delivery: Delivery, *, shard: int, shard_count: int) -> FactBatch:
+    """Decode a delivery; raises `MalformedMessage`, also for facts of another shard or tenant."""
+    if len(delivery.data) > MESSAGE_BYTES_MAX:
+        raise MalformedMessage(
+            f"{len(delivery.data)} bytes exceed the {MESSAGE_BYTES_MAX} of a message"
+        )
+    batch = facts.decode_batch(delivery.data)
+    if not ids.is_identity(batch.execution_id):
+        raise MalformedMessage(f"{batch.execution_id[:80]!r} is no execution's id")
+    belongs = ids.shard_of(batch.execution_id, shard_count)
+    if belongs != shard:
+        raise MalformedMessage(
+            f"execution {batch.execution_id} belongs to shard {belongs}, and this is {shard}: "
+            "all processes must have the same SHARD_COUNT"
+        )
+    _check_owner(delivery, batch)
+    for fact in batch.facts:
+        plausible.check(fact)
+    return batch
+
+
+def asking(batches: Iterable[FactBatch]) -> FactBatch:
+    """Return the batch that asks for the execution, or else the first."""
+    listed = list(batches)
+    for batch in listed:
+        if any(isinstance(fact, ExecutionRequested) for fact in batch.facts):
+            return batch
+    return listed[0]
+
+
+def is_beginning(work: Work) -> bool:
+    """Tell whether an execution is asked for, as far as can be told, for the first time."""
+    asked = work.batches[0].facts[:1]
+    return (
+        bool(asked)
+        and isinstance(asked[0], ExecutionRequested)
+        and all(delivery.delivered == 1 for delivery in work.deliveries)
+    )
+
+
+def delay_s(delivery: Delivery, place: int = 0) -> float:
+    """Say when a delivery comes again: later each time, and apart from those that it came with."""
+    return _DELAY_S * (min(delivery.delivered, _DELAYS_MAX) + place)
+
+
+def _check_owner(delivery: Delivery, batch: FactBatch) -> None:
+    """Hold a batch against its subject, which the server's permissions may have checked."""
+    try:
+        about = subjects.parse_shard(delivery.subject)
+    except SubjectError as problem:
+        raise MalformedMessage(str(problem)) from problem
+    if (about.tenant_id, about.organization_id) != (batch.tenant_id, batch.organization_id):
+        raise MalformedMessage(
+            f"facts of {batch.tenant_id[:80]!r}/{batch.organization_id[:80]!r} "
+            f"under the subject of {about.tenant_id!r}/{about.organization_id!r}"
+        )
+
+
+def _work_of(grouped: dict[_Owner, Work], batch: FactBatch) -> Work:
+    owner = batch.execution_id, batch.tenant_id, batch.organization_id
+    return grouped.setdefault(owner, Work(batches=[], deliveries=[]))
