@@ -95,13 +95,13 @@ doctor: setup ## Check this machine and the running stack
 	@$(BIN)/noetl doctor
 
 # Each is a module of tests/proof.
-PROOFS := $(addprefix proof/,analytics million leases tables nearness)
+PROOFS := $(addprefix proof/,analytics million leases tables nearness lineage)
 .PHONY: $(PROOFS)
 $(PROOFS): proof/%: setup
-	@$(BIN)/python -m tests.proof $*
+	@$(BIN)/python -m tests.proof $* $(if $(SPEC),--spec $(SPEC))
 
 .PHONY: proof
-proof: setup $(PROOFS) ## Show what is too long for the suite, all or as proof/NAME; writes docs/proofs.md
+proof: setup $(if $(SPEC),$(PROOFS),$(filter-out %/lineage,$(PROOFS))) ## Show what is too long for the suite, all or as proof/NAME; writes docs/proofs.md
 
 .PHONY: bench
 bench: setup ## Measure beside raw floors, writes docs/benchmarks.md; ONLY="w1 w2", PEERS=1, COMPARE=ref

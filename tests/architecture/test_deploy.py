@@ -109,6 +109,13 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def test_large_numbers_are_written_whole() -> None:
+    """Helm reads numbers of values files as floats, and `toString` gives large ones an exponent."""
+    text = (HELM / "library/templates/_names.tpl").read_text()
+    assert 'value: {{ include "noetl.text" $value | quote }}' in text
+    assert text.count("toString") == 1
+
+
 def test_the_topology_job_is_told_what_it_knows() -> None:
     given = {snake(name) for name in read(HELM / "platform/values.yaml")["topology"]}
     assert given <= fields(noetl_messaging.settings.Settings)

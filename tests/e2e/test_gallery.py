@@ -35,8 +35,7 @@ def running(opened: Gallery, request: pytest.FixtureRequest) -> Gallery:
         server = request.getfixturevalue("nats")
         opened.keep_credential("bus", "nats", url=server.url)
     if "shop_app" in needs:
-        login = {"token_url": f"{opened.shop_url}/login", "client_id": "us", "client_secret": "x"}
-        opened.keep_credential("shop_app", "oauth2", **login)
+        opened.keep_shop_credential()
     return opened
 
 

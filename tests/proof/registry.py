@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from tests.proof import analytics, leases, million, nearness, tables
+from tests.proof import analytics, leases, lineage, million, nearness, tables
 
 PROOFS: dict[str, ModuleType] = {
     "analytics": analytics,
@@ -10,4 +10,7 @@ PROOFS: dict[str, ModuleType] = {
     "leases": leases,
     "tables": tables,
     "nearness": nearness,
+    "lineage": lineage,
 }
+# Takes the folder of files that OpenLineage publishes.
+NEEDS_SPEC = "lineage"

@@ -119,6 +119,7 @@ class Gallery:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._system: System | None = None
         self.shop_url = ""
+        self.patience_s = PATIENCE_S
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{self._port}/api", timeout=30)
 
     def start(self) -> None:
@@ -141,6 +142,11 @@ class Gallery:
         """Keep a credential."""
         body = {"name": name, "type": kind, "data": data}
         self.api.post("/credentials", json=body).raise_for_status()
+
+    def keep_shop_credential(self) -> None:
+        """Keep what logs in to the shop."""
+        login = {"client_id": "us", "client_secret": "x"}
+        self.keep_credential("shop_app", "oauth2", token_url=f"{self.shop_url}/login", **login)
 
     def register(self, text: str) -> str:
         """Register a playbook and return its path."""
@@ -211,7 +217,7 @@ class Gallery:
         """Wait for the end and return how the execution stands."""
         wait_until(
             lambda: self.status(execution_id)["status"] in ENDS,
-            timeout_s=PATIENCE_S,
+            timeout_s=self.patience_s,
             what=f"the end of execution {execution_id}",
         )
         return self.status(execution_id)

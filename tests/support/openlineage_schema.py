@@ -30,20 +30,20 @@ _HOLDERS = {
     "output": ("OutputDataset", "outputFacets"),
 }
 
-_formats = FormatChecker(formats=())
+FORMATS_CHECKED = FormatChecker(formats=())
 
 
-@_formats.checks("date-time", raises=ValueError)
+@FORMATS_CHECKED.checks("date-time", raises=ValueError)
 def _is_instant(value: object) -> bool:
     return datetime.fromisoformat(str(value)).tzinfo is not None
 
 
-@_formats.checks("uuid", raises=ValueError)
+@FORMATS_CHECKED.checks("uuid", raises=ValueError)
 def _is_uuid(value: object) -> bool:
     return str(UUID(str(value))) == value
 
 
-@_formats.checks("uri", raises=ValueError)
+@FORMATS_CHECKED.checks("uri", raises=ValueError)
 def _is_uri(value: object) -> bool:
     parts = urlsplit(str(value))
     return bool(parts.scheme and (parts.netloc or parts.path))
@@ -74,7 +74,7 @@ def validator(facets: dict[str, dict[str, Any]]) -> Draft202012Validator:
             }
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **event, "$defs": parts}
     Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema, format_checker=_formats)
+    return Draft202012Validator(schema, format_checker=FORMATS_CHECKED)
 
 
 def _complete(part: dict[str, Any]) -> None:

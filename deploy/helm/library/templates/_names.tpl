@@ -17,6 +17,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ printf "%s-%s" .Release.Name .Values.service | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{/* A number of a million and more that comes from a file or a flag is a float to Helm: it is written whole. */}}
+{{- define "noetl.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{ int64 . }}
+{{- else -}}
+{{ toString . }}
+{{- end -}}
+{{- end }}
+
 {{/* Settings are the fields of the service's settings.py; secrets name a key of an existing Secret. */}}
 {{- define "noetl.environment" -}}
 {{- $prefix := printf "NOETL_%s_" (upper .Values.service) -}}
@@ -36,7 +45,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- range $field, $value := .Values.settings }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}
-  value: {{ $value | toString | quote }}
+  value: {{ include "noetl.text" $value | quote }}
 {{- end }}
 {{- range $field, $path := .Values.fields }}
 - name: {{ $prefix }}{{ $field | snakecase | upper }}
