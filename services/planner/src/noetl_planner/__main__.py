@@ -15,6 +15,7 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import assembly, settings
 from noetl_planner.shell.crowd import Crowd
+from noetl_planner.shell.pacing import PacedConsumer
 from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
@@ -50,6 +51,7 @@ async def serve(config: settings.Settings) -> None:
         lease_s = config.shard_lease_s * 2
         node = await instances.register(instance=process.instance, kind="planner", lease_s=lease_s)
         process.health.add("nats", bus.check)
+        consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         await assembly.run(
             assembly.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),
@@ -72,7 +74,7 @@ async def serve(config: settings.Settings) -> None:
                 triggers=PostgresTriggers(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
-                consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),
+                consumer=lambda name: PacedConsumer(consumer(name=name), clock),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),
