@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.bench import meter
 from tests.bench.client import HEAD, Client
 from tests.load import samples
-from tests.load.auditing import audit, restarts
+from tests.load.auditing import audit, audit_wrong, restarts
 from tests.support.stack import running_stack
 
 EXECUTIONS = 10_000
@@ -54,7 +54,7 @@ console = Console()
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """Executions by status, those with the right variables, different inputs, and parked commands."""
+    """Executions by status, with the right variables, with different inputs; parked commands."""
 
     by_status: dict[str, int]
     right: int
@@ -112,7 +112,7 @@ async def _crowd(api: str, dsn: str, executions: int) -> dict[str, Any]:
     limits = httpx.Limits(max_connections=CALLERS)
     async with httpx.AsyncClient(base_url=api, timeout=600, limits=limits) as client:
         began = time.monotonic()
-        await _all(executions, lambda n: _submit(client, n))
+        repeated = await _all(executions, lambda n: _submit(client, n))
         submitted = time.monotonic()
         console.print(f"{executions} submitted in {submitted - began:.0f} s")
         counted = await _until(dsn, lambda one: one.waits(executions), "all wait")
@@ -120,7 +120,7 @@ async def _crowd(api: str, dsn: str, executions: int) -> dict[str, Any]:
         console.print(f"all wait after {waiting - began:.0f} s: {counted.by_status}")
         open_at_once = counted.by_status.get("RUNNING", 0)
         released = time.monotonic()
-        await _all(executions, lambda n: _signal(client, n))
+        repeated += await _all(executions, lambda n: _signal(client, n))
         signalled = time.monotonic()
         console.print(f"all told in {signalled - released:.0f} s")
         last = await _until(dsn, lambda one: not one.live, "all end")
@@ -128,6 +128,7 @@ async def _crowd(api: str, dsn: str, executions: int) -> dict[str, Any]:
     return {
         "executions": executions,
         "open_at_once": open_at_once,
+        "repeated": repeated,
         "submitted_per_s": round(executions / (submitted - began), 1),
         "waiting_per_s": round(executions / (waiting - began), 1),
         "signalled_per_s": round(executions / (signalled - released), 1),
@@ -138,30 +139,29 @@ async def _crowd(api: str, dsn: str, executions: int) -> dict[str, Any]:
     }
 
 
-async def _all(count: int, ask: Callable[[int], Awaitable[None]]) -> None:
-    """Ask for each number, so many at once."""
+async def _all(count: int, ask: Callable[[int], Awaitable[int]]) -> int:
+    """Ask for each number, so many at once; return how many had to be asked for again."""
     numbers = iter(range(count))
 
-    async def caller() -> None:
-        for number in numbers:
-            await ask(number)
+    async def caller() -> int:
+        return sum([await ask(number) for number in numbers])
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(CALLERS):
-            group.create_task(caller())
+        callers = [group.create_task(caller()) for _ in range(CALLERS)]
+    return sum(one.result() for one in callers)
 
 
-async def _submit(client: httpx.AsyncClient, number: int) -> None:
+async def _submit(client: httpx.AsyncClient, number: int) -> int:
     body = {"path": "load/crowd", "workload": {"n": number}}
-    await _post(client, "/api/execute", body, {"Idempotency-Key": f"crowd-{number}"})
+    return await _post(client, "/api/execute", body, {"Idempotency-Key": f"crowd-{number}"})
 
 
-async def _signal(client: httpx.AsyncClient, number: int) -> None:
-    await _post(client, f"/api/signals/crowd-{number}", {"paid": number + 1}, {})
+async def _signal(client: httpx.AsyncClient, number: int) -> int:
+    return await _post(client, f"/api/signals/crowd-{number}", {"paid": number + 1}, {})
 
 
-async def _post(client: httpx.AsyncClient, path: str, body: Any, headers: dict[str, str]) -> None:
-    """Ask as a caller does whom the API refuses for a moment; anything else ends the run."""
+async def _post(client: httpx.AsyncClient, path: str, body: Any, headers: dict[str, str]) -> int:
+    """Ask as a caller does whom the API refuses for a moment; return how often it was refused."""
     for turn in range(TRIES_MAX):
         try:
             answer = await client.post(path, json=body, headers=headers)
@@ -169,7 +169,7 @@ async def _post(client: httpx.AsyncClient, path: str, body: Any, headers: dict[s
             console.print(f"{path}: {failure!r}")
         else:
             if answer.is_success:
-                return
+                return turn
             assert answer.is_server_error, answer.text
             console.print(f"{path}: {answer.status_code} {answer.text[:200]}")
         await asyncio.sleep(2**turn)
@@ -197,3 +197,13 @@ async def _counted(connection: asyncpg.Connection) -> Counted:
         different=max((row["different"] for row in rows), default=0),
         parked=await connection.fetchval(_PARKED),
     )
+
+
+def wrong(found: dict[str, Any]) -> list[str]:
+    """Name what must not be: an execution that was lost, doubled, or ended otherwise."""
+    count = found["executions"]
+    counts = {name: found[name] for name in ("open_at_once", "right", "different")}
+    return [
+        *(f"{name}: {one}, not {count}" for name, one in counts.items() if one != count),
+        *audit_wrong(found["audit"]),
+    ]

@@ -13,6 +13,7 @@ from noetl_contracts import codec, envelope, ids
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
 from noetl_replay.replaying import Replay
+from noetl_replay.rows import SURFACES
 from noetl_replay.state import empty
 from noetl_storage.postgres.database import Database, open_database
 
@@ -26,10 +27,9 @@ SINGLE = "single-step"
 # A snowflake has room for so many between two executions of one millisecond.
 APART = 1 << 22
 # As a ledger is that took them over time.
-_SETTLE = (
-    "vacuum (analyze) noetl.event",
-    "vacuum (analyze) noetl.execution, noetl.execution_head, noetl.projection_position,"
-    " noetl.command, noetl.stage, noetl.frame, noetl.loop, noetl.business_object",
+_SETTLE = tuple(
+    f"vacuum (analyze) noetl.{table}"
+    for table in ("event", "execution", "execution_head", "projection_position", *SURFACES[1:])
 )
 _BASE = "select noetl.snowflake_floor(now() - interval '1 hour')"
 
@@ -91,9 +91,7 @@ def moved(history: History, execution_id: ExecutionId) -> History:
 async def _fence(stores: Stores) -> ShardFence:
     """Claim a shard beside those that the planners own."""
     count = SHARD_COUNT_DEFAULT + 1
-    held = await stores.shards.claim(
-        owner="load", lease_s=LEASE_S, shards_max=1, shard_count=count
-    )
+    held = await stores.shards.claim(owner="load", lease_s=LEASE_S, shards_max=1, shard_count=count)
     return ShardFence(shard=held[0].shard, owner="load", epoch=held[0].epoch)
 
 

@@ -1,4 +1,4 @@
-"""What a soak asks for: small playbooks of every common shape, each with the end that it must come to."""
+"""What a soak asks for: small playbooks of every common shape, each with the end it must come to."""
 
 from typing import Any
 
@@ -85,40 +85,40 @@ FRAMES = _kind(
 )
 CURSOR = _kind(
     "cursor",
-    f"""\
+    """\
   - step: fill
     tool:
       kind: postgres
-      auth: {CREDENTIAL}
+      auth: pg_soak
       query: "INSERT INTO soak_jobs (run, n) SELECT $1, n FROM generate_series(1, 10) AS n"
-      params: ["{{{{ execution_id }}}}"]
-    next: {{arcs: [{{step: drain}}]}}
+      params: ["{{ execution_id }}"]
+    next: {arcs: [{step: drain}]}
   - step: drain
     loop:
       cursor:
         kind: postgres
-        auth: {CREDENTIAL}
+        auth: pg_soak
         claim: |
-          WITH pick AS (SELECT id FROM soak_jobs WHERE run = '{{{{ execution_id }}}}' AND state = 'new'
-                        ORDER BY id FOR UPDATE SKIP LOCKED LIMIT {{{{ __frame_max_rows | int }}}})
+          WITH pick AS (SELECT id FROM soak_jobs WHERE run = '{{ execution_id }}' AND state = 'new'
+                        ORDER BY id FOR UPDATE SKIP LOCKED LIMIT {{ __frame_max_rows | int }})
           UPDATE soak_jobs j SET state = 'taken' FROM pick WHERE j.id = pick.id RETURNING j.id, j.n
       iterator: row
-      spec: {{mode: cursor, max_in_flight: 2, frame: {{max_rows: 5}}}}
+      spec: {mode: cursor, max_in_flight: 2, frame: {max_rows: 5}}
     tool:
       kind: postgres
-      auth: {CREDENTIAL}
+      auth: pg_soak
       query: "UPDATE soak_jobs SET state = 'done' WHERE id = $1"
-      params: ["{{{{ iter.row.id }}}}"]
-    next: {{arcs: [{{step: clear, on: loop.done}}]}}
+      params: ["{{ iter.row.id }}"]
+    next: {arcs: [{step: clear, on: loop.done}]}
   - step: clear
     tool:
       kind: postgres
-      auth: {CREDENTIAL}
+      auth: pg_soak
       query: |
         WITH gone AS (DELETE FROM soak_jobs WHERE run = $1 AND state = 'done' RETURNING n)
         SELECT count(*)::int AS n, sum(n)::int AS total FROM gone
-      params: ["{{{{ execution_id }}}}"]
-    set: {{ctx.done: "{{{{ clear.rows[0].n }}}}", ctx.total: "{{{{ clear.rows[0].total }}}}"}}
+      params: ["{{ execution_id }}"]
+    set: {ctx.done: "{{ clear.rows[0].n }}", ctx.total: "{{ clear.rows[0].total }}"}
 """,
     variables={"done": 10, "total": 55},
 )

@@ -97,17 +97,33 @@ def _sweep(one: dict[str, Any]) -> str:
     requests = sum(route["requests"] for route in one["routes"].values())
     return f"""## Every GET over {one["executions"]:,} executions
 
-{one["events"]:,} events, appended as a planner appends and with the rows that they fold to, of every story that the tests
+{
+        one[
+            "events"
+        ]:,} events, appended as a planner appends and with the rows that they fold to, of every story that the tests
 tell; and a few executions of each playbook of the soak, run by the stack. Every GET of the OpenAPI document is walked with
-executions drawn by lot; lists are followed to their end, also filtered down to little or nothing. {on(one)}
+executions drawn by lot; lists are followed to their end, also filtered down to little or nothing. {
+        on(one)
+    }
 
-{requests:,} requests, none answered with 500 or more. Sequential scans of tables of 10,000 rows and more meanwhile
-({one["scans"]["seconds"]} s): {counts(one["scans"]["tables"])}; in {one["idle"]["seconds"]} s without requests:
+{
+        requests:,} requests, none answered with 500 or more. Sequential scans of tables of 10,000 rows and more meanwhile
+({one["scans"]["seconds"]} s): {counts(one["scans"]["tables"])}; in {
+        one["idle"]["seconds"]
+    } s without requests:
 {counts(one["idle"]["tables"])}.
 
 {
         table(
-            ("address", "requests", "p50 ms", "p95 ms", "p99 ms", "largest answer, bytes", "status"),
+            (
+                "address",
+                "requests",
+                "p50 ms",
+                "p95 ms",
+                "p99 ms",
+                "largest answer, bytes",
+                "status",
+            ),
             rows,
         )
     }
@@ -128,18 +144,31 @@ def _tenants(one: dict[str, Any]) -> str:
     ]
     return f"""## Two tenants, one of which floods
 
-One tenant asks for {one["flood"]:,} executions of {one["items"]} items each as fast as it can; the other runs {one["small"]}
-executions of two steps, one after another, from submission to the end that the client sees. {on(one)}
+One tenant asks for {one["flood"]:,} executions of {
+        one["items"]
+    } items each as fast as it can; the other runs {one["small"]}
+executions of two steps, one after another, from submission to the end that the client sees. {
+        on(one)
+    }
 
 {
         table(
-            ("the quiet tenant, ms", "p50 alone", "p95 alone", "p50 beside", "p95 beside", "p50 ratio"),
+            (
+                "the quiet tenant, ms",
+                "p50 alone",
+                "p95 alone",
+                "p50 beside",
+                "p95 beside",
+                "p50 ratio",
+            ),
             rows,
         )
     }
 
 Of the flood {one["together"]["flood_open_at_the_end"]:,} and {
-        one["shares"]["flood_open_at_the_end"]:,} executions were still open when the quiet tenant's last had
+        one["shares"][
+            "flood_open_at_the_end"
+        ]:,} executions were still open when the quiet tenant's last had
 ended; all of it completed with the right sums.
 """
 

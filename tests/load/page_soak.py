@@ -13,7 +13,9 @@ def section(one: dict[str, Any]) -> str:
     audit = one["audit"]
     return f"""## A soak of {one["minutes"]:g} minutes
 
-Two workers; a new execution every {1 / one["each_s"]:g} s, in turn {counts(one["asked"])}; a run of PFT A, 1 x 50, every four
+Two workers; a new execution every {1 / one["each_s"]:g} s, in turn {
+        counts(one["asked"])
+    }; a run of PFT A, 1 x 50, every four
 minutes. {on(one)}
 
 ![Memory of each process over the time]({DRAWING})
@@ -36,16 +38,35 @@ minutes. {on(one)}
         )
     }
 
-A line is fitted to the last {1 - WARM_SHARE:.0%} of the time; memory is flat if it gains less than {GROWTH_SHARE_MAX:.0%} of its
+A line is fitted to the last {
+        1 - WARM_SHARE:.0%} of the time; memory is flat if it gains less than {
+        GROWTH_SHARE_MAX:.0%} of its
 median in an hour. Memory is that of a process with its children, what is shared divided among them (PSS), in MiB.
 
-{table(("process", "median", "least", "most", "MiB an hour", "of the median", "flat", "files open, most"), _rows(one))}
+{
+        table(
+            (
+                "process",
+                "median",
+                "least",
+                "most",
+                "MiB an hour",
+                "of the median",
+                "flat",
+                "files open, most",
+            ),
+            _rows(one),
+        )
+    }
 
 What is stored and passed on:
 
 {table(("what", "first", "last", "an hour"), _stores(one))}
 
-An event takes {one["bytes_per_event"]:,} bytes of the ledger's database, with the rows and indexes of every read model.
+An event takes {
+        one[
+            "bytes_per_event"
+        ]:,} bytes of the ledger's database, with the rows and indexes of every read model.
 """
 
 

@@ -136,7 +136,7 @@ async def _stored(dsn: str) -> dict[str, int]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Add up what the files below a folder take on the disk; those that go meanwhile do not count."""
+    """Add up what the files below a folder take on the disk; what goes meanwhile does not count."""
     total = 0
     for at, _, names in os.walk(folder):
         for name in names:

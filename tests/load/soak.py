@@ -1,4 +1,4 @@
-"""A soak: a modest mix of work for an hour, everything counted, the memory of every process watched."""
+"""A soak: a modest mix of work for an hour, all counted, the memory of every process watched."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ from rich.console import Console
 from tests.bench.client import TERMINAL, Client
 from tests.bench.site import site
 from tests.load import mix, samples
-from tests.load.auditing import audit, restarts
+from tests.load.auditing import audit, audit_wrong, restarts
 from tests.load.mix import KINDS, Kind
 from tests.support import pft
 from tests.support.parity import assert_parity
@@ -30,7 +30,7 @@ from tests.support.stack import Stack, running_stack
 WORKERS = 2
 EVERY_S = 10.0
 BEAT_S = 1.0
-# Nothing more is asked for while so many are open: a busy machine slows the soak, it floods nothing.
+# Nothing more is asked for while so many are open: a busy machine slows a soak, nothing is flooded.
 OPEN_MAX = 60
 # What waits for somebody is left waiting for so long.
 MEANWHILE_S = 3.0
@@ -89,7 +89,7 @@ def run(folder: Path, asked: Asked) -> dict[str, Any]:
             found = _concluded(stack, work.tally)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
-    return {"minutes": asked.minutes, **found}
+    return {"minutes": asked.minutes, "each_s": asked.each_s, **found}
 
 
 def _say(line: str) -> None:
@@ -275,3 +275,16 @@ def _is_replayed(stack: Stack, execution_id: str) -> bool:
         _say(f"{execution_id}: {failure}")
         return False
     return True
+
+
+def wrong(found: dict[str, Any]) -> list[str]:
+    """Name what must not be: a wrong end, a lost or damaged history, memory that grows."""
+    expected, seen = found["statuses"]["expected"], found["statuses"]["found"]
+    grown = [name for name, trend in found["memory"].items() if not trend["is_flat"]]
+    return [
+        *found["wrong"],
+        *(f"{one} is not what its history folds to" for one in found["differ"]),
+        *([] if expected == seen else [f"executions by status: {seen}, not {expected}"]),
+        *audit_wrong(found["audit"]),
+        *(f"memory of {name} grows" for name in grown),
+    ]

@@ -61,5 +61,7 @@ def _curve(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, Any]:
     thin = samples[:: -(-len(samples) // _POINTS_MAX)]
     return {
         "minutes": [round(one.at_s / 60, 1) for one in thin],
-        "family_mib": {name: [round(one.held[name].family_mib, 1) for one in thin] for name in names},
+        "family_mib": {
+            name: [round(one.held[name].family_mib, 1) for one in thin] for name in names
+        },
     }

@@ -239,4 +239,3 @@ def wrong(found: dict[str, Any]) -> list[str]:
             if one["bytes_most"] > ANSWER_BYTES_MAX
         ),
     ]
-

@@ -111,7 +111,6 @@ def _measured(folder: Path, size: Size, options: Sequence[str]) -> dict[str, Any
         "beside": _told(beside),
         "flood_asked_meanwhile": asked_then,
         "flood_open_at_the_end": left,
-        "flood_right": size.flood,
     }
     console.print(found)
     return found
@@ -145,7 +144,7 @@ def _api_of(stack: Stack, folder: Path) -> Iterator[str]:
     environ = planner.environ() | {f"NOETL_PLANNER_{name}": str(one) for name, one in own.items()}
     with (
         (folder / "planner-2.log").open("wb") as log,
-        subprocess.Popen(  # noqa: S603 - our own service
+        subprocess.Popen(
             [sys.executable, "-m", "noetl_planner"], env=environ, stdout=log, stderr=log
         ) as process,
     ):
@@ -204,3 +203,12 @@ async def _noisy(dsn: str) -> dict[str, int]:
         await connection.close()
     assert row is not None, "counts are one row"
     return dict(row)
+
+
+def wrong(found: dict[str, Any]) -> list[str]:
+    """Name a way in which the quiet tenant was not served while the other one still flooded."""
+    return [
+        f"{way}: the flood had ended before the quiet tenant had"
+        for way in ("together", "shares")
+        if found[way]["flood_open_at_the_end"] == 0
+    ]

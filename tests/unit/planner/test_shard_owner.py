@@ -1,4 +1,4 @@
-"""A planner that is slower than its leases: it goes on extending them, and its turns get shorter."""
+"""A planner that is slower than its leases goes on extending them, and its turns get shorter."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

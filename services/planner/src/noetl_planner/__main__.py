@@ -74,7 +74,7 @@ async def serve(config: settings.Settings) -> None:
                 triggers=PostgresTriggers(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
-                consumer=lambda name: PacedConsumer(consumer(name=name), clock),
+                consumer=lambda **named: PacedConsumer(consumer(**named), clock),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),

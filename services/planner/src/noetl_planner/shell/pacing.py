@@ -1,8 +1,8 @@
 """How many facts a turn takes: as many as it settles long before its lease and its deliveries end.
 
-A turn decides all that it took and commits it at once. Shards share one processor, so the same number of
-facts takes a turn of a busy planner many times as long; one that outlasts the lease of its shard, or the
-time after which deliveries come again, is in vain, and so is the next one, which is as long.
+A turn decides all that it took and commits it at once. Shards share one processor, so that the
+same number of facts takes a turn of a busy planner many times as long. One that outlasts the lease
+of its shard, or the time after which deliveries come again, is in vain, and the next is as long.
 """
 
 from noetl_chassis.clock import Clock
@@ -15,7 +15,7 @@ FIRST = 32
 
 
 class PacedConsumer:
-    """Fetches no more than a turn of the latest pace settles in time; a turn is what lies between two fetches."""
+    """Fetches no more than a turn settles in time; a turn is what lies between two fetches."""
 
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self._consumer = consumer
