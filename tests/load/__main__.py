@@ -69,7 +69,9 @@ RUNS: dict[str, Run] = {
     "sweep": lambda folder, given: sweep.run(
         folder, executions=given.executions or sweep.EXECUTIONS
     ),
-    "tenants": lambda folder, given: tenants.run(folder, tenants.Size(flood=given.flood)),
+    "tenants": lambda folder, given: tenants.run(
+        folder, tenants.Size(flood=given.flood, small=given.small)
+    ),
 }
 WRONG: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "soak": soak.wrong,
@@ -89,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=Path, help="where the soak's samples are kept")
     parser.add_argument("--executions", type=int, help="of concurrent and sweep")
     parser.add_argument("--flood", type=int, default=tenants.FLOOD, help="of tenants")
+    parser.add_argument("--small", type=int, default=tenants.SMALL, help="of tenants")
     parser.add_argument("--found", type=Path, help="write what was found here, not to docs/")
     parser.add_argument("--write", type=Path, help="take such a file into docs/, run nothing")
     parser.add_argument("--page", action="store_true", help="only write the page again")

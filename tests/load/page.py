@@ -14,8 +14,8 @@ JSON_FILE = DOCS / "load.json"
 PAGE_FILE = DOCS / "load.md"
 _HEAD = """# Load and soak
 
-Each section is one command, and what it found on a stack of its own: `make soak`, `make load ONLY=concurrent`,
-`make load ONLY=sweep`, `make load ONLY=tenants`. Times say how busy the machine was as much as how fast the engine is;
+Each section is one command, and what it found on a stack of its own: `make soak`, `make load LOADS=concurrent`,
+`make load LOADS=sweep`, `make load LOADS=tenants`. Times say how busy the machine was as much as how fast the engine is;
 `load` beside a figure is the machine's load average over its processors when it began and when it ended. Counts, memory and
 CPU seconds do not depend on that.
 """

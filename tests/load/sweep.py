@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -224,14 +224,13 @@ async def _scans(dsn: str) -> dict[str, tuple[int, int]]:
 
 
 def wrong(found: dict[str, Any]) -> list[str]:
-    """Name what must not be: answers of 500 and more, and answers without a bound."""
-    routes: Iterable[tuple[str, dict[str, Any]]] = found["routes"].items()
+    """Name what must not be: answers that are no success, and answers without a bound."""
     return [
         *(
             f"{address}: {status}"
-            for address, one in routes
+            for address, one in found["routes"].items()
             for status in one["statuses"]
-            if int(status) >= httpx.codes.INTERNAL_SERVER_ERROR
+            if not httpx.codes.is_success(int(status))
         ),
         *(
             f"{address}: {one['bytes_most']} bytes"

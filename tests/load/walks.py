@@ -127,10 +127,10 @@ def _catalog(known: Known, count: int) -> Iterator[Ask]:
         yield Ask(path="/api/catalog", params={"limit": 1 + turn % PAGE_MAX})
 
 
-def _paths(prefix: str) -> Walk:
+def _paths(address: str) -> Walk:
     def walk(known: Known, count: int) -> Iterator[Ask]:
         for turn in range(count):
-            yield Ask(path=f"{prefix}/{known.paths[turn % len(known.paths)]}")
+            yield Ask(path=address.format(path=known.paths[turn % len(known.paths)]))
 
     return walk
 
@@ -203,8 +203,8 @@ WALKS: dict[str, Walk] = {
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
     "/api/catalog": _catalog,
-    "/api/catalog/{path}": _paths("/api/catalog"),
-    "/api/playbooks/{path}": _paths("/api/playbooks"),
+    "/api/catalog/{path}": _paths("/api/catalog/{path}"),
+    "/api/playbooks/{path}": _paths("/api/playbooks/{path}/plan"),
     "/api/pools": _plain("/api/pools"),
     "/api/workers": _plain("/api/workers"),
     "/api/credentials": _plain("/api/credentials"),
