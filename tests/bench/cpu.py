@@ -13,10 +13,21 @@ def processes(stack: Stack, **others: int) -> Iterator[tuple[str, psutil.Process
     """
     state = stack.state["processes"]
     pids = {name: found["pid"] for name, found in state.items() if found["pid"]} | others
+    below = _children()
     for name, pid in pids.items():
         part = name.rpartition("-")[0] or name
-        process = psutil.Process(pid)
-        yield from ((part, each) for each in [process, *process.children(recursive=True)])
+        family = [psutil.Process(pid)]
+        for each in family:
+            family += below.get(each.pid, ())
+        yield from ((part, each) for each in family)
+
+
+def _children() -> dict[int, list[psutil.Process]]:
+    """Find the children of every process, in one look at the machine."""
+    found: dict[int, list[psutil.Process]] = {}
+    for each in psutil.process_iter(["ppid"]):
+        found.setdefault(each.info["ppid"], []).append(each)
+    return found
 
 
 def spent(stack: Stack, **others: int) -> dict[str, float]:

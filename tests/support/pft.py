@@ -19,6 +19,8 @@ PLAYBOOKS = Path("workloads/pft/src/noetl_pft/playbooks")
 VARIANTS = ("a", "b", "c")
 CREDENTIAL = "pg_pft"
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
+# Kept: a client for each question costs more than the engine's answer does.
+_http = httpx.Client()
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -78,7 +80,7 @@ class Run(Struct, kw_only=True):
         """What the API says of the run; an API that is down right now says nothing."""
         try:
             url = f"{self.stack.url('api')}/api/executions/{self.execution_id}/status"
-            answer = httpx.get(url, timeout=5)
+            answer = _http.get(url, timeout=5)
             found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
         except httpx.HTTPError:
             found = {}
