@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.load.plots import DRAWING
 from tests.load.telling import counts, on, table
-from tests.load.trend import GROWTH_SHARE_MAX, WARM_SHARE
+from tests.load.trend import GROWTH_SHARE_MAX, WARM_SHARE, is_service
 
 
 def section(one: dict[str, Any]) -> str:
@@ -41,7 +41,8 @@ minutes. {on(one)}
 A line is fitted to the last {
         1 - WARM_SHARE:.0%} of the time; memory is flat if it gains less than {
         GROWTH_SHARE_MAX:.0%} of its
-median in an hour. Memory is that of a process with its children, what is shared divided among them (PSS), in MiB.
+median in an hour. Memory is that of a process with its children, what is shared divided among them (PSS), in MiB. Servers
+hold in memory what they store, up to bounds of their own, and are not judged.{_note(one)}
 
 {
         table(
@@ -70,6 +71,11 @@ An event takes {
 """
 
 
+def _note(one: dict[str, Any]) -> str:
+    """Tell what was found out about this run afterwards."""
+    return f"\n\n{one['note']}" if "note" in one else ""
+
+
 def _rows(one: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [
         (
@@ -79,11 +85,17 @@ def _rows(one: dict[str, Any]) -> list[tuple[Any, ...]]:
             trend["most"],
             trend["slope_h"],
             f"{trend['share_h']:.1%}",
-            "yes" if trend["is_flat"] else "**no**",
+            _verdict(name, is_flat=trend["is_flat"]),
             one["files"][name],
         )
         for name, trend in one["memory"].items()
     ]
+
+
+def _verdict(name: str, *, is_flat: bool) -> str:
+    if not is_service(name):
+        return "a server"
+    return "yes" if is_flat else "**no**"
 
 
 def _stores(one: dict[str, Any]) -> list[tuple[Any, ...]]:

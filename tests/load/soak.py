@@ -23,6 +23,7 @@ from tests.bench.site import site
 from tests.load import mix, samples
 from tests.load.auditing import audit, audit_wrong, restarts
 from tests.load.mix import KINDS, Kind
+from tests.load.trend import is_service
 from tests.support import pft
 from tests.support.parity import assert_parity
 from tests.support.stack import Stack, running_stack
@@ -280,7 +281,9 @@ def _is_replayed(stack: Stack, execution_id: str) -> bool:
 def wrong(found: dict[str, Any]) -> list[str]:
     """Name what must not be: a wrong end, a lost or damaged history, memory that grows."""
     expected, seen = found["statuses"]["expected"], found["statuses"]["found"]
-    grown = [name for name, trend in found["memory"].items() if not trend["is_flat"]]
+    grown = [
+        name for name, trend in found["memory"].items() if is_service(name) and not trend["is_flat"]
+    ]
     return [
         *found["wrong"],
         *(f"{one} is not what its history folds to" for one in found["differ"]),

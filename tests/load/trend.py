@@ -23,6 +23,11 @@ class Trend(Struct, frozen=True, kw_only=True):
     is_flat: bool
 
 
+def is_service(name: str) -> bool:
+    """Tell a service's process, such as `worker-1`, from a server's."""
+    return "-" in name
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """Fit a line by least squares; return what it gains in a second. Needs two points in time."""
     mean_x = statistics.fmean(x for x, _ in points)
