@@ -15,7 +15,7 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import assembly, settings
 from noetl_planner.shell.crowd import Crowd
-from noetl_planner.shell.pacing import PacedConsumer
+from noetl_planner.shell.pacing import paced
 from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
@@ -43,15 +43,13 @@ async def serve(config: settings.Settings) -> None:
         enter = stack.enter_async_context
         process = await enter(lifecycle.open_process(config, service="planner"))
         database = await enter(assembly.open_ledger(config, name=process.instance))
-        waits = Waits(connect_s=config.connect_s)
+        waits, lease_s = Waits(connect_s=config.connect_s), config.shard_lease_s * 2
         bus = await enter(open_connection(config.nats_url, name="planner", waits=waits))
         payloads = await enter(assembly.open_store(config))
         archive = Archive(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        lease_s = config.shard_lease_s * 2
         node = await instances.register(instance=process.instance, kind="planner", lease_s=lease_s)
         process.health.add("nats", bus.check)
-        consumer = partial(JetStreamConsumer, bus, stream=topology.INGEST)
         await assembly.run(
             assembly.Adapters(
                 ledger=ArchivedLedger(ledger, ledger, archive),
@@ -74,7 +72,7 @@ async def serve(config: settings.Settings) -> None:
                 triggers=PostgresTriggers(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
-                consumer=lambda **named: PacedConsumer(consumer(**named), clock),
+                consumer=paced(partial(JetStreamConsumer, bus, stream=topology.INGEST), clock),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),

@@ -5,6 +5,9 @@ same number of facts takes a turn of a busy planner many times as long. One that
 of its shard, or the time after which deliveries come again, is in vain, and the next is as long.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from noetl_chassis.clock import Clock
 from noetl_messaging.ports import Consumer, Delivery
 
@@ -44,3 +47,12 @@ class PacedConsumer:
             self._most = max(1, int(self._taken * TURN_S / took_s))
         elif self._taken >= self._most and took_s < TURN_S / 2:
             self._most = min(2 * self._most, max(1, messages_max))
+
+
+def paced(consumer: Callable[..., Consumer], clock: Clock) -> Callable[..., Consumer]:
+    """Open consumers that fetch by their pace."""
+
+    def opened(**named: Any) -> Consumer:
+        return PacedConsumer(consumer(**named), clock)
+
+    return opened
