@@ -112,6 +112,14 @@ bench: setup ## Measure beside raw floors, writes docs/benchmarks.md; ONLY="w1 w
 storm: setup ## Hurt a working stack for ten minutes, heal it, count everything; writes docs/chaos.md
 	@$(BIN)/python -m tests.storm $(ARGS)
 
+# Each is a name of tests/load: LOADS="sweep" runs that one.
+LOADS ?= concurrent sweep tenants
+.PHONY: load soak
+load: setup ## 10,000 executions at once, every GET over 100,000, one tenant flooding; LOADS="sweep"
+	@for name in $(LOADS); do $(BIN)/python -m tests.load $$name $(ARGS); done
+soak: setup ## An hour of every kind of work with memory watched; writes docs/load.md
+	@$(BIN)/python -m tests.load soak $(ARGS)
+
 .PHONY: lock
 lock: $(UV) ## Pin every dependency with hashes again
 	@UV=$(UV) $(PYTHON) scripts/lock

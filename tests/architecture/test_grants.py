@@ -149,6 +149,7 @@ CALLS = {
         "claim_shards",
         "hand_over_letter",
         "keep_letter",
+        "list_executions",
         "lead_role",
         "place_hold",
         "register_instance",

@@ -64,18 +64,18 @@ def test_a_name_that_clients_sign_differently_is_left_to_boto3(s3: S3Server, key
 
 def test_what_is_large_refused_or_unheard_is_left_to_boto3(s3: S3Server) -> None:
     assert not puts_to(s3).put("puts/large", b"x" * (BYTES_MAX + 1), is_new=False)
-    assert not puts_to(s3, secret_key="wrong").put("puts/refused", b"x", is_new=True)  # noqa: S106
+    assert not puts_to(s3, secret_key="wrong").put("puts/refused", b"x", is_new=True)  # noqa: S106 - a made-up one
     nowhere = SmallPuts(
         endpoint="http://127.0.0.1:9",
         region="us-east-1",
         bucket=BUCKET,
-        keys=lambda: SigningKeys(access_key="a", secret_key="b"),  # noqa: S106
+        keys=lambda: SigningKeys(access_key="a", secret_key="b"),  # noqa: S106 - a made-up one
     )
     assert not nowhere.put("puts/unheard", b"x", is_new=False)
 
 
 async def test_a_store_with_a_wrong_key_says_so(s3: S3Server) -> None:
-    async with open_payloads(s3.payload_url, access_key="nobody", secret_key="x") as store:  # noqa: S106
+    async with open_payloads(s3.payload_url, access_key="nobody", secret_key="x") as store:  # noqa: S106 - a made-up one
         with pytest.raises(StorageMisconfigured, match="refused"):
             await store.put(b"data", **PLACE, media_type="text/plain")
 
@@ -109,7 +109,7 @@ def test_a_request_is_signed_as_botocore_signs_it(
     listener: tuple[str, list[Any]], token: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, seen = listener
-    keys = SigningKeys(access_key="AKIDEXAMPLE", secret_key="se:cr/et+", token=token)  # noqa: S106
+    keys = SigningKeys(access_key="AKIDEXAMPLE", secret_key="se:cr/et+", token=token)  # noqa: S106 - a made-up one
     puts = SmallPuts(endpoint=endpoint, region="eu-west-1", bucket="b", keys=lambda: keys)
     assert puts.put("named/frames/1/a-b_c.d~e", b"\0rows", is_new=True)
     ((path, headers, body),) = seen

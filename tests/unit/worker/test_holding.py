@@ -54,7 +54,7 @@ async def test_an_interruption_is_heard_at_once() -> None:
     async def work(group: asyncio.TaskGroup) -> None:
         with hold.lasting(lambda: group.create_task(hold.keep(on_beat=lambda: None)) and None):
             hold.interrupt(Released())
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -15,6 +15,7 @@ from noetl_messaging.jetstream.hints import NatsHints
 from noetl_messaging.jetstream.publisher import JetStreamPublisher
 from noetl_planner import assembly, settings
 from noetl_planner.shell.crowd import Crowd
+from noetl_planner.shell.pacing import paced
 from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
@@ -44,10 +45,9 @@ async def serve(config: settings.Settings) -> None:
         database = await enter(assembly.open_ledger(config, name=process.instance))
         opening = open_connection(config.nats_url, name="planner", waits=waits, hears_itself=False)
         bus = await enter(opening)
-        payloads = await enter(assembly.open_store(config))
+        payloads, lease_s = await enter(assembly.open_store(config)), config.shard_lease_s * 2
         archive = Archive(PostgresArchiveIndex(database), payloads)
         ledger, instances = PostgresLedger(database), PostgresInstances(database)
-        lease_s = config.shard_lease_s * 2
         node = await instances.register(instance=process.instance, kind="planner", lease_s=lease_s)
         process.health.add("nats", bus.check)
         await assembly.run(
@@ -72,7 +72,7 @@ async def serve(config: settings.Settings) -> None:
                 triggers=PostgresTriggers(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
-                consumer=partial(JetStreamConsumer, bus, stream=topology.INGEST),
+                consumer=paced(partial(JetStreamConsumer, bus, stream=topology.INGEST), clock),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),
                 backlogs=JetStreamBacklogs(bus),

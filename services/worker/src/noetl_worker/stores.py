@@ -20,12 +20,17 @@ from noetl_storage.loading import Read
 from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.patience import patiently
+from noetl_worker.weighing import weigh
 
 T = TypeVar("T")
 
 
 class Remembered:
-    """Decoded payloads by tenant and digest, bounded by the bytes that they were decoded from."""
+    """Decoded payloads by tenant and digest, bounded by the memory that they take.
+
+    The latest one may take more: rows weigh several times what they are stored as, and whoever
+    reads a large collection item by item reads it again and again.
+    """
 
     def __init__(self, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -49,12 +54,13 @@ class Remembered:
             self._bytes -= found[0]
 
     def keep(self, key: str, value: Any, *, size_bytes: int) -> None:
-        """Keep a value, forgetting the least recently used ones when there is no room."""
+        """Keep a value that is stored in so many bytes, forgetting what was used longest ago."""
         if size_bytes > self._bytes_max or key in self._value_by_key:
             return
-        self._value_by_key[key] = (size_bytes, value)
-        self._bytes += size_bytes
-        while self._bytes > self._bytes_max:
+        taken = max(size_bytes, weigh(value))
+        self._value_by_key[key] = (taken, value)
+        self._bytes += taken
+        while self._bytes > self._bytes_max and len(self._value_by_key) > 1:
             _, (dropped_bytes, _) = self._value_by_key.popitem(last=False)
             self._bytes -= dropped_bytes
 

@@ -36,6 +36,8 @@ class ShardOwner:
         self._shard_count = shard_count
         self._open_shard = open_shard
         self._running: dict[int, tuple[int, asyncio.Event, asyncio.Task[None]]] = {}
+        # The latest task of each shard that was told to stop: its successor waits for it.
+        self._leaving: dict[int, asyncio.Task[None]] = {}
 
     async def renew(self, tasks: asyncio.TaskGroup) -> int:
         """Extend what is held, claim up to the fair share, and match the tasks to it."""
@@ -61,7 +63,7 @@ class ShardOwner:
     async def give_back(self) -> None:
         """Stop every task, then free the shards at once."""
         shards = list(self._running)
-        await self._stop(shards)
+        await self._stop([*shards, *self._leaving])
         await self._leases.release(owner=self._owner, shards=shards)
 
     async def _match(self, held: list[ShardLease], tasks: asyncio.TaskGroup) -> None:
@@ -69,7 +71,9 @@ class ShardOwner:
         gone = [
             shard for shard, (epoch, _, _) in self._running.items() if epochs.get(shard) != epoch
         ]
-        await self._stop(gone)
+        # Nobody but its successor waits for the turn of a lost lease, however long that takes:
+        # whoever waited here would not extend what he has just claimed.
+        self._dismiss(gone)
         for lease in held:
             if lease.shard not in self._running:
                 self._begin(lease, tasks)
@@ -78,15 +82,27 @@ class ShardOwner:
         fence = ShardFence(shard=lease.shard, owner=self._owner, epoch=lease.epoch)
         turn = self._open_shard(fence)
         stop = asyncio.Event()
-        running = tasks.create_task(pump(turn, idle_s=0.0, stop=stop, name=f"shard-{lease.shard}"))
-        self._running[lease.shard] = (lease.epoch, stop, running)
+        former = self._leaving.pop(lease.shard, None)
+
+        async def run() -> None:
+            if former is not None:
+                await former
+            await pump(turn, idle_s=0.0, stop=stop, name=f"shard-{lease.shard}")
+
+        self._running[lease.shard] = (lease.epoch, stop, tasks.create_task(run()))
         log.info("shard taken", shard=lease.shard, epoch=lease.epoch)
 
-    async def _stop(self, shards: list[int]) -> None:
-        leaving = [self._running.pop(shard) for shard in shards if shard in self._running]
-        for _, stop, _ in leaving:
+    def _dismiss(self, shards: list[int]) -> None:
+        """Tell the tasks of some shards to stop after their turn."""
+        leaving = {shard: self._running.pop(shard) for shard in shards if shard in self._running}
+        for shard, (_, stop, running) in leaving.items():
             stop.set()
-        for _, _, running in leaving:
-            await running
+            self._leaving[shard] = running
         if leaving:
-            log.info("shards given back", shards=shards)
+            log.info("shards given back", shards=list(leaving))
+
+    async def _stop(self, shards: list[int]) -> None:
+        self._dismiss(shards)
+        for shard in shards:
+            if shard in self._leaving:
+                await self._leaving.pop(shard)

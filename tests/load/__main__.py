@@ -1,0 +1,102 @@
+"""Load and soak: `python -m tests.load soak | concurrent | sweep | tenants`.
+
+Each runs on a stack of its own and writes its section of docs/load.{json,md} anew; what the others
+found stays. `--found FILE` keeps what was found in a file instead, `--write FILE` takes such a file
+into the page.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from tests.load import concurrent, page, samples, soak, summing, sweep, telling, tenants
+
+Run = Callable[[Path, argparse.Namespace], dict[str, Any]]
+console = Console()
+
+
+def main() -> None:
+    """Run one load and keep what it found, or keep what one found elsewhere."""
+    given = _arguments()
+    if given.page:
+        page.keep(page.read())
+        return
+    found = _read(given) if given.write else _run(given)
+    if given.found is not None:
+        given.found.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    else:
+        page.keep({**page.read(), given.name: found})
+    console.print(page.SECTIONS[given.name](found), markup=False, highlight=False)
+    bad = WRONG[given.name](found)
+    for line in bad:
+        console.print(line, style="red", markup=False)
+    if bad:
+        sys.exit(1)
+
+
+def _run(given: argparse.Namespace) -> dict[str, Any]:
+    before = telling.load()
+    with tempfile.TemporaryDirectory(prefix=f"noetl-{given.name}-") as folder:
+        found = RUNS[given.name](Path(folder), given)
+    return {"machine": telling.machine(before), **found}
+
+
+def _read(given: argparse.Namespace) -> dict[str, Any]:
+    """Read a finding; of a soak also its samples, where they are named."""
+    found: dict[str, Any] = msgspec.json.decode(given.write.read_bytes())
+    if given.name == "soak" and given.samples is not None:
+        found |= summing.summed(samples.read(given.samples))
+    return found
+
+
+def _soak(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    file = given.samples or folder / "samples.jsonl"
+    asked = soak.Asked(minutes=given.minutes, each_s=given.rate, sample_file=file)
+    found = soak.run(folder, asked)
+    return {**found, **summing.summed(samples.read(file))}
+
+
+RUNS: dict[str, Run] = {
+    "soak": _soak,
+    "concurrent": lambda folder, given: concurrent.run(
+        folder, executions=given.executions or concurrent.EXECUTIONS
+    ),
+    "sweep": lambda folder, given: sweep.run(
+        folder, executions=given.executions or sweep.EXECUTIONS
+    ),
+    "tenants": lambda folder, given: tenants.run(
+        folder, tenants.Size(flood=given.flood, small=given.small)
+    ),
+}
+WRONG: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "soak": soak.wrong,
+    "concurrent": concurrent.wrong,
+    "sweep": sweep.wrong,
+    "tenants": tenants.wrong,
+}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=RUNS, help="which load")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of the soak")
+    parser.add_argument("--rate", type=float, default=2.0, help="executions a second, of the soak")
+    parser.add_argument("--samples", type=Path, help="where the soak's samples are kept")
+    parser.add_argument("--executions", type=int, help="of concurrent and sweep")
+    parser.add_argument("--flood", type=int, default=tenants.FLOOD, help="of tenants")
+    parser.add_argument("--small", type=int, default=tenants.SMALL, help="of tenants")
+    parser.add_argument("--found", type=Path, help="write what was found here, not to docs/")
+    parser.add_argument("--write", type=Path, help="take such a file into docs/, run nothing")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What the loads found, kept as JSON and shown as a page."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.load import page_soak
+from tests.load.plots import DRAWING, draw
+from tests.load.telling import counts, on, table
+
+DOCS = Path(__file__).parents[2] / "docs"
+JSON_FILE = DOCS / "load.json"
+PAGE_FILE = DOCS / "load.md"
+_HEAD = """# Load and soak
+
+Each section is one command, and what it found on a stack of its own: `make soak`, `make load LOADS=concurrent`,
+`make load LOADS=sweep`, `make load LOADS=tenants`. Times say how busy the machine was as much as how fast the engine is;
+`load` beside a figure is the machine's load average over its processors when it began and when it ended. Counts, memory and
+CPU seconds do not depend on that.
+"""
+
+
+def read(file: Path = JSON_FILE) -> dict[str, Any]:
+    """Read what was found so far, by name."""
+    found: dict[str, Any] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+    return found
+
+
+def keep(found: dict[str, Any], *, docs: Path = DOCS) -> None:
+    """Write all that was found, the page, and the soak's drawing."""
+    (docs / JSON_FILE.name).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    (docs / PAGE_FILE.name).write_text(page(found))
+    if "soak" in found:
+        (docs / DRAWING).write_bytes(draw(found["soak"]))
+
+
+def page(found: dict[str, Any]) -> str:
+    """Write the page: a section for each load that was run."""
+    sections = [show(found[name]) for name, show in SECTIONS.items() if name in found]
+    return "\n".join([_HEAD, *sections])
+
+
+def _concurrent(one: dict[str, Any]) -> str:
+    each = one["each"]["cpu_us"]
+    spans = [
+        (name, *(one[f"{name}_mib"][part] for part in ("first", "most", "last")))
+        for name in ("planner", "worker", "projector")
+    ]
+    return f"""## {one["executions"]:,} executions at once
+
+Every one of them waits for a message of its own, so that all are open together; then each gets it, does one more step
+and ends. {on(one)}
+
+{
+        table(
+            ("what", "found"),
+            [
+                ("open at the same time, every one parked", one["open_at_once"]),
+                ("completed, with the right variables", one["right"]),
+                ("different inputs among them", one["different"]),
+                ("histories replayed: chain, fold and every row the same", one["audit"]["ok"]),
+                ("events", one["audit"]["events"]),
+                ("processes that had to be started again", sum(one["restarts"].values())),
+                ("requests that were repeated by their caller", one["repeated"]),
+                ("submitted a second, until the last was answered", one["submitted_per_s"]),
+                ("waiting a second, from the first submission on", one["waiting_per_s"]),
+                ("messages taken a second", one["signalled_per_s"]),
+                ("ended a second, from the first message on", one["ended_per_s"]),
+                ("connections to PostgreSQL, at most", one["connections"]),
+                ("rows of the outbox, at most", one["outbox_rows"]),
+                ("transactions an execution", one["each"]["transactions"]),
+                ("bytes of PostgreSQL's log an execution", one["each"]["wal_bytes"]),
+            ],
+        )
+    }
+
+{table(("MiB of", "before", "most", "after"), spans)}
+
+CPU of an execution, ms: {", ".join(f"{name} {cpu / 1000:.1f}" for name, cpu in each.items())}.
+"""
+
+
+def _sweep(one: dict[str, Any]) -> str:
+    rows = [
+        (
+            f"`{address}`",
+            route["requests"],
+            route["p50_ms"],
+            route["p95_ms"],
+            route["p99_ms"],
+            route["bytes_most"],
+            ", ".join(f"{status}" for status in route["statuses"]),
+        )
+        for address, route in one["routes"].items()
+    ]
+    requests = sum(route["requests"] for route in one["routes"].values())
+    return f"""## Every GET over {one["executions"]:,} executions
+
+{
+        one[
+            "events"
+        ]:,} events, appended as a planner appends and with the rows that they fold to, of every story that the tests
+tell; and a few executions of each playbook of the soak, run by the stack. Every GET of the OpenAPI document is walked with
+executions drawn by lot; lists are followed to their end, also filtered down to little or nothing. {
+        on(one)
+    }
+
+{
+        requests:,} requests, none answered with 500 or more. Sequential scans of tables of 10,000 rows and more meanwhile
+({one["scans"]["seconds"]} s): {counts(one["scans"]["tables"])}; in {
+        one["idle"]["seconds"]
+    } s without requests:
+{counts(one["idle"]["tables"])}.
+
+{
+        table(
+            (
+                "address",
+                "requests",
+                "p50 ms",
+                "p95 ms",
+                "p99 ms",
+                "largest answer, bytes",
+                "status",
+            ),
+            rows,
+        )
+    }
+"""
+
+
+def _tenants(one: dict[str, Any]) -> str:
+    rows = [
+        (
+            about,
+            *(one[way][when][part] for when in ("alone", "beside") for part in ("p50", "p95")),
+            round(one[way]["beside"]["p50"] / one[way]["alone"]["p50"], 1),
+        )
+        for way, about in (
+            ("together", "nobody named: one queue for all"),
+            ("shares", "both named in `NOETL_*_TENANTS`"),
+        )
+    ]
+    return f"""## Two tenants, one of which floods
+
+One tenant asks for {one["flood"]:,} executions of {
+        one["items"]
+    } items each as fast as it can; the other runs {one["small"]}
+executions of two steps, one after another, from submission to the end that the client sees. {
+        on(one)
+    }
+
+{
+        table(
+            (
+                "the quiet tenant, ms",
+                "p50 alone",
+                "p95 alone",
+                "p50 beside",
+                "p95 beside",
+                "p50 ratio",
+            ),
+            rows,
+        )
+    }
+
+Of the flood {one["together"]["flood_open_at_the_end"]:,} and {
+        one["shares"][
+            "flood_open_at_the_end"
+        ]:,} executions were still open when the quiet tenant's last had
+ended; all of it completed with the right sums.
+"""
+
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "soak": page_soak.section,
+    "concurrent": _concurrent,
+    "sweep": _sweep,
+    "tenants": _tenants,
+}

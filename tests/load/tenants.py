@@ -1,0 +1,214 @@
+"""Two tenants on one stack: one floods it, the other runs small executions one after another."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx
+import psutil
+from msgspec import Struct
+from rich.console import Console
+from tests.bench.client import HEAD
+from tests.bench.spread import share
+from tests.support.servers import wait_until
+from tests.support.stack import Stack, running_stack
+
+from noetl_cli.stack import ports
+
+QUIET, NOISY = "default", "flood"
+FLOOD, FLOOD_ITEMS = 2_000, 20
+# The quiet one begins when so many of the flood's executions were asked for.
+AHEAD = 200
+SMALL, CALLERS, WORKERS = 50, 8, 2
+PATIENCE_S = 3_600.0
+READY_S = 120.0
+SHARES = [
+    word
+    for service in ("MESSAGING", "REAPER", "PLANNER", "WORKER")
+    for word in ("--set", f"{service}_TENANTS={QUIET},{NOISY}")
+]
+ONE = f"""{HEAD}metadata: {{name: small, path: load/small}}
+workflow:
+  - step: one
+    tool: {{kind: noop, result: 1}}
+    next: {{arcs: [{{step: two}}]}}
+  - step: two
+    tool: {{kind: python, input: {{n: "{{{{ one }}}}"}}, code: "return n + 1"}}
+"""
+MANY = f"""{HEAD}metadata: {{name: flood, path: load/flood}}
+workload: {{n: {FLOOD_ITEMS}}}
+workflow:
+  - step: each
+    loop: {{in: "{{{{ workload.n }}}}", iterator: i, spec: {{mode: parallel, max_in_flight: {FLOOD_ITEMS}}}}}
+    tool: {{kind: noop, result: "{{{{ iter.i }}}}"}}
+    set: {{ctx.total: "{{{{ each.results | sum }}}}"}}
+"""
+_NOISY = """
+SELECT count(*) FILTER (WHERE status IN ('PENDING', 'RUNNING')) AS open,
+       count(*) FILTER (WHERE status = 'COMPLETED'
+                        AND (variables->>'total')::int = $2) AS right
+FROM noetl.execution WHERE tenant_id = $1
+"""
+console = Console()
+
+
+class Size(Struct, frozen=True, kw_only=True):
+    """How much of each."""
+
+    flood: int = FLOOD
+    small: int = SMALL
+
+
+def run(folder: Path, size: Size) -> dict[str, Any]:
+    """Measure both ways: tenants that share every queue, and tenants with a share of their own."""
+    return {
+        "flood": size.flood,
+        "items": FLOOD_ITEMS,
+        "small": size.small,
+        "together": _measured(folder / "together", size, []),
+        "shares": _measured(folder / "shares", size, SHARES),
+    }
+
+
+def _measured(folder: Path, size: Size, options: Sequence[str]) -> dict[str, Any]:
+    folder.mkdir()
+    shared = folder / "shared"
+    shared.mkdir()
+    options = (
+        *("--workers", str(WORKERS), *options),
+        *("--set", f"WORKER_SHARED_DIRECTORY={shared}"),
+    )
+    with running_stack(folder / "stack", *options) as stack, _api_of(stack, folder) as noisy:
+        quiet = stack.url("api")
+        _register(quiet, ONE)
+        _register(noisy, MANY)
+        _run(quiet)
+        alone = [_run(quiet) for _ in range(size.small)]
+        with ThreadPoolExecutor(CALLERS) as threads:
+            asked, is_over = _Count(), threading.Event()
+            flood = [threads.submit(_flood, noisy, size.flood, asked) for _ in range(CALLERS)]
+            ahead = min(AHEAD, size.flood)
+            wait_until(lambda: asked.value >= ahead, timeout_s=PATIENCE_S, what="the flood is on")
+            beside = [_run(quiet) for _ in range(size.small)]
+            left = asyncio.run(_noisy(stack.url("postgres")))["open"]
+            asked_then = asked.value
+            is_over.set()
+            for one in flood:
+                one.result()
+        wait_until(
+            lambda: _ended(stack) >= size.flood, timeout_s=PATIENCE_S, what="the flood has ended"
+        )
+    found = {
+        "alone": _told(alone),
+        "beside": _told(beside),
+        "flood_asked_meanwhile": asked_then,
+        "flood_open_at_the_end": left,
+    }
+    console.print(found)
+    return found
+
+
+class _Count:
+    """Numbers given out to threads."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._guard = threading.Lock()
+
+    def take(self) -> int:
+        with self._guard:
+            self.value += 1
+            return self.value
+
+
+def _told(seconds: Sequence[float]) -> dict[str, float]:
+    return {
+        name: round(share(seconds, part) * 1000) for name, part in (("p50", 0.5), ("p95", 0.95))
+    } | {"most": round(max(seconds) * 1000)}
+
+
+@contextmanager
+def _api_of(stack: Stack, folder: Path) -> Iterator[str]:
+    """Run one more planner, whose API serves the noisy tenant; return its address."""
+    planner = psutil.Process(stack.pid("planner-1"))
+    http, health = ports.choose(["http", "health"], before={}).values()
+    own = {"TENANT_ID": NOISY, "HTTP_PORT": http, "HEALTH_PORT": health, "INSTANCE": "planner-2"}
+    environ = planner.environ() | {f"NOETL_PLANNER_{name}": str(one) for name, one in own.items()}
+    with (
+        (folder / "planner-2.log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "noetl_planner"], env=environ, stdout=log, stderr=log
+        ) as process,
+    ):
+        try:
+            ready = f"http://{ports.LOOPBACK}:{health}/readyz"
+            wait_until(lambda: _answers(ready), timeout_s=READY_S, what="the other API answers")
+            yield f"http://{ports.LOOPBACK}:{http}"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _register(api: str, playbook: str) -> None:
+    answer = httpx.post(f"{api}/api/catalog/register", content=playbook, timeout=60)
+    assert answer.is_success, answer.text
+
+
+def _run(api: str) -> float:
+    """Run a small execution; return the seconds until the client sees its end."""
+    with httpx.Client(base_url=api, timeout=PATIENCE_S) as client:
+        began = time.perf_counter()
+        answer = client.post("/api/execute", json={"path": "load/small"})
+        assert answer.is_success, answer.text
+        url = f"/api/executions/{answer.json()['execution_id']}/stream"
+        with client.stream("GET", url) as stream:
+            lines = list(stream.iter_lines())
+        seconds = time.perf_counter() - began
+    assert any("playbook.completed" in line for line in lines), lines[-5:]
+    return seconds
+
+
+def _flood(api: str, count: int, asked: _Count) -> None:
+    with httpx.Client(base_url=api, timeout=600) as client:
+        while asked.take() <= count:
+            answer = client.post("/api/execute", json={"path": "load/flood"})
+            assert answer.is_success, answer.text
+
+
+def _ended(stack: Stack) -> int:
+    time.sleep(1)
+    return asyncio.run(_noisy(stack.url("postgres")))["right"]
+
+
+async def _noisy(dsn: str) -> dict[str, int]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        row = await connection.fetchrow(_NOISY, NOISY, sum(range(FLOOD_ITEMS)))
+    finally:
+        await connection.close()
+    assert row is not None, "counts are one row"
+    return dict(row)
+
+
+def wrong(found: dict[str, Any]) -> list[str]:
+    """Name a way in which the quiet tenant was not served while the other one still flooded."""
+    return [
+        f"{way}: the flood had ended before the quiet tenant had"
+        for way in ("together", "shares")
+        if found[way]["flood_open_at_the_end"] == 0
+    ]

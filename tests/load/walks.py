@@ -1,0 +1,243 @@
+"""How every GET of the API is walked: which requests, and how a list is followed to its end."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+Params = dict[str, str | int]
+PAGE_MAX = 1000
+# A walk that has not come to its end after so many pages goes round in circles.
+PAGES_MAX = 10_000
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """One request, or the first of a list; `more` makes the next page's parameters of an answer."""
+
+    path: str
+    params: Params = {}
+    more: Callable[[Any], Params | None] | None = None
+
+
+class Known(Struct, kw_only=True):
+    """What there is to ask for.
+
+    `filled` are executions by story, `real` those that the stack ran, each with steps that have a
+    result; `refs` are locators, `objects` names of business objects.
+    """
+
+    tenant: dict[str, str]
+    filled: dict[str, list[str]]
+    real: dict[str, list[str]]
+    paths: list[str]
+    names: dict[str, str]
+    refs: list[str] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def some(self, count: int) -> list[str]:
+        """Draw executions by lot, of every story and of those that the stack ran."""
+        groups = [*self.filled.values(), *self.real.values()]
+        return [self.chance.choice(self.chance.choice(groups)) for _ in range(count)]
+
+    def ran(self, count: int) -> list[str]:
+        """Draw executions that the stack ran."""
+        groups = list(self.real.values())
+        return [self.chance.choice(self.chance.choice(groups)) for _ in range(count)]
+
+
+Walk = Callable[[Known, int], Iterable[Ask]]
+
+
+def _after(name: str, key: str) -> Callable[[Any], Params | None]:
+    """Go on behind what an answer says under `key`."""
+    return lambda answer: None if answer[key] is None else {name: answer[key]}
+
+
+def _has_more(answer: Any) -> Params | None:
+    return {"after": answer["next_after"]} if answer["has_more"] else None
+
+
+def _each(path: str, params: Params | None = None) -> Walk:
+    def walk(known: Known, count: int) -> Iterator[Ask]:
+        for one in known.some(count):
+            yield Ask(path=path.format(execution_id=one), params=params or {})
+
+    return walk
+
+
+def _plain(path: str) -> Walk:
+    return lambda _known, count: [Ask(path=path)] * count
+
+
+def _named(path: str) -> Walk:
+    return lambda known, count: [Ask(path=path.format(**known.names))] * count
+
+
+def _of_place(path: str, params: Params | None = None, more: Any = None) -> Walk:
+    """Ask about executions through an address that wants the tenant too."""
+
+    def walk(known: Known, count: int) -> Iterator[Ask]:
+        for one in known.some(count):
+            place = {**known.tenant, "execution_id": one, **(params or {})}
+            yield Ask(path=path.format(execution_id=one), params=place, more=more)
+
+    return walk
+
+
+def _executions(known: Known, count: int) -> Iterator[Ask]:
+    more = _after("before", "next_before")
+    yield Ask(path="/api/executions", params={"limit": PAGE_MAX}, more=more)
+    wanted: list[Params] = [
+        *({"status": status} for status in ("FAILED", "CANCELLED", "RUNNING", "PAUSED")),
+        *({"path": path} for path in (*known.paths, "load/nothing")),
+        {"status": "FAILED", "path": known.paths[-1]},
+    ]
+    for params in wanted:
+        yield Ask(path="/api/executions", params={"limit": PAGE_MAX, **params}, more=more)
+    for turn in range(count):
+        before: Params = {"before": known.some(1)[0]} if turn % 2 else {}
+        filters = known.chance.choice([{}, *wanted])
+        yield Ask(path="/api/executions", params={**before, **filters})
+
+
+def _show(known: Known, count: int) -> Iterator[Ask]:
+    def more(answer: Any) -> Params | None:
+        found = answer["pagination"]
+        return {"page": found["page"] + 1} if found["has_next"] else None
+
+    for one in known.some(count):
+        yield Ask(path=f"/api/executions/{one}", params={"page_size": 10}, more=more)
+
+
+def _events(known: Known, count: int) -> Iterator[Ask]:
+    for one in known.some(count):
+        yield Ask(path=f"/api/executions/{one}/events", params={"limit": 7}, more=_has_more)
+
+
+def _frames(known: Known, count: int) -> Iterator[Ask]:
+    for one in known.some(count):
+        for params in ({}, {"status": "completed", "limit": 2}, {"offset": 1}):
+            yield Ask(path=f"/api/executions/{one}/frames", params=dict(params))
+
+
+def _catalog(known: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        yield Ask(path="/api/catalog", params={"limit": 1 + turn % PAGE_MAX})
+
+
+def _paths(address: str) -> Walk:
+    def walk(known: Known, count: int) -> Iterator[Ask]:
+        for turn in range(count):
+            yield Ask(path=address.format(path=known.paths[turn % len(known.paths)]))
+
+    return walk
+
+
+def _refs(known: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        params: Params = {"ref": known.refs[turn % len(known.refs)], "limit": 100}
+        yield Ask(path="/api/result/resolve", params=params)
+
+
+def _heads(known: Known, count: int) -> Iterator[Ask]:
+    more = _after("after", "next_after")
+    yield Ask(path="/api/audit/heads", params={**known.tenant}, more=more)
+    for one in known.some(count):
+        yield Ask(path="/api/audit/heads", params={**known.tenant, "after": one, "limit": 100})
+
+
+def _state(known: Known, count: int) -> Iterator[Ask]:
+    for turn, one in enumerate(known.some(count)):
+        at: Params = {"as_of_position": 2} if turn % 2 else {}
+        yield Ask(path="/api/replay/state", params={**known.tenant, "execution_id": one, **at})
+
+
+def _objects(known: Known, count: int) -> Iterator[Ask]:
+    more = _after("after", "next_after")
+    yield Ask(path="/api/objects", params={"limit": PAGE_MAX}, more=more)
+    yield Ask(path="/api/objects", params={"type": "order", "limit": 1}, more=more)
+    yield Ask(path="/api/objects", params={"type": "nothing"})
+    for one in known.some(count):
+        yield Ask(path="/api/objects", params={"execution_id": one})
+        yield Ask(path="/api/objects", params={"limit": 10, "deleted": "false"})
+
+
+def _object(known: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        name = known.objects[turn % len(known.objects)]
+        yield Ask(path=f"/api/objects/{name}")
+
+
+def _result(known: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        _, _, _, execution, _, step, *_ = known.refs[turn % len(known.refs)].split("/")
+        yield Ask(path=f"/api/result/{execution}/{step}", params={"limit": 100})
+
+
+def _trace(known: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        _, _, _, execution, _, step, *_ = known.refs[turn % len(known.refs)].split("/")
+        yield Ask(path=f"/api/executions/{execution}/trace/{step}")
+
+
+def _variable(known: Known, count: int) -> Iterator[Ask]:
+    for one in known.real["steps"] * count:
+        yield Ask(path=f"/api/vars/{one}/third")
+        count -= 1
+        if count <= 0:
+            return
+
+
+WALKS: dict[str, Walk] = {
+    "/": _plain("/"),
+    "/api/health": _plain("/api/health"),
+    "/api/executions": _executions,
+    "/api/executions/{execution_id}": _show,
+    "/api/executions/{execution_id}/status": _each("/api/executions/{execution_id}/status"),
+    "/api/executions/{execution_id}/events": _events,
+    "/api/executions/{execution_id}/stages": _each("/api/executions/{execution_id}/stages"),
+    "/api/executions/{execution_id}/frames": _frames,
+    "/api/executions/{execution_id}/stream": _each("/api/executions/{execution_id}/stream"),
+    "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
+    "/api/executions/{execution_id}/trace/{step}": _trace,
+    "/api/catalog": _catalog,
+    "/api/catalog/{path}": _paths("/api/catalog/{path}"),
+    "/api/playbooks/{path}": _paths("/api/playbooks/{path}/plan"),
+    "/api/pools": _plain("/api/pools"),
+    "/api/workers": _plain("/api/workers"),
+    "/api/credentials": _plain("/api/credentials"),
+    "/api/credentials/{name}": _named("/api/credentials/{credential}"),
+    "/api/approvals": _plain("/api/approvals"),
+    "/api/result/resolve": _refs,
+    "/api/replay/state": _state,
+    "/api/replay/diff": _of_place("/api/replay/diff", {"before": 2}),
+    "/api/replay/events": _of_place("/api/replay/events", {"limit": 7}, _has_more),
+    "/api/replay/payloads": _of_place("/api/replay/payloads"),
+    "/api/replay/live": _of_place("/api/replay/live"),
+    "/api/replay/density": _of_place("/api/replay/density"),
+    "/api/audit/heads": _heads,
+    "/api/audit/executions/{execution_id}": _of_place("/api/audit/executions/{execution_id}"),
+    "/api/objects": _objects,
+    "/api/objects/{object_type}/{key}": _object,
+    "/api/result/{execution_id}/list": _each("/api/result/{execution_id}/list"),
+    "/api/result/{execution_id}/stats": _each("/api/result/{execution_id}/stats"),
+    "/api/result/{execution_id}/{step}": _result,
+    "/api/retention/holds": _of_place("/api/retention/holds"),
+    "/api/retention/policy": _of_place("/api/retention/policy"),
+    "/api/retention/units": _of_place("/api/retention/units"),
+    "/api/schedules": _plain("/api/schedules"),
+    "/api/schedules/{name}": _named("/api/schedules/{schedule}"),
+    "/api/triggers": _plain("/api/triggers"),
+    "/api/triggers/{name}": _named("/api/triggers/{trigger}"),
+    "/api/vars/{execution_id}": _each("/api/vars/{execution_id}"),
+    "/api/vars/{execution_id}/{name}": _variable,
+    "/api/webhooks": _plain("/api/webhooks"),
+    "/api/webhooks/{name}": _named("/api/webhooks/{webhook}"),
+}
+
+
+def uncovered(addresses: Sequence[str]) -> list[str]:
+    """Name the addresses of the OpenAPI document that no walk is for, and walks without address."""
+    return sorted(set(addresses) ^ set(WALKS))
