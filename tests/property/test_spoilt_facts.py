@@ -6,10 +6,11 @@ history holds what was not sound, and whoever shares the fetch goes on.
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from msgspec import structs
 from structlog.testing import capture_logs
 from tests.support import informers
 from tests.support.invariants import assert_chained
-from tests.support.spoiling import spoiled, twisted
+from tests.support.spoiling import spoilt_by, twisted_by
 
 from noetl_chassis.clock import ManualClock, SystemClock
 from noetl_cli.local import system
@@ -68,6 +69,11 @@ VICTIMS = {
 GOOD = "  - {step: g, tool: {kind: noop}}\n"
 
 
+async def _forever(turn: Callable[[], Awaitable[int]]) -> None:
+    while True:
+        await turn()
+
+
 class World:
     """One shard's planner over memory; time passes when it is told to."""
 
@@ -100,9 +106,11 @@ class World:
         (held,) = await adapters.shards.claim(owner="p", lease_s=1e6, shards_max=1, shard_count=1)
         fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
         together = planning.shared(adapters, configs.planner, producer="p")
+        self._publishing = asyncio.ensure_future(_forever(together.publishing.turn))
         return planning.shard_planner(fence, adapters, together, configs.planner), adapters
 
     def close(self) -> None:
+        self._publishing.cancel()
         self.run(self._stack.aclose())
         self.runner.close()
 
@@ -209,15 +217,15 @@ FEW = settings(
 
 @pytest.mark.parametrize("name", VICTIMS)
 @FEW
-@given(draw=st.data())
+@given(chance=st.randoms(use_true_random=True))
 def test_a_spoilt_message_is_decided_or_buried_and_the_turn_goes_on(
-    world: World, name: str, draw: st.DataObject
+    world: World, name: str, chance: Random
 ) -> None:
     victim = world.begin(name)
-    told = draw.draw(st.sampled_from(informers.all_facts(world.state(victim))))
+    told = chance.choice(list(informers.all_facts(world.state(victim))))
     whole = codec.encode(world.batch(victim, told))
-    way = draw.draw(st.sampled_from([spoiled, twisted, partial(twisted, within="facts")]))
-    tell(world, victim, draw.draw(way(whole)))
+    ways = [spoilt_by, twisted_by, partial(twisted_by, within="facts")]
+    tell(world, victim, chance.choice(ways)(chance, whole))
 
 
 @pytest.mark.parametrize("name", VICTIMS)

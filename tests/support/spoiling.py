@@ -1,5 +1,6 @@
 """Bytes and messages that nearly are what they were."""
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -62,6 +63,43 @@ def twisted(draw: st.DrawFn, whole: bytes, *, within: str | None = None) -> byte
         holder, key = draw(st.sampled_from(places))
         hostile = draw(st.sampled_from(HOSTILE))
         if hostile is None and isinstance(holder, dict) and draw(st.booleans()):
+            del holder[key]
+        else:
+            holder[key] = hostile
+    return msgspec.json.encode(value)
+
+
+def spoilt_by(chance: Random, whole: bytes) -> bytes:
+    """Do as `spoiled` does, for what is not the same in each run and cannot be drawn."""
+    data = bytearray(whole)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randint(0, max(len(data) - 1, 0))
+        until = min(at + chance.randint(0, 40), len(data))
+        match chance.choice(["flip", "cut", "double", "write", "end"]):
+            case "flip" if data:
+                data[at] ^= 1 << chance.randint(0, 7)
+            case "cut":
+                del data[at:until]
+            case "double":
+                data[at:at] = data[at:until]
+            case "write":
+                data[at:until] = chance.randbytes(chance.randint(0, 40))
+            case _:
+                del data[at:]
+    return bytes(data)
+
+
+def twisted_by(chance: Random, whole: bytes, *, within: str | None = None) -> bytes:
+    """Do as `twisted` does, for what is not the same in each run and cannot be drawn."""
+    value = codec.decode(whole)
+    root = value if within is None else value[within]
+    for _ in range(chance.randint(1, 2)):
+        places = list(_places(root))
+        if not places:
+            break
+        holder, key = chance.choice(places)
+        hostile = chance.choice(HOSTILE)
+        if hostile is None and isinstance(holder, dict) and chance.random() < 1 / 2:
             del holder[key]
         else:
             holder[key] = hostile
