@@ -19,6 +19,8 @@ from noetl_storage.ports import Catalog, LedgerReader, Payloads, Snapshots
 
 _PAGE_EVENTS = 1000
 _PROGRAMS_MAX = 256
+# Late facts about what has ended are few, and come soon.
+_ENDED_MAX = 32
 
 _Place = tuple[TenantId, OrganizationId, str, int | None]
 
@@ -32,13 +34,14 @@ class ForeignExecution(Permanent):
 
 
 class States:
-    """Folded executions, the latest used kept."""
+    """Folded executions, the latest used kept; of those that have ended only a few."""
 
     def __init__(self, *, ledger: LedgerReader, snapshots: Snapshots, states_max: int) -> None:
         self._ledger = ledger
         self._snapshots = snapshots
         self._states_max = states_max
         self._kept: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
+        self._ended: OrderedDict[ExecutionId, ExecutionState] = OrderedDict()
 
     async def take(self, batch: FactBatch, *, is_beginning: bool = False) -> ExecutionState:
         """Take a state out: who takes it puts it back once what it led to is committed.
@@ -46,29 +49,34 @@ class States:
         With `is_beginning` a history is believed not to exist; the append finds out if it does.
         Raises `ForeignExecution`.
         """
-        state = self._kept.get(batch.execution_id)
+        state = self._kept.get(batch.execution_id) or self._ended.get(batch.execution_id)
         if state is None and is_beginning:
             return empty(batch.execution_id, batch.tenant_id, batch.organization_id)
         if state is None:
             state = await self._load(batch)
         _check_owner(state, batch)
-        self._kept.pop(batch.execution_id, None)
+        self.drop(batch.execution_id)
         return state
 
     def put_back(self, state: ExecutionState) -> None:
         """Keep a state; what it has touched is for projectors and not kept."""
         take_changes(state)
-        self._kept[state.execution_id] = state
-        while len(self._kept) > self._states_max:
-            self._kept.popitem(last=False)
+        kept, most = (
+            (self._ended, _ENDED_MAX) if state.is_terminal() else (self._kept, self._states_max)
+        )
+        kept[state.execution_id] = state
+        while len(kept) > most:
+            kept.popitem(last=False)
 
     def drop(self, execution_id: ExecutionId) -> None:
         """Forget a state that may be wrong."""
         self._kept.pop(execution_id, None)
+        self._ended.pop(execution_id, None)
 
     def clear(self) -> None:
         """Forget everything, as when a shard is lost."""
         self._kept.clear()
+        self._ended.clear()
 
     async def _load(self, batch: FactBatch) -> ExecutionState:
         remembered = snapshot.restore(await self._snapshots.find(batch.execution_id))
