@@ -2,9 +2,10 @@
 
 from types import ModuleType
 
-from tests.proof import analytics, leases, lineage, million, nearness, tables
+from tests.proof import analytics, full, leases, lineage, million, nearness, tables
 
 PROOFS: dict[str, ModuleType] = {
+    "full": full,
     "analytics": analytics,
     "million": million,
     "leases": leases,
