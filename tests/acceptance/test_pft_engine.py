@@ -93,6 +93,7 @@ def test_slots_that_ran_dry_come_back_for_work_that_appears_later(
     assert report["expected_units"] == 24
     committing = asyncio.run(_slots_that_committed(stack, run.execution_id))
     assert len(committing) > 5, committing
+    assert_parity(stack, run.execution_id)
 
 
 async def _slots_that_committed(stack: Stack, execution_id: str) -> set[str]:

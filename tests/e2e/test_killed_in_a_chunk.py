@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import pytest
 from tests.e2e.desk import Desk
+from tests.support.parity import assert_parity
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.timeout(150)
@@ -51,3 +52,4 @@ def test_a_killed_workers_frames_run_again_with_the_same_rows(
             context = event["context"]
             rows_by_frame[context["frame_id"]].add((context["start"], context["row_count"]))
     assert all(len(rows) == 1 for rows in rows_by_frame.values())
+    assert_parity(stack, execution_id)

@@ -11,6 +11,7 @@ import asyncpg
 import psutil
 import pytest
 from tests.e2e.desk import TARGET, Desk
+from tests.support.parity import assert_parity
 from tests.support.polling import eventually
 from tests.support.servers import wait_until
 from tests.support.spark import BRIEF, Cluster, standalone
@@ -171,6 +172,7 @@ def test_an_executor_dies_in_mid_wave_and_nothing_is_lost(
     # What had ended before stayed as it was; what had not was given back, once.
     assert 0 < kinds["frame.abandoned"] < frames
     assert kinds["frame.dispatched"] == frames + 1 + kinds["frame.abandoned"]
+    assert_parity(spark_stack, execution_id)
 
 
 def test_slots_run_their_frames_on_the_cluster_and_take_effect_once(
@@ -219,6 +221,8 @@ def test_a_reduce_gives_the_same_however_its_source_was_cut_and_whatever_died(
     assert {one["fanin"] for one in found.values()} == {"complete"}
     # Of seven shards two failed when they were run first; more were on the executor, perhaps.
     assert desk.kinds(begun[7]).count("frame.abandoned") >= 2
+    for execution_id in begun.values():
+        assert_parity(spark_stack, execution_id)
 
 
 def asked(stack: Stack, question: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
@@ -269,3 +273,4 @@ def test_a_worker_that_dies_in_the_middle_of_a_copy_leaves_no_half(
 
     assert asked(spark_stack, carried) == [20_000, 20_000, 0]
     assert "command.reissued" in desk.kinds(execution_id)
+    assert_parity(spark_stack, execution_id)

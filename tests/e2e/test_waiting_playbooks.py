@@ -109,3 +109,4 @@ workflow:
 
     wait_until(is_sent, timeout_s=PATIENCE_S, what="the signal is taken")
     assert desk.wait_for(parent, "COMPLETED")["variables"] == {"said": 64}
+    assert_parity(stack, parent)
