@@ -40,7 +40,7 @@ class Cluster:
 
     def start(self, environ: Mapping[str, str]) -> None:
         """Start every process and wait until the master answers."""
-        environ = {**self._environ(), **environ}
+        environ = {**launcher_environ(self.folder), **environ}
         web = ("--webui-port", "0", "--host", HOST)
         self._run("master.Master", *web, "--port", str(self.port), environ=environ)
         wait_until(self._answers, timeout_s=PATIENCE_S, what="Spark's master answers")
@@ -71,20 +71,6 @@ class Cluster:
             process.kill()
             process.wait()
 
-    def _environ(self) -> dict[str, str]:
-        home = java_home(java_environ(), folder=self.folder)
-        return {
-            "PATH": os.defpath,
-            "HOME": str(self.folder),
-            "JAVA_HOME": str(home),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "SPARK_LOCAL_IP": HOST,
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_NO_DAEMONIZE": "1",
-            "PYSPARK_PYTHON": sys.executable,
-            **BRIEF,
-        }
-
     def _run(self, name: str, *arguments: str, environ: Mapping[str, str]) -> None:
         program = Path(pyspark.__file__).parent / "bin/spark-class"
         log = self.folder / f"{name}-{len(self._processes)}.log"
@@ -103,6 +89,22 @@ class Cluster:
         with socket.socket() as probe:
             probe.settimeout(1)
             return probe.connect_ex((HOST, self.port)) == 0
+
+
+def launcher_environ(folder: Path) -> dict[str, str]:
+    """The variables with which Spark's own programs start, and all that they see."""
+    home = java_home(java_environ(), folder=folder)
+    return {
+        "PATH": os.defpath,
+        "HOME": str(folder),
+        "JAVA_HOME": str(home),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_NO_DAEMONIZE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        **BRIEF,
+    }
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
