@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from tests.proof import analytics, full, leases, lineage, million, nearness, tables
+from tests.proof import analytics, full, leases, lineage, million, nearness, slider, tables
 
 PROOFS: dict[str, ModuleType] = {
     "full": full,
@@ -11,6 +11,7 @@ PROOFS: dict[str, ModuleType] = {
     "leases": leases,
     "tables": tables,
     "nearness": nearness,
+    "slider": slider,
     "lineage": lineage,
 }
 # Takes the folder of files that OpenLineage publishes.

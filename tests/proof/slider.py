@@ -1,0 +1,114 @@
+"""The data under a slider: density and states of a run of 100,000 events and more, while others ask too."""
+
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.proof import running
+from tests.support.parity import assert_parity
+from tests.support.servers import wait_until
+from tests.support.stack import Stack, running_stack
+
+ITEMS = 26_000
+EVENTS_MIN = 100_000
+PLACES = 60
+SPANS = 200
+# A snapshot in every 64th of a history, and never two within so many versions of each other.
+PARTS, SPACING = 64, 1000
+PLAYBOOK = f"""\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: slider, path: proof/slider}}
+workflow:
+  - step: each
+    loop: {{in: "{{{{ {ITEMS} }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 100, collect: none}}}}
+    tool: {{kind: noop}}
+    set: {{ctx.done: "{{{{ each.stats.success }}}}"}}
+"""
+
+
+def prove(folder: Path) -> dict[str, Any]:
+    """Run a long loop, then ask for its density and for its state at places chosen by lot."""
+    with running_stack(folder / "stack", "--workers", "1", "--no-s3") as stack:
+        ran = running.run(stack, running.register(stack, PLAYBOOK))
+        assert ran.variables == {"done": ITEMS}, ran.variables
+        with httpx.Client(base_url=f"{stack.url('api')}/api", timeout=120) as api:
+            asked = {
+                "execution_id": ran.execution_id,
+                "tenant_id": "default",
+                "organization_id": "default",
+            }
+            events = _projected(stack, api, asked)
+            assert events >= EVENTS_MIN, events
+            found = _looked_back(api, asked, events)
+        assert_parity(stack, ran.execution_id)
+    return {"events": events, "items": ITEMS, "places": PLACES, **found}
+
+
+def _projected(stack: Stack, api: httpx.Client, asked: dict[str, str]) -> int:
+    """Wait until the projection shows the whole history; return its length."""
+    head = _get(api, "/replay/state", asked, projection="execution")[1]["head_version"]
+
+    def is_shown() -> bool:
+        live = api.get("/replay/live", params=asked)
+        return bool(live.is_success and live.json()["version"] == head)
+
+    wait_until(is_shown, timeout_s=running.PATIENCE_S, what="the projection has caught up")
+    assert stack.is_ready("projector-1")
+    return int(head)
+
+
+def _looked_back(api: httpx.Client, asked: dict[str, str], events: int) -> dict[str, Any]:
+    lot = random.Random(1)
+    places = [1, events, *(lot.randint(1, events) for _ in range(PLACES - 2))]
+    states, folded = [], []
+    for place in places:
+        ms, answer = _get(api, "/replay/state", asked, projection="execution", as_of_position=place)
+        assert answer["version"] == place
+        states.append(ms)
+        folded.append(answer["events_folded"])
+    bound = max(SPACING, 2 * -(-events // PARTS)) + SPACING
+    assert max(folded) <= bound, (max(folded), bound)
+    densities = []
+    for _ in range(5):
+        ms, density = _get(api, "/replay/density", asked, spans=SPANS)
+        assert sum(one["events"] for one in density["buckets"]) == events
+        assert len(density["buckets"]) <= SPANS
+        densities.append(ms)
+    whole_ms, _ = _get(api, "/replay/state", asked)
+    return {
+        "state_ms": {"median": round(statistics.median(states)), "most": round(max(states))},
+        "folded": {"median": round(statistics.median(folded)), "most": max(folded), "bound": bound},
+        "density_ms": {
+            "median": round(statistics.median(densities)),
+            "most": round(max(densities)),
+        },
+        "all_surfaces_ms": round(whole_ms),
+    }
+
+
+def _get(api: httpx.Client, path: str, asked: dict[str, str], **more: Any) -> tuple[float, Any]:
+    began = time.perf_counter()
+    answer = api.get(path, params={**asked, **more})
+    ms = (time.perf_counter() - began) * 1000
+    assert answer.is_success, answer.text[:500]
+    return ms, answer.json()
+
+
+def section(found: dict[str, Any]) -> str:
+    """Write what was found."""
+    state, folded, density = found["state_ms"], found["folded"], found["density_ms"]
+    return f"""A loop of {found["items"]:,} items whose history has {found["events"]:,} events, on a stack with its own servers.
+
+| asked over HTTP | median | most | bound |
+|---|---:|---:|---:|
+| state at one of {found["places"]} positions chosen by lot (`projection=execution`) | {state["median"]} ms | {state["most"]} ms | |
+| events that were folded for it | {folded["median"]:,} | {folded["most"]:,} | {folded["bound"]:,} |
+| density in {SPANS} spans | {density["median"]} ms | {density["most"]} ms | |
+| the latest state with the rows of all surfaces, which folds everything | {found["all_surfaces_ms"]} ms | | |
+
+What the projections show is what the ledger folds to, at the end and at 50 places on the way.
+"""
