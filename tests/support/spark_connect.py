@@ -18,7 +18,7 @@ import pyspark
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 from tests.support.spark import HOST, kill, launcher_environ
-from tests.support.waving import executor_environ, frames_of, run_all, sailing
+from tests.support.waving import SUM, executor_environ, frames_of, run_all, sailing
 
 from noetl_contracts import codec
 from noetl_contracts.facts import FrameClosed
@@ -29,20 +29,6 @@ from noetl_worker.spark.starting import Options
 PATIENCE_S = 120.0
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 ROWS, SIZE, BAD = 60, 5, 23
-SUM = """
-- step: s
-  loop:
-    in: "{{ workload.rows }}"
-    iterator: row
-    spec: {mode: chunked, chunk_size: 5, frame: {process: frame}}
-  tool:
-    kind: python
-    input: {rows: "{{ iter.row }}"}
-    code: |
-      if any(row['n'] < 0 for row in rows):
-          raise ValueError('a row below zero')
-      return sum(row['n'] for row in rows)
-"""
 
 
 @contextmanager

@@ -27,50 +27,13 @@ HOSTILE: tuple[Any, ...] = (
 )
 
 
-@st.composite
-def spoiled(draw: st.DrawFn, whole: bytes) -> bytes:
-    """Bytes that were flipped, cut, doubled or overwritten here and there."""
-    data = bytearray(whole)
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, max(len(data) - 1, 0)))
-        until = min(at + draw(st.integers(0, 40)), len(data))
-        how = draw(st.sampled_from(["flip", "cut", "double", "write", "end"]))
-        if how == "flip" and data:
-            data[at] ^= 1 << draw(st.integers(0, 7))
-        elif how == "cut":
-            del data[at:until]
-        elif how == "double":
-            data[at:at] = data[at:until]
-        elif how == "write":
-            data[at:until] = draw(st.binary(max_size=40))
-        else:
-            del data[at:]
-    return bytes(data)
-
-
-@st.composite
-def twisted(draw: st.DrawFn, whole: bytes, *, within: str | None = None) -> bytes:
-    """JSON whose form holds, while one or two of its values are hostile ones.
-
-    `within` names the top-level key below which they are.
-    """
-    value = codec.decode(whole)
-    root = value if within is None else value[within]
-    for _ in range(draw(st.integers(1, 2))):
-        places = list(_places(root))
-        if not places:
-            break
-        holder, key = draw(st.sampled_from(places))
-        hostile = draw(st.sampled_from(HOSTILE))
-        if hostile is None and isinstance(holder, dict) and draw(st.booleans()):
-            del holder[key]
-        else:
-            holder[key] = hostile
-    return msgspec.json.encode(value)
+def spoiled(whole: bytes) -> st.SearchStrategy[bytes]:
+    """Draw bytes that were flipped, cut, doubled or overwritten here and there."""
+    return st.builds(spoilt_by, st.randoms(), st.just(whole))
 
 
 def spoilt_by(chance: Random, whole: bytes) -> bytes:
-    """Do as `spoiled` does, for what is not the same in each run and cannot be drawn."""
+    """Flip, cut, double or overwrite bytes here and there."""
     data = bytearray(whole)
     for _ in range(chance.randint(1, 4)):
         at = chance.randint(0, max(len(data) - 1, 0))
@@ -90,7 +53,10 @@ def spoilt_by(chance: Random, whole: bytes) -> bytes:
 
 
 def twisted_by(chance: Random, whole: bytes, *, within: str | None = None) -> bytes:
-    """Do as `twisted` does, for what is not the same in each run and cannot be drawn."""
+    """Keep the form of some JSON while one or two of its values become hostile ones.
+
+    `within` names the top-level key below which they are.
+    """
     value = codec.decode(whole)
     root = value if within is None else value[within]
     for _ in range(chance.randint(1, 2)):

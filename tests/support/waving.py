@@ -22,6 +22,22 @@ from noetl_worker.lanes.waves import Limits, Waves
 from noetl_worker.spark.session import Sparks
 from noetl_worker.waving import run_share
 
+# Sums each frame; a row below zero fails its frame.
+SUM = """
+- step: s
+  loop:
+    in: "{{ workload.rows }}"
+    iterator: row
+    spec: {mode: chunked, chunk_size: 5, frame: {process: frame}}
+  tool:
+    kind: python
+    input: {rows: "{{ iter.row }}"}
+    code: |
+      if any(row['n'] < 0 for row in rows):
+          raise ValueError('a row below zero')
+      return sum(row['n'] for row in rows)
+"""
+
 WORKER = WorkerId("worker-of-waves")
 
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 from msgspec import Struct, structs
 from tests.support.polling import eventually
 from tests.support.spark import BRIEF, kill_drivers
-from tests.support.waving import Fleet, executor_environ, frames_of, run_all, sailing
+from tests.support.waving import SUM, Fleet, executor_environ, frames_of, run_all, sailing
 
 from noetl_contracts.commands import Command
 from noetl_contracts.facts import CommandLost, FrameClosed
@@ -20,20 +20,6 @@ from noetl_worker.spark.starting import Options
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-SUM = """
-- step: s
-  loop:
-    in: "{{ workload.rows }}"
-    iterator: row
-    spec: {mode: chunked, chunk_size: 5, frame: {process: frame}}
-  tool:
-    kind: python
-    input: {rows: "{{ iter.row }}"}
-    code: |
-      if any(row['n'] < 0 for row in rows):
-          raise ValueError('a row below zero')
-      return sum(row['n'] for row in rows)
-"""
 # Its first rows wait for a file; the others do not.
 WAIT = """
 - step: s
