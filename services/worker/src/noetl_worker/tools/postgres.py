@@ -73,6 +73,8 @@ class PostgresTool:
             if call.transaction is not None:
                 return await call.transaction.run(call)
             statements = parse_statements(call)
+            if call.may_share and _can_share(statements, call):
+                return await self._share(statements[0], call)
             async with asyncio.timeout(call.timeout.total):
                 return await self._run(statements, call)
         except ToolFailure as problem:
@@ -88,8 +90,6 @@ class PostgresTool:
     async def _run(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
         hints = hints_of(call.fields)
         pool = await self.pool(call.auth, call.site, hints)
-        if call.may_share and _can_share(statements, call):
-            return await self._share(pool, statements[0], call)
         session = await _acquire(pool, hints)
         is_sound = False
         try:
@@ -126,14 +126,20 @@ class PostgresTool:
             return await run_statements(session, statements, call)
         return Outcome(data=found)
 
-    async def _share(self, pool: Pool, statement: Statement, call: Call) -> Outcome:
+    async def _share(self, statement: Statement, call: Call) -> Outcome:
+        """Run a statement together with others of its text."""
+        pool = await self.pool(call.auth, call.site)
         sharing = self._sharing_by_pool.get(pool)
         if sharing is None:
             sharing = Sharing(pool, leftovers=self._leftovers, is_sound_after=_is_sound_after)
             self._sharing_by_pool[pool] = sharing
         values = sql_text.arguments(statement, call.fields.get("params"))
         try:
-            return Outcome(data=_raw([await sharing.run(statement.text, values)]))
+            return Outcome(
+                data=_raw(
+                    [await sharing.run(statement.text, values, patience_s=call.timeout.total)]
+                )
+            )
         except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, 0))
 
