@@ -27,7 +27,7 @@ from noetl_worker.tools.postgres_fields import (
     statement_timeout_s,
 )
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
-from noetl_worker.tools.postgres_sharing import Sharing
+from noetl_worker.tools.postgres_sharing import Sharing, can_share
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -73,7 +73,7 @@ class PostgresTool:
             if call.transaction is not None:
                 return await call.transaction.run(call)
             statements = parse_statements(call)
-            if call.may_share and _can_share(statements, call):
+            if call.may_share and can_share(statements, call):
                 return await self._share(statements[0], call)
             async with asyncio.timeout(call.timeout.total):
                 return await self._run(statements, call)
@@ -181,19 +181,6 @@ class PostgresTool:
         for pool in self._pool_by_key.values():
             await pool.close()
         await self._leftovers.finish()
-
-
-def _can_share(statements: tuple[Statement, ...], call: Call) -> bool:
-    """Tell whether a call is one plain statement without wishes for its session."""
-    first = statements[0]
-    return len(statements) == 1 and not (
-        first.is_transaction_control
-        or first.is_outside_transactions
-        or first.leaves_session_state
-        or call.fields.get("statement_timeout") is not None
-        or call.fields.get("pool") is not None
-        or is_autocommit(call.fields)
-    )
 
 
 def _is_sound_after(problem: Exception) -> bool:

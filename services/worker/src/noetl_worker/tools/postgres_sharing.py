@@ -11,7 +11,10 @@ from typing import Any, Protocol
 import asyncpg
 from msgspec import Struct
 
+from noetl_worker.domain.sql_text import Statement
+from noetl_worker.tools.call import Call
 from noetl_worker.tools.leftovers import Leftovers
+from noetl_worker.tools.postgres_fields import is_autocommit
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
@@ -169,6 +172,19 @@ class Sharing:
                 if not waiter.answer.done():
                     waiter.answer.set_result(rows)
         return True
+
+
+def can_share(statements: tuple[Statement, ...], call: Call) -> bool:
+    """Tell whether a call is one plain statement without wishes for its session."""
+    first = statements[0]
+    return len(statements) == 1 and not (
+        first.is_transaction_control
+        or first.is_outside_transactions
+        or first.leaves_session_state
+        or call.fields.get("statement_timeout") is not None
+        or call.fields.get("pool") is not None
+        or is_autocommit(call.fields)
+    )
 
 
 def _bound(
