@@ -18,9 +18,10 @@ from typing import Any
 import asyncpg
 import nats
 import uvloop
+from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import TimeoutError as NothingCameError
 from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
 from tests.bench.floors import CONTEXT, TABLE
 from tests.bench.spread import spread
 from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
@@ -34,7 +35,8 @@ INSERT = (
     "INSERT INTO floor_event SELECT i, i / 100, 'step.enter', $2::jsonb"
     " FROM generate_series($1::bigint, $1 + $3 - 1) AS i"
 )
-_WAIT_S = 1.0
+# One request for more than there will ever be: messages come without being asked for again.
+REQUEST = b'{"batch": 1000000, "expires": 3600000000000}'
 
 
 def measure() -> dict[str, Any]:
@@ -57,6 +59,31 @@ async def _measure(server: PostgresServer, broker: NatsServer) -> dict[str, Any]
     return {"steps_per_s": spread(steps), "items_per_s": spread(items, digits=0)}
 
 
+class Pulled:
+    """What one durable consumer hands over, for one request that stays open."""
+
+    def __init__(self) -> None:
+        self._came: asyncio.Queue[Msg] = asyncio.Queue()
+
+    @classmethod
+    async def of(cls, client: Client, *, stream: str) -> "Pulled":
+        """Ask for all that a stream will ever hold."""
+        made, inbox = cls(), client.new_inbox()
+        await client.jetstream().add_consumer(
+            stream, ConsumerConfig(durable_name="one", ack_policy=AckPolicy.EXPLICIT)
+        )
+        await client.subscribe(inbox, cb=made._came.put)
+        await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.one", REQUEST, reply=inbox)
+        return made
+
+    async def take(self, most: int) -> list[Msg]:
+        """Wait for the first, and return what came with it."""
+        found = [await self._came.get()]
+        while len(found) < most and not self._came.empty():
+            found.append(self._came.get_nowait())
+        return found
+
+
 class Giver:
     """Hands work over and commits what becomes of it."""
 
@@ -64,7 +91,7 @@ class Giver:
         self,
         connection: "asyncpg.Connection[Any]",
         jetstream: JetStreamContext,
-        facts: JetStreamContext.PullSubscription,
+        facts: "Pulled",
     ) -> None:
         self._connection, self._jetstream, self._facts = connection, jetstream, facts
         self._next_id = 0
@@ -75,7 +102,7 @@ class Giver:
         given, ended = min(in_flight, count), 0
         await self._give(given)
         while ended < count:
-            told = await _fetch(self._facts, in_flight)
+            told = await self._facts.take(in_flight)
             done = sum(int(one.data[:8]) for one in told)
             await self._connection.execute(INSERT, self._next_id, CONTEXT, events * done)
             self._next_id += events * done
@@ -101,7 +128,7 @@ async def _giver(dsn: str, url: str) -> AsyncIterator[Giver]:
         jetstream = client.jetstream()
         for name in ("work", "told"):
             await jetstream.add_stream(name=name, subjects=[f"{name}.>"])
-        facts = await jetstream.pull_subscribe("told.done", durable="giver")
+        facts = await Pulled.of(client, stream="told")
         taker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, url)
         try:
             giver = Giver(connection, jetstream, facts)
@@ -119,22 +146,12 @@ async def _take(url: str) -> None:
     """Take work for as long as the process lives: each batch is one message back."""
     client = await nats.connect(url)
     jetstream = client.jetstream()
-    work = await jetstream.pull_subscribe("work.do", durable="taker")
+    work = await Pulled.of(client, stream="work")
     while True:
-        taken = await _fetch(work, IN_FLIGHT)
-        if taken:
-            body = b"%08d" % len(taken) + FACT * len(taken)
-            await jetstream.publish("told.done", body)
-            for one in taken:
-                await one.ack()
-
-
-async def _fetch(pulled: JetStreamContext.PullSubscription, most: int) -> list[Msg]:
-    """Fetch what is there, or wait a while for the first."""
-    try:
-        return await pulled.fetch(most, timeout=_WAIT_S)
-    except NothingCameError:
-        return []
+        taken = await work.take(IN_FLIGHT)
+        await jetstream.publish("told.done", b"%08d" % len(taken) + FACT * len(taken))
+        for one in taken:
+            await one.ack()
 
 
 if __name__ == "__main__":
