@@ -88,6 +88,7 @@ def create_app(services: ApiServices) -> Litestar:
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,
+            RecursionError: problems.show_too_deep,
             Exception: problems.show_unexpected,
         },
         openapi_config=OpenAPIConfig(
