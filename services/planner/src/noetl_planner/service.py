@@ -315,10 +315,7 @@ class ShardPlanner:
                 streams=[_stream(one) for one in decided if one.decision.envelopes],
                 messages=messages,
                 settled_requests=[
-                    batch.request_id
-                    for one in decided
-                    for batch in one.work.batches
-                    if batch.request_id is not None
+                    each for one in decided for each in admitting.settled(one.work.batches)
                 ],
                 publish_lease_s=shared.bounds.publish_lease_s,
             )

@@ -1,6 +1,6 @@
 """What came to a shard, by execution and owner: each message is held against where it came from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct, structs
@@ -9,6 +9,7 @@ from noetl_contracts import facts, ids, subjects
 from noetl_contracts.errors import MalformedMessage, Permanent, ResultMalformed, SubjectError
 from noetl_contracts.facts import ExecutionRequested, FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import SettledRequest
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Delivery
 from noetl_planner.shell import plausible
 
@@ -108,6 +109,18 @@ def asking(batches: Iterable[FactBatch]) -> FactBatch:
         if any(isinstance(fact, ExecutionRequested) for fact in batch.facts):
             return batch
     return listed[0]
+
+
+def settled(batches: Iterable[FactBatch]) -> Iterator[SettledRequest]:
+    """List the requests that batches bring, each as one of the batch's own execution."""
+    for batch in batches:
+        if batch.request_id is not None:
+            yield SettledRequest(
+                request_id=batch.request_id,
+                execution_id=batch.execution_id,
+                tenant_id=batch.tenant_id,
+                organization_id=batch.organization_id,
+            )
 
 
 def is_beginning(work: Work) -> bool:
