@@ -20,6 +20,7 @@ from noetl_chassis import names
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
+from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
@@ -127,7 +128,7 @@ class PythonTool:
             return Outcome(error=error)
         async with self._free:
             try:
-                async with asyncio.timeout(call.timeout.total):
+                async with own_time(call.timeout.total):
                     answer = await self._asked(ask, call)
             except ToolFailure as problem:
                 return Outcome(error=problem.error)
