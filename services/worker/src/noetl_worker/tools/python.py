@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import struct
 import sys
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from noetl_chassis import names
 from noetl_contracts import codec
+from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
 from noetl_worker.own_time import own_time
@@ -323,10 +323,9 @@ def _invalid(text: str) -> ToolFailure:
 @asynccontextmanager
 async def open_python(*, limits: Limits, mask: Mask, scripts: Scripts) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs."""
-    directory = Path(tempfile.mkdtemp(prefix="noetl-python-"))
-    tool = PythonTool(limits=limits, mask=mask, scripts=scripts, directory=directory)
-    try:
-        yield tool
-    finally:
-        await tool.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    with own_folder("python") as directory:
+        tool = PythonTool(limits=limits, mask=mask, scripts=scripts, directory=directory)
+        try:
+            yield tool
+        finally:
+            await tool.close()
