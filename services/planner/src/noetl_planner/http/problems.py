@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException
 
 from noetl_chassis import identity
 from noetl_contracts import codec
-from noetl_contracts.errors import Retryable
+from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_storage.errors import HistoryDropped
 
@@ -133,6 +133,17 @@ def show_too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]
         code="bad_request",
         detail="the request is nested too deeply to be read",
         hint=f"values may be nested {DEPTH_MAX} levels deep",
+    )
+
+
+def show_malformed(request: AnyRequest, error: ResultMalformed) -> Response[bytes]:
+    """Answer for a result that is stored and cannot be shown as one."""
+    return _problem(
+        request,
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        code="not_a_result",
+        detail=str(error),
+        hint="read it from the payload store",
     )
 
 
