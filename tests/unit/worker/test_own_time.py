@@ -46,13 +46,18 @@ def asked(store: Store) -> Awaitable[str]:
     return patiently(store.get)
 
 
+async def passes(seconds: float) -> None:
+    """Let virtual time pass: what a task does itself."""
+    await asyncio.sleep(seconds)
+
+
 @pytest.mark.parametrize("hangs_s", [0.0, 140.0])
 def test_a_store_that_is_away_does_not_use_up_the_time(hangs_s: float) -> None:
     async def task() -> str:
         async with own_time(10):
-            await asyncio.sleep(4)
+            await passes(4)
             found = await asked(Store(away_s=HOURS_S, hangs_s=hangs_s))
-            await asyncio.sleep(4)
+            await passes(4)
         return found
 
     assert passing(task()) == "content"
@@ -61,9 +66,9 @@ def test_a_store_that_is_away_does_not_use_up_the_time(hangs_s: float) -> None:
 def test_what_the_task_does_itself_is_counted_before_and_after() -> None:
     async def task() -> None:
         async with own_time(10):
-            await asyncio.sleep(6)
+            await passes(6)
             await asked(Store(away_s=HOURS_S))
-            await asyncio.sleep(6)
+            await passes(6)
 
     with pytest.raises(TimeoutError):
         passing(task())
@@ -74,7 +79,7 @@ def test_a_store_that_answers_is_part_of_what_the_task_does() -> None:
         async with own_time(10):
             await asked(Store(takes_s=6))
             await asked(Store(takes_s=6))
-            await asyncio.sleep(0.1)
+            await passes(0.1)
 
     with pytest.raises(TimeoutError):
         passing(task())
@@ -85,7 +90,7 @@ def test_calls_at_the_same_time_stop_the_time_once() -> None:
         async with own_time(10):
             stores = [Store(away_s=HOURS_S), Store(away_s=2 * HOURS_S), Store(takes_s=3)]
             found = await asyncio.gather(*map(asked, stores))
-            await asyncio.sleep(own_s)
+            await passes(own_s)
         return found
 
     assert passing(task(9)) == ["content"] * 3
@@ -95,7 +100,7 @@ def test_calls_at_the_same_time_stop_the_time_once() -> None:
 
 def test_a_store_that_refuses_is_not_away() -> None:
     async def refuse() -> None:
-        await asyncio.sleep(6)
+        await passes(6)
         raise StorageRefused("not this one")
 
     async def task() -> None:
@@ -103,7 +108,7 @@ def test_a_store_that_refuses_is_not_away() -> None:
             try:
                 await patiently(refuse)
             except StorageRefused:
-                await asyncio.sleep(1)
+                await passes(1)
 
     with pytest.raises(TimeoutError):
         passing(task())
@@ -116,7 +121,7 @@ def test_a_task_may_be_called_off_while_it_waits() -> None:
 
     async def task() -> None:
         running = asyncio.ensure_future(waiting())
-        await asyncio.sleep(60)
+        await passes(60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -128,8 +133,8 @@ def test_what_outlives_the_task_stops_nothing() -> None:
     async def task() -> str:
         async with own_time(10):
             late = asyncio.ensure_future(asked(Store(away_s=60)))
-            await asyncio.sleep(1)
-        await asyncio.sleep(120)
+            await passes(1)
+        await passes(120)
         later = asyncio.ensure_future(asked(Store(away_s=HOURS_S)))
         return await late + await later
 
@@ -140,7 +145,7 @@ def test_time_that_has_run_out_is_not_given_back() -> None:
     async def task() -> None:
         async with own_time(1):
             try:
-                await asyncio.sleep(2)
+                await passes(2)
             finally:
                 await asked(Store(away_s=HOURS_S))
 
