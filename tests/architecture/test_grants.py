@@ -20,6 +20,7 @@ from tests.support.storage import (
     emptied,
     migrated,
     postgres_stores,
+    settled,
 )
 
 from noetl_contracts.credentials import SealedCredential
@@ -308,7 +309,7 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
             fence,
             a_stream(execution, [a_run()]),
             messages=1,
-            settled_requests=[request.request_id],
+            settled_requests=[settled(request)],
             publish_lease_s=5,
         )
     )

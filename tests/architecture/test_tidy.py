@@ -19,6 +19,7 @@ SERVICE_ROOMS = {"__init__.py", "__main__.py", "settings.py", "service.py"}
 BROAD = {"Exception", "BaseException"}
 # Everywhere else a catch of everything must raise again.
 BROAD_HOMES = {
+    "libs/storage/src/noetl_storage/payloads/executor.py": "raised where the call was asked for",
     "libs/chassis/src/noetl_chassis/loop.py": "a loop outlives whatever one turn met",
     "services/planner/src/noetl_planner/service.py": "one execution must not hold back a batch",
     "services/worker/src/noetl_worker/lanes/io.py": "a command's defect is its own failure",
@@ -137,6 +138,11 @@ def test_a_composition_root_is_short_and_does_not_branch() -> None:
 
 def _is_entry(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
+
+
+def test_whom_a_connection_trusts_is_said_once() -> None:
+    said = [place(path) for path in sources() if "verify_paths" in path.read_text()]
+    assert said == ["libs/storage/src/noetl_storage/curl.py"]
 
 
 def test_few_places_survive_every_error() -> None:

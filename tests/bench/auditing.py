@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.builders import ORGANIZATION, TENANT, a_cursor_loop
-from tests.support.retaining import MONTH, moved
+from tests.support.retaining import MONTH, of_the_month
 from tests.support.servers import PostgresServer, postgres_server
 from tests.support.storage import Stores, a_fence, an_append, migrated, postgres_stores
 
@@ -124,12 +124,12 @@ def _slices(numbers: range, most: int) -> Iterator[range]:
 async def _events(numbers: Sequence[int]) -> AsyncIterator[StoredEvent]:
     story = a_cursor_loop()
     for number in numbers:
-        for one in moved(story, number).envelopes:
+        for one in of_the_month(story, number).envelopes:
             yield stored.of(one)
 
 
 async def _keep(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -> None:
-    histories = [moved(a_cursor_loop(), number) for number in numbers]
+    histories = [of_the_month(a_cursor_loop(), number) for number in numbers]
     await stores.ledger.append(an_append(fence, *(one.stream() for one in histories)))
     rows: dict[str, list[dict[str, Any]]] = {}
     for history in histories:

@@ -23,11 +23,16 @@ PATIENCE_S = 270.0
 ROOT = Path(__file__).parents[2]
 
 ROWS = 120
+# One row waits in its frame for whoever holds the lock: its executor is at work then.
+GATE = 46_272
+WAITERS = "select pid from pg_locks where locktype = 'advisory' and not granted"
 PLAYBOOK = """\
 workflow:
   - step: start
     loop: {in: "{{ range(120) | list }}", iterator: n, spec: SPEC}
-    tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "import time; time.sleep(0.1); result = n * n"}
+    tool:
+      - gate: {kind: postgres, auth: pg_target, query: "select 1 where {{ iter.n | int }} <> 61 or pg_advisory_xact_lock_shared(46272)::text = ''"}
+      - square: {kind: python, input: {n: "{{ iter.n }}"}, code: "result = n * n"}
     set: {ctx.all: "{{ start.results }}", ctx.stats: "{{ start.stats }}"}
     next: {arcs: [{step: total}]}
   - step: total
@@ -150,16 +155,26 @@ def test_an_executor_dies_in_mid_wave_and_nothing_is_lost(
     spark_stack: Stack, cluster: Cluster, tmp_path: Path
 ) -> None:
     desk = Desk(spark_stack, tmp_path)
-    execution_id = desk.begin(desk.write("on_spark", PLAYBOOK.replace("SPEC", SPEC)))
-    wait_until(
-        lambda: (
-            "frame.committed" in {one["event_type"] for one in desk.events(execution_id)}
-            and len(cluster.executors()) == 2
-        ),
-        timeout_s=PATIENCE_S,
-        what="a wave is on its way",
-    )
-    cluster.kill_executor()
+
+    async def killed(connection: asyncpg.Connection) -> str:
+        await connection.execute("select pg_advisory_lock($1)", GATE)
+        execution_id = desk.begin(desk.write("on_spark", PLAYBOOK.replace("SPEC", SPEC)))
+
+        async def is_half_done() -> bool:
+            waits = await connection.fetchval(WAITERS) is not None
+            is_begun = waits and "frame.committed" in desk.kinds(execution_id)
+            return is_begun and len(cluster.executors()) == 2
+
+        await eventually(is_half_done, timeout_s=PATIENCE_S)
+        port = await connection.fetchval(
+            "select client_port from pg_stat_activity where pid = $1",
+            await connection.fetchval(WAITERS),
+        )
+        cluster.kill_executor(cluster.executor_at(port))
+        await connection.execute("select pg_advisory_unlock($1)", GATE)
+        return execution_id
+
+    execution_id = asked(spark_stack, killed)
     found = desk.wait_for(execution_id, "COMPLETED")
     assert found["variables"]["all"] == SQUARES
     assert found["variables"]["total"] == sum(SQUARES)

@@ -7,17 +7,17 @@ from typing import Any
 from msgspec import structs
 from rich.progress import track
 from tests.support.builders import STORIES, History
+from tests.support.moving import moved, project
 from tests.support.storage import Stores, an_append, postgres_stores
 
-from noetl_contracts import codec, envelope, ids
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT, EventId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts import ids
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
-from noetl_replay.replaying import Replay
 from noetl_replay.rows import SURFACES
-from noetl_replay.state import empty
 from noetl_storage.postgres.database import Database, open_database
 
 TENANT, ORGANIZATION = TenantId("default"), OrganizationId("default")
+OWNER = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 # So many in one append.
 TOGETHER = 400
 LEASE_S = 24 * 3_600.0
@@ -52,7 +52,8 @@ async def _fill(dsn: str, executions: int) -> dict[str, Any]:
             histories = []
             for number in numbers:
                 name = story_of(number, tuple(told))
-                history = moved(told[name], ExecutionId(str(base + number * APART)))
+                execution_id = ExecutionId(str(base + number * APART))
+                history = moved(told[name], execution_id, **OWNER)
                 named[name].append(history.execution_id)
                 histories.append(history)
             events += sum(len(one.envelopes) for one in histories)
@@ -68,26 +69,6 @@ def story_of(number: int, names: Sequence[str]) -> str:
     return SINGLE if rest else names[turn % len(names)]
 
 
-def moved(history: History, execution_id: ExecutionId) -> History:
-    """Tell the same of another execution of the stack's tenant."""
-    other, before = History(execution_id), codec.CHECKSUM_NONE
-    for one in history.envelopes:
-        sealed = envelope.seal(
-            structs.replace(
-                one,
-                tenant_id=TENANT,
-                organization_id=ORGANIZATION,
-                execution_id=execution_id,
-                event_id=EventId(str(int(execution_id) + one.stream_version)),
-                stream_id=f"execution/{execution_id}",
-            ),
-            before,
-        )
-        other.envelopes.append(sealed)
-        before = sealed.envelope_checksum
-    return other
-
-
 async def _fence(stores: Stores) -> ShardFence:
     """Claim a shard beside those that the planners own."""
     count = SHARD_COUNT_DEFAULT + 1
@@ -96,20 +77,10 @@ async def _fence(stores: Stores) -> ShardFence:
 
 
 async def _keep(stores: Stores, fence: ShardFence, histories: Sequence[History]) -> None:
-    streams = [
-        structs.replace(one.stream(), tenant_id=TENANT, organization_id=ORGANIZATION)
-        for one in histories
-    ]
+    streams = [structs.replace(one.stream(), **OWNER) for one in histories]
     await stores.ledger.append(an_append(fence, *streams))
     for shard, some in by_shard(histories):
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for history in some:
-            replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
-            replay.feed(history.envelopes)
-            for surface, found in replay.surfaces.items():
-                rows.setdefault(surface, []).extend(found.values())
-        positions = {one.execution_id: (0, len(one.envelopes)) for one in some}
-        await stores.projections.apply(shard=shard, rows=rows, positions=positions)
+        await project(stores, some, shard=shard)
 
 
 def by_shard(histories: Sequence[History]) -> Iterator[tuple[int, list[History]]]:

@@ -14,7 +14,7 @@ from tests.support.builders import (
     a_failed_run,
     a_lost_worker,
 )
-from tests.support.retaining import moved
+from tests.support.retaining import of_the_month
 
 from noetl_contracts import archives, upcast
 from noetl_contracts.archives import Unit
@@ -27,7 +27,7 @@ _PAGE = Path(__file__).parents[2] / "docs/event-lake.md"
 _SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 VIEW, *QUESTIONS = _SQL.findall(_PAGE.read_text())
 HISTORIES = [
-    moved(one, number)
+    of_the_month(one, number)
     for number, one in enumerate([a_failed_run(), a_lost_worker(), a_cursor_loop()])
 ]
 EVENTS = [of(one) for history in HISTORIES for one in history.envelopes]

@@ -11,12 +11,12 @@ import sys
 from collections import Counter
 from typing import Any
 
-from msgspec import structs
 from tests.support.builders import FIRST_EXECUTION, ORGANIZATION, TENANT, History
+from tests.support.moving import moved, project
 from tests.support.storage import Stores
 
-from noetl_contracts import codec, envelope
-from noetl_contracts.ids import EventId, ExecutionId
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, ShardFence
 from noetl_replay.fold import FOLD_VERSION
 from noetl_replay.replaying import Replay, report
@@ -41,24 +41,9 @@ for values from (264905529753600000) to (276139309301760000)
 """
 
 
-def moved(history: History, number: int) -> History:
+def of_the_month(history: History, number: int) -> History:
     """The same history as that of another execution of the same month."""
-    execution_id = ExecutionId(str(int(FIRST_EXECUTION) + number * 1_000_000))
-    other = History(execution_id)
-    before = codec.CHECKSUM_NONE
-    for one in history.envelopes:
-        sealed = envelope.seal(
-            structs.replace(
-                one,
-                execution_id=execution_id,
-                event_id=EventId(str(int(execution_id) + one.stream_version)),
-                stream_id=f"execution/{execution_id}",
-            ),
-            before,
-        )
-        other.envelopes.append(sealed)
-        before = sealed.envelope_checksum
-    return other
+    return moved(history, ExecutionId(str(int(FIRST_EXECUTION) + number * 1_000_000)))
 
 
 async def make_partition(database: Database) -> None:
@@ -71,14 +56,7 @@ async def keep(stores: Stores, fence: ShardFence, history: History, *, after: in
     await stores.ledger.append(
         Append(fence=fence, streams=[history.stream(after=after)], messages=[])
     )
-    replay = Replay(empty(history.execution_id, TENANT, ORGANIZATION))
-    replay.feed(history.envelopes)
-    left_out = await stores.projections.apply(
-        shard=0,
-        rows={surface: list(found.values()) for surface, found in replay.surfaces.items()},
-        positions={history.execution_id: (after, replay.state.version)},
-    )
-    assert left_out == []
+    await project(stores, [history], after=after)
 
 
 async def replayed(ledger: LedgerReader, execution_id: ExecutionId) -> dict[str, Any]:

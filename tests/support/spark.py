@@ -59,10 +59,17 @@ class Cluster:
         ]
         return sorted(found, key=lambda one: one.pid)
 
-    def kill_executor(self) -> None:
-        """Kill the youngest executor, Java and all that it started."""
-        executor = self.executors()[-1]
+    def kill_executor(self, executor: psutil.Process | None = None) -> None:
+        """Kill an executor, or the youngest, Java and all that it started."""
+        executor = executor or self.executors()[-1]
         kill([*_children(executor.pid), executor])
+
+    def executor_at(self, port: int) -> psutil.Process:
+        """The executor that has connected to somebody from a port, by itself or what it started."""
+        for executor in self.executors():
+            if any(port in _ports(one) for one in [executor, *_children(executor.pid)]):
+                return executor
+        raise AssertionError(f"no executor has a connection from port {port}")
 
     def stop(self) -> None:
         """End every process that was started here."""
@@ -129,6 +136,13 @@ def _children(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    try:
+        return {one.laddr.port for one in process.net_connections("tcp")}
+    except psutil.NoSuchProcess:
+        return set()
 
 
 def _words(process: psutil.Process) -> list[str]:

@@ -60,10 +60,10 @@ def twisted_by(chance: Random, whole: bytes, *, within: str | None = None) -> by
     value = codec.decode(whole)
     root = value if within is None else value[within]
     for _ in range(chance.randint(1, 2)):
-        places = list(_places(root))
-        if not places:
+        found = list(places(root))
+        if not found:
             break
-        holder, key = chance.choice(places)
+        holder, key = chance.choice(found)
         hostile = chance.choice(HOSTILE)
         if hostile is None and isinstance(holder, dict) and chance.random() < 1 / 2:
             del holder[key]
@@ -72,10 +72,10 @@ def twisted_by(chance: Random, whole: bytes, *, within: str | None = None) -> by
     return msgspec.json.encode(value)
 
 
-def _places(value: Any) -> Any:
+def places(value: Any) -> Any:
     """Yield every place of a value as its holder and key."""
     if isinstance(value, dict | list):
         keys = list(value) if isinstance(value, dict) else range(len(value))
         for key in keys:
             yield value, key
-            yield from _places(value[key])
+            yield from places(value[key])

@@ -13,7 +13,14 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import Event
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
-from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
+from noetl_contracts.ledger import (
+    Append,
+    NewMessage,
+    Request,
+    SettledRequest,
+    ShardFence,
+    StreamAppend,
+)
 from noetl_storage import (
     audit_ports,
     epoch_ports,
@@ -305,6 +312,12 @@ def a_request(**fields: Any) -> Request:
         "data": b'{"facts":[]}',
     }
     return Request(**{**values, **fields})
+
+
+def settled(request: Request, **others: Any) -> SettledRequest:
+    """What a planner says of a request that it has taken in for its execution."""
+    said = {name: getattr(request, name) for name in SettledRequest.__struct_fields__}
+    return SettledRequest(**{**said, **others})
 
 
 async def a_fence(stores: Stores, *, owner: str = "planner-1", lease_s: float = 60.0) -> ShardFence:

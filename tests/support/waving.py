@@ -110,7 +110,7 @@ async def sailing(sparks: Sparks, folder: Path, **limits: Any) -> AsyncIterator[
         serving = group.create_task(waves.serve())
         yield Fleet(waves=waves, payloads=payloads)
         serving.cancel()
-    threads.close()
+    await threads.close()
 
 
 async def run_all(fleet: Fleet, commands: list[Command]) -> list[Fact]:

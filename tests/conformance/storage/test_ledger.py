@@ -14,6 +14,7 @@ from tests.support.storage import (
     an_append,
     an_execution,
     eventually,
+    settled,
 )
 
 from noetl_contracts.envelope import Envelope, is_sealed
@@ -212,7 +213,7 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
             fence,
             a_stream(execution, [a_run()]),
             messages=3,
-            settled_requests=[request.request_id],
+            settled_requests=[settled(request)],
         )
     )
 

@@ -1,5 +1,6 @@
 import asyncio
 
+import pytest
 from tests.support.storage import (
     Stores,
     a_fence,
@@ -9,6 +10,7 @@ from tests.support.storage import (
     an_append,
     an_execution,
     eventually,
+    settled,
 )
 
 from noetl_contracts.ids import ExecutionId
@@ -184,7 +186,7 @@ async def test_a_settled_key_still_answers(stores: Stores) -> None:
         an_append(
             fence,
             a_stream(first.execution_id, [a_run()]),
-            settled_requests=[first.request_id, "unknown"],
+            settled_requests=[settled(first), settled(a_request())],
         )
     )
     assert await stores.requests.submit(a_request(idempotency_key="done")) == first.execution_id
@@ -196,11 +198,30 @@ async def test_a_settled_request_is_not_sent_again(stores: Stores) -> None:
     await stores.requests.submit(request)
     await stores.requests.submit(other)
     stream = a_stream(request.execution_id, [a_run()])
-    batch = an_append(fence, stream, messages=1, settled_requests=[request.request_id])
+    batch = an_append(fence, stream, messages=1, settled_requests=[settled(request)])
     (written,) = await stores.ledger.append(batch)
     rows = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
     assert [row.message_id for row in rows if row.outbox_id != written] == [other.request_id]
     assert written in {row.outbox_id for row in rows}
+
+
+@pytest.mark.parametrize(
+    "other", [{"execution_id": "7"}, {"tenant_id": "evil"}, {"organization_id": "east"}]
+)
+async def test_a_request_of_somebody_else_is_not_settled(
+    stores: Stores, other: dict[str, str]
+) -> None:
+    fence = await a_fence(stores)
+    request = a_request()
+    await stores.requests.submit(request)
+    stranger = settled(request, **other)
+    await stores.ledger.append(an_append(fence, settled_requests=[stranger]))
+    (row,) = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
+    assert row.message_id == request.request_id
+    await stores.outbox.settle([row.outbox_id])
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 1
+    await stores.ledger.append(an_append(fence, settled_requests=[settled(request)]))
+    assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 0
 
 
 async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:

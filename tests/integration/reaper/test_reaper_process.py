@@ -267,7 +267,7 @@ async def test_a_reaper_lets_a_month_go_by_its_policy_and_nothing_that_is_held(
     url, owner = f"file://{tmp_path / 'archive'}", retaining.OWNER
     await retaining.make_partition(world.database)
     fence, stories = await a_fence(world.stores), (a_single_step(), a_cursor_loop(), a_shop())
-    histories = [retaining.moved(story, number) for number, story in enumerate(stories)]
+    histories = [retaining.of_the_month(story, number) for number, story in enumerate(stories)]
     for history in histories:
         await retaining.keep(world.stores, fence, history)
     held, *others = [history.execution_id for history in histories]

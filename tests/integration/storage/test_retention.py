@@ -28,7 +28,7 @@ from tests.support.retaining import (
     archivist,
     keep,
     make_partition,
-    moved,
+    of_the_month,
     replayed,
 )
 from tests.support.servers import PostgresServer, S3Server
@@ -141,7 +141,7 @@ async def a_world(dsn: str, url: str, **keys: str) -> AsyncIterator[World]:
         await make_partition(database)
         stores = postgres_stores(database)
         stories = [a_single_step(), a_cursor_loop(), a_failed_run(), a_shop()]
-        histories = [moved(one, number) for number, one in enumerate(stories)]
+        histories = [of_the_month(one, number) for number, one in enumerate(stories)]
         fence = await a_fence(stores)
         for history in histories:
             await keep(stores, fence, history)
@@ -300,7 +300,7 @@ async def test_a_damaged_history_is_held_and_the_others_go(world: World) -> None
 async def test_a_unit_that_is_in_doubt_keeps_no_other(world: World) -> None:
     [first, *_] = world.histories
     name = f"archive/v1/tenant={TENANT}/organization={ORGANIZATION}/month={MONTH}/1-0.parquet"
-    other = moved(a_failed_run(), 99)
+    other = of_the_month(a_failed_run(), 99)
     stranger = parquet.encode([stored.of(one) for one in other.envelopes])
     await world.store.put_named(name, stranger, **PLACE)
     with pytest.raises(PayloadCorrupt, match="holds other events"):
@@ -311,7 +311,7 @@ async def test_a_unit_that_is_in_doubt_keeps_no_other(world: World) -> None:
 async def test_what_comes_after_the_archive_follows_it(world: World) -> None:
     await world.run()
     history = world.histories[0]
-    whole = moved(history, 0)
+    whole = of_the_month(history, 0)
     last = whole.envelopes[-1]
     whole.add(structs.replace(last.event))
     await keep(world.stores, await a_fence(world.stores), whole, after=len(history.envelopes))

@@ -237,9 +237,9 @@ def anonymous() -> int:
 @pytest.fixture
 def lent_folder() -> Iterator[None]:
     """Where files are lent without a disk tier: nothing of them may stay."""
-    before = set(Path(tempfile.gettempdir()).glob("noetl-lent-*"))
+    before = set(Path(tempfile.gettempdir()).glob("noetl-scratch-lent-*"))
     yield
-    assert set(Path(tempfile.gettempdir()).glob("noetl-lent-*")) <= before
+    assert set(Path(tempfile.gettempdir()).glob("noetl-scratch-lent-*")) <= before
 
 
 async def test_a_large_parquet_file_is_counted_in_little_memory(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.load import concurrent, soak, summing, sweep, walks
-from tests.load.filling import by_shard, moved, story_of
+from tests.load.filling import OWNER, by_shard, story_of
 from tests.load.mix import CANCEL, KINDS, LOOP, WRONG, Kind
 from tests.load.page import SECTIONS, page
 from tests.load.plots import draw
@@ -12,6 +12,7 @@ from tests.load.samples import Held, Sample
 from tests.load.trend import GROWTH_SHARE_MAX, HOUR_S, settled, slope, trend
 from tests.support.api import ApiWorld
 from tests.support.builders import STORIES
+from tests.support.moving import moved
 
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http.app import create_app
@@ -236,7 +237,7 @@ def test_a_filled_history_is_that_of_another_execution() -> None:
     told = {story_of(number, names) for number in range(20 * len(names))}
     assert told == set(names)
     history = STORIES["cursor-loop"]()
-    other = moved(history, ExecutionId("7000000"))
+    other = moved(history, ExecutionId("7000000"), **OWNER)
     assert [one.event for one in other.envelopes] == [one.event for one in history.envelopes]
     assert {one.execution_id for one in other.envelopes} == {"7000000"}
     assert [len(some) for _, some in by_shard([other])] == [1]

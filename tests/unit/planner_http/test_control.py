@@ -221,6 +221,21 @@ async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world:
     assert (await api.get(f"/api/result/{known}/no")).status_code == 404
 
 
+async def test_a_result_that_is_none_is_said_to_be_none(api: Api, world: ApiWorld) -> None:
+    reference = await stored(world, {"tasks": 7})
+    context = {"shape": carried.PIPELINE, "fields": {}}
+    result = ResultEnvelope(status="ok", reference=reference, context=context)
+    known = await running(world, ended_well(result), left("11"))
+    of_run, of_task = (f"noetl://execution/{known}/result/start/11{task}" for task in ("", "/t"))
+    for path in (
+        f"/api/result/{known}/start",
+        f"/api/result/resolve?ref={quote(of_run)}",
+        f"/api/result/resolve?ref={quote(of_task)}",
+    ):
+        answer = await api.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (422, "not_a_result"), path
+
+
 async def test_an_earlier_run_and_a_task_of_it_resolve_as_well(api: Api, world: ApiWorld) -> None:
     first = ResultEnvelope(status="ok", context=carried.inline(of({"a": 1})))
     second = ResultEnvelope(status="ok", context=carried.inline(of({"a": 2})))

@@ -13,6 +13,7 @@ from noetl_contracts.events.step import CallDone
 from noetl_contracts.facts import CancelRequested, ExecutionRequested
 from noetl_contracts.ids import CommandId, RunId, shard_of
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.plain import DEPTH_MAX
 from noetl_planner.http.app import create_app
 
 Api = AsyncTestClient[Litestar]
@@ -158,6 +159,24 @@ async def test_large_inputs_are_stored_and_the_request_refers_to_them(
         "/api/execute", json={**body, "workload": {"x": "z" * 2_000_000}}, headers=headers
     )
     assert other.status_code == 409
+
+
+async def test_deeply_nested_inputs_are_stored_and_deeper_ones_are_refused(
+    api: Api, world: ApiWorld
+) -> None:
+    await register(api)
+    body = b'{"path": "demo/hello", "workload": {"x": %s}}'
+    kind = {"Content-Type": "application/json"}
+    deep = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
+    answer = await api.post("/api/execute", content=body % deep, headers=kind)
+    assert answer.status_code == 202, answer.text
+    (message,) = world.store.message_by_id.values()
+    (fact,) = facts.decode_batch(message.row.data).facts
+    assert isinstance(fact, ExecutionRequested)
+    assert (fact.workload, fact.workload_ref is None) == ({}, False)
+    endless = b"[" * 20_000 + b"]" * 20_000
+    answer = await api.post("/api/execute", content=body % endless, headers=kind)
+    assert answer.status_code == 400, answer.text
 
 
 async def test_too_large_a_body_is_refused(api: Api) -> None:

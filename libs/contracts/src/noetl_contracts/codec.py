@@ -39,6 +39,8 @@ def decode_as(data: bytes | str, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except UnicodeDecodeError as failure:
         raise msgspec.DecodeError(f"JSON is malformed: {failure}") from failure
+    except RecursionError as failure:
+        raise msgspec.DecodeError("JSON is nested too deeply to be read") from failure
 
 
 def builtins(value: Any) -> Any:

@@ -21,6 +21,13 @@ class MalformedMessage(Permanent):
     """A message does not decode as what its subject promises."""
 
 
+class ResultMalformed(Permanent, ValueError):  # noqa: N818 - the tree names what is wrong
+    """What came, or was stored, as a result does not have the form of one.
+
+    A template that touches it fails as one does that meets any other value of the wrong kind.
+    """
+
+
 class UnknownEventType(Permanent):
     """An event names a type or schema version that this release does not know."""
 

@@ -336,6 +336,41 @@ def encode_batch(batch: FactBatch, encoded: Iterable[bytes]) -> bytes:
     return codec.encode(structs.replace(batch, facts=[Raw(one) for one in encoded]))
 
 
+class _RawBatch(FactBatch, frozen=True, kw_only=True):
+    """A batch whose facts have not been read."""
+
+    facts: list[Raw]  # type: ignore[assignment]  # the same field, before it is read
+
+
+def decode_each(data: bytes) -> tuple[FactBatch, list[MalformedMessage]]:
+    """Decode what fits of a message of `NOETL_INGEST`, and say of every other fact why it does not.
+
+    Raises `MalformedMessage` when the message itself is none.
+    """
+    try:
+        return codec.decode_as(data, FactBatch), []
+    except msgspec.DecodeError as failure:
+        return _decode_apart(data, failure)
+
+
+def _decode_apart(
+    data: bytes, failure: msgspec.DecodeError
+) -> tuple[FactBatch, list[MalformedMessage]]:
+    try:
+        raw = codec.decode_as(data, _RawBatch)
+    except msgspec.DecodeError:
+        raise MalformedMessage(f"a fact batch does not fit its schema: {failure}") from failure
+    found: list[Fact] = []
+    misfits = []
+    for place, one in enumerate(raw.facts):
+        try:
+            found.append(codec.decode_as(bytes(one), Fact))  # type: ignore[arg-type]  # a union
+        except msgspec.DecodeError as misfit:
+            misfits.append(MalformedMessage(f"fact {place} does not fit its schema: {misfit}"))
+    batch = FactBatch(**{**structs.asdict(raw), "facts": found})
+    return batch, misfits
+
+
 def decode_batch(data: bytes) -> FactBatch:
     """Decode a message of `NOETL_INGEST`; raises `MalformedMessage`."""
     try:

@@ -57,6 +57,18 @@ class ShardFence(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
+class SettledRequest(Struct, frozen=True, kw_only=True):
+    """A request that a planner took in, and the execution that it was taken in for.
+
+    One of another execution, or of nobody, stays as it is.
+    """
+
+    request_id: str
+    execution_id: ExecutionId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+
+
 class Append(Struct, frozen=True, kw_only=True):
     """One transaction of the planner: events, messages, settled requests, under a fence.
 
@@ -67,7 +79,7 @@ class Append(Struct, frozen=True, kw_only=True):
     fence: ShardFence
     streams: list[StreamAppend]
     messages: list[NewMessage]
-    settled_requests: list[str] = msgspec.field(default_factory=list)
+    settled_requests: list[SettledRequest] = msgspec.field(default_factory=list)
     publish_lease_s: float = 0.0
 
 

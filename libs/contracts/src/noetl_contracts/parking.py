@@ -10,6 +10,8 @@ from noetl_contracts.ids import CommandId, ExecutionId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
 CHILD_DEPTH_MAX = 16
+# About 300 years: what is further away has no date.
+TIMEOUT_S_MAX = 10**10
 # How a wait may end, besides with the status of a child.
 STARTED = "started"
 DELIVERED = "delivered"

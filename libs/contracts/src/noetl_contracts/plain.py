@@ -13,9 +13,10 @@ from uuid import UUID
 import msgspec
 
 _SCALARS = frozenset({str, bool, type(None)})
+_HOLDERS = frozenset({dict, list})
 # What JSON libraries hold as a number; larger ones travel as text.
 _INTEGERS = range(-(2**63), 2**64)
-_DEPTH_MAX = 200
+DEPTH_MAX = 200
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -31,8 +32,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value if value in _INTEGERS else str(value)
     if kind is float:
         return value if math.isfinite(value) else None
-    if depth > _DEPTH_MAX:
-        raise ValueError(f"a result is nested deeper than {_DEPTH_MAX} levels")
+    if depth > DEPTH_MAX:
+        raise ValueError(f"a result is nested deeper than {DEPTH_MAX} levels")
     if kind is dict:
         return _plain_dict(value, depth + 1)
     if kind is list:
@@ -42,6 +43,21 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item, depth + 1) for item in value]
     return _rare(value, depth)
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Tell whether lists and mappings of plain values hold each other in more levels than that."""
+    layer = [value] if type(value) in _HOLDERS else []
+    for _ in range(levels):
+        if not layer:
+            return False
+        layer = [
+            held
+            for one in layer
+            for held in (one.values() if type(one) is dict else one)
+            if type(held) in _HOLDERS
+        ]
+    return bool(layer)
 
 
 def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:

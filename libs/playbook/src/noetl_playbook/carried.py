@@ -7,11 +7,12 @@ and `is_inline` says that the playbook sees it as if it were inline.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from noetl_contracts import locators
+from noetl_contracts import codec, locators
+from noetl_contracts.errors import ResultMalformed
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_playbook import error_view, forms, parts
 from noetl_playbook.handles import Handle, PayloadNeeded
@@ -22,6 +23,8 @@ from noetl_playbook.views import loop_view, pipeline_view
 
 PIPELINE = "pipeline"
 LOOP = "loop"
+
+T = TypeVar("T")
 
 # Gives the decoded payload of a reference, or raises `PayloadNeeded`.
 Find = Callable[[PayloadRef], Any]
@@ -85,6 +88,14 @@ def view(
     )
 
 
+def read_as(data: Any, kind: type[T]) -> T:
+    """Give what was loaded the form that it was stored in; raises `ResultMalformed`."""
+    try:
+        return codec.convert(data, kind)
+    except msgspec.ValidationError as failure:
+        raise ResultMalformed(f"what is stored as a result is none: {failure}") from failure
+
+
 def found_in(loaded: Mapping[str, Any]) -> Find:
     """Look payloads up by digest; ask the caller for what is not there."""
 
@@ -101,7 +112,7 @@ def plain(result: ResultEnvelope, find: Find) -> Any:
     data = result.context.get("data", {}) if result.reference is None else find(result.reference)
     shape = result.context.get("shape", PIPELINE)
     if shape == LOOP:
-        kept = msgspec.convert(data, LoopResult)
+        kept = read_as(data, LoopResult)
         return {"results": kept.results, "stats": kept.stats}
     return forms.plain(_shown(shape, data, None, find))
 
@@ -137,7 +148,7 @@ def fanin(counters: Mapping[str, Any], find: Find) -> Fanin:
         reference = parts.reference_of(counters)
         if reference is None:
             return parts.inline_of(counters)
-        return msgspec.convert(find(reference), list[Part])
+        return read_as(find(reference), list[Part])
 
     return Fanin(counters, list_parts=list_parts, open_part=lambda part: part_data(part, find))
 
@@ -151,7 +162,7 @@ def _with_fanin(fields: Mapping[str, Any], find: Find) -> dict[str, Any]:
 
 def _shown(shape: str, data: Any, error: Mapping[str, Any] | None, find: Find) -> Any:
     if shape == LOOP:
-        kept = msgspec.convert(data, LoopResult)
+        kept = read_as(data, LoopResult)
         outcome = None if kept.fanin is None else fanin(kept.fanin, find)
         return loop_view(kept, error=error, fanin=outcome)
-    return pipeline_view(msgspec.convert(data, PipelineResult), error=error)
+    return pipeline_view(read_as(data, PipelineResult), error=error)

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_playbook.handles import Handle
 from noetl_playbook.results import Stored
 
@@ -48,12 +50,18 @@ def shown(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def too_large(sizes: Mapping[str, int], *, inline_max: int) -> list[str]:
-    """Choose what of a patch is kept by reference, by the sizes of its values in bytes.
+def too_large(values: Mapping[str, Any], *, inline_max: int) -> list[str]:
+    """Choose what of a patch is kept by reference.
 
-    Every value above 64 KiB is, and then the largest until the rest is small enough for an event.
+    Every value above 64 KiB is, or that is nested deeper than results may be, and then the largest
+    until the rest is small enough for an event.
     """
-    chosen = [name for name, size in sizes.items() if size > VALUE_BYTES_MAX]
+    sizes = {name: len(codec.encode(value)) for name, value in values.items()}
+    chosen = [
+        name
+        for name, size in sizes.items()
+        if size > VALUE_BYTES_MAX or is_deeper(values[name], DEPTH_MAX)
+    ]
     rest = sorted(sizes.keys() - set(chosen), key=lambda name: (sizes[name], name))
     total = sum(sizes[name] for name in rest)
     while rest and total > inline_max and sizes[rest[-1]] > _MARKER_BYTES:

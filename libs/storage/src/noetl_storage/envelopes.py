@@ -17,6 +17,7 @@ from noetl_contracts.payloads import (
     PayloadRef,
     ResultEnvelope,
 )
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_storage import loading
 from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.ports import Payloads
@@ -77,7 +78,9 @@ async def externalize(
     large is inline to the playbook also when it is stored. Raises what `keep` raises.
     """
     if len(data) <= RESULT_INLINE_BYTES_MAX:
-        return ResultEnvelope(status=status, context=dict(inline()))
+        travelling = dict(inline())
+        if not is_deeper(travelling, DEPTH_MAX):
+            return ResultEnvelope(status=status, context=travelling)
     reference = await keep(data, media_type=JSON_MEDIA_TYPE, row_count=row_count)
     shown = {"is_inline": True} if len(data) <= INLINE_BYTES_MAX else {}
     return ResultEnvelope(status=status, reference=reference, context={**beside, **shown})

@@ -10,7 +10,13 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
 from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts
-from noetl_contracts.errors import ErrorObject, NoetlError, PayloadSealBroken, Permanent
+from noetl_contracts.errors import (
+    ErrorObject,
+    NoetlError,
+    PayloadSealBroken,
+    Permanent,
+    ResultMalformed,
+)
 from noetl_contracts.ids import EventId
 from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
@@ -20,7 +26,7 @@ from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
 from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
 from noetl_planner.shell import accounts, admitting, outgoing, refusing, telling
-from noetl_planner.shell.admitting import Work
+from noetl_planner.shell.admitting import Refused, Work
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.gathering import Gathering, Mailbox
@@ -129,8 +135,7 @@ class ShardPlanner:
             shard=self._fence.shard,
             shard_count=self._shared.bounds.shard_count,
         )
-        for one in refused:
-            await self._bury([one.delivery], one.reason)
+        await self._bury_refused(refused)
         return work
 
     async def _decide(self, work: Work, refused: ErrorObject | None = None) -> Decided | None:
@@ -153,18 +158,18 @@ class ShardPlanner:
             told = refusing.answer(work.batches, str(failure))
             if told:
                 return self._unbegun(work, told)
-            if not refusing.is_early(work.batches, work.deliveries):
-                await self._bury(work.deliveries, failure)
+            if not refusing.is_early(work.batches, work.all_deliveries()):
+                await self._bury(work.all_deliveries(), failure)
                 return None
-        except ForeignExecution as failure:
-            await self._bury(work.deliveries, failure)
+        except (ForeignExecution, ResultMalformed) as failure:
+            await self._bury(work.all_deliveries(), failure)
             return None
         except Exception as failure:
             # A defect in one execution's decision must not stop the others of its shard.
             log.exception("decision failed", execution_id=execution_id, error=str(failure))
             problem = failure
         self._states.drop(execution_id)
-        await self._put_off(work.deliveries, problem)
+        await self._put_off(work.all_deliveries(), problem)
         return None
 
     async def _put_off(self, deliveries: list[Delivery], failure: Exception | None) -> None:
@@ -193,6 +198,11 @@ class ShardPlanner:
                 fault = await self._load(needed.stored.reference, is_begun=expected > 0)
                 if fault is not None:
                     work, refused = _told_nothing(work), fault
+            except ResultMalformed as failure:
+                if expected == 0:
+                    raise
+                self._states.drop(state.execution_id)
+                work, refused = _told_nothing(work), refusing.unreadable(failure)
             except CommandTooLarge as failure:
                 self._states.drop(state.execution_id)
                 refused = growth.too_large(failure.step, str(failure))
@@ -305,10 +315,7 @@ class ShardPlanner:
                 streams=[_stream(one) for one in decided if one.decision.envelopes],
                 messages=messages,
                 settled_requests=[
-                    batch.request_id
-                    for one in decided
-                    for batch in one.work.batches
-                    if batch.request_id is not None
+                    each for one in decided for each in admitting.settled(one.work.batches)
                 ],
                 publish_lease_s=shared.bounds.publish_lease_s,
             )
@@ -337,6 +344,7 @@ class ShardPlanner:
         await reach(Point.PLANNER_ACK_BEFORE)
         for delivery in one.work.deliveries:
             await delivery.ack()
+        await self._bury_refused(one.work.in_part)
         await reach(Point.PLANNER_ACK_AFTER)
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
@@ -347,8 +355,12 @@ class ShardPlanner:
     async def _give_back(self, decided: Iterable[Decided]) -> None:
         for one in decided:
             self._states.drop(one.state.execution_id)
-            for delivery in one.work.deliveries:
+            for delivery in one.work.all_deliveries():
                 await delivery.nak(admitting.delay_s(delivery))
+
+    async def _bury_refused(self, refused: Iterable[Refused]) -> None:
+        for one in refused:
+            await self._bury([one.delivery], one.reason)
 
     async def _bury(self, deliveries: Iterable[Delivery], failure: Exception) -> None:
         for delivery in deliveries:
@@ -364,7 +376,7 @@ class ShardPlanner:
 def _told_nothing(work: Work) -> Work:
     """Return the same deliveries without what they say, which cannot be decided."""
     batches = [structs.replace(batch, facts=[]) for batch in work.batches]
-    return Work(batches=batches, deliveries=work.deliveries)
+    return Work(batches=batches, deliveries=work.deliveries, in_part=work.in_part)
 
 
 def _stream(one: Decided) -> StreamAppend:

@@ -15,6 +15,7 @@ from noetl_contracts.payloads import (
     PayloadRef,
     ResultEnvelope,
 )
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
@@ -75,7 +76,9 @@ class Keeper:
             return await self._keep_spread(result, data, rows, how, status=status, notes=notes)
         noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
         if len(data) <= how.travel_bytes_max:
-            return ResultEnvelope(status=status, context={**carried.inline(result), **noted})
+            travelling = carried.inline(result)
+            if not is_deeper(travelling, DEPTH_MAX):
+                return ResultEnvelope(status=status, context={**travelling, **noted})
         if not is_read:
             left_out = {**carried.inline(PipelineResult()), "is_left_out": True}
             return ResultEnvelope(status=status, context={**left_out, **noted})
@@ -181,7 +184,7 @@ class Keeper:
         if not patch:
             return patch
         values = dict(patch)
-        for name in kept.too_large(_sized(patch), inline_max=EVENT_INLINE_BYTES_MAX):
+        for name in kept.too_large(patch, inline_max=EVENT_INLINE_BYTES_MAX):
             data = self._mask.data(codec.canonical(values[name]))
             count = len(values[name]) if isinstance(values[name], list) else None
             reference = await self._payloads.store(
@@ -258,10 +261,6 @@ def spread_of(result: PipelineResult) -> Spread | None:
     if not isinstance(raw, dict) or not spread.is_marker(raw.get(spread.ROWS)):
         return None
     return codec.convert(raw[spread.ROWS][spread.KEY], Spread)
-
-
-def _sized(patch: dict[str, Any]) -> dict[str, int]:
-    return {name: len(codec.encode(value)) for name, value in patch.items()}
 
 
 def _formed(result: PipelineResult, data: bytes, format_: str) -> tuple[bytes, str]:

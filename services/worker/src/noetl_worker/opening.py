@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import pyarrow as pa
+import structlog
 
 from noetl_chassis import deadline, redaction
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_playbook import rendering
+from noetl_storage import scratch
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import Near
 from noetl_worker import assembly
@@ -37,6 +39,8 @@ from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.transfer_spark import SparkMover
 from noetl_worker.tools.workplace import open_work_folder
 
+log = structlog.get_logger(__name__)
+
 
 @asynccontextmanager
 async def open_tools(
@@ -52,6 +56,7 @@ async def open_tools(
         enter = stack.enter_async_context
         stack.enter_context(redaction.masking(mask.text))
         stack.enter_context(rendering.guarded_by(stack.enter_context(deadline.watching())))
+        _sweep()
         folder = stack.enter_context(open_work_folder(config.work_directory))
         http = await enter(
             open_http(
@@ -108,6 +113,12 @@ async def open_tools(
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
         )
         yield tools, mask
+
+
+def _sweep() -> None:
+    """Remove the folders of processes that were killed on this machine."""
+    if gone := scratch.sweep():
+        log.info("folders of killed processes removed", folders=gone)
 
 
 def _postgres(

@@ -10,6 +10,7 @@ import structlog
 from noetl_chassis import backoff, identity, instruments, names
 from noetl_contracts.errors import Retryable
 from noetl_storage.errors import StorageUnavailable
+from noetl_worker import own_time
 
 _TRIES_MAX = 8
 _RETRY_BASE_S = 0.1
@@ -52,19 +53,22 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 
     A store that is away fails nobody's attempt: it is asked until it answers, and what was worked
     out is kept here meanwhile. Whoever calls bounds that wait: the hold of a command ends it when
-    its lease is lost, its execution is cancelled, or the worker leaves.
+    its lease is lost, its execution is cancelled, or the worker leaves. A task's own `timeout`
+    does not count it.
     """
-    for tries in range(1, _TRIES_MAX + 1):
-        try:
-            return await call()
-        except StorageUnavailable:
-            break
-        except Retryable:
-            if tries == _TRIES_MAX:
-                raise
-        await _rest(tries)
-    with WAITS.one_more():
-        return await _until_back(call)
+    with own_time.asking() as asking:
+        for tries in range(1, _TRIES_MAX + 1):
+            try:
+                return await call()
+            except StorageUnavailable:
+                asking.is_away = True
+                break
+            except Retryable:
+                if tries == _TRIES_MAX:
+                    raise
+            await _rest(tries)
+        with WAITS.one_more():
+            return await _until_back(call)
 
 
 async def _until_back(call: Callable[[], Awaitable[T]]) -> T:

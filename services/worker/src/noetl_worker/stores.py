@@ -18,6 +18,7 @@ from noetl_storage.encoding import PayloadUnreadable
 from noetl_storage.errors import PayloadMissing
 from noetl_storage.loading import Read
 from noetl_storage.ports import Payloads
+from noetl_worker import own_time
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.patience import patiently
 from noetl_worker.weighing import weigh
@@ -84,7 +85,10 @@ class TenantPayloads:
         """Return the decoded JSON of a reference."""
         remembered, key = self._remembered, self._key(ref.sha256)
         if (busy := remembered.busy.get(key)) is not None:
-            await busy.wait()
+            with own_time.asking() as asking:
+                # How another task's reading goes is nothing that this one does.
+                asking.is_away = True
+                await busy.wait()
         found = remembered.find(key)
         _count_read(is_hit=found is not None)
         if found is not None:

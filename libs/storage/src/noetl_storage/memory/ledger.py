@@ -75,8 +75,8 @@ class MemoryLedger:
         for stream in streams:
             self._write(stream)
         self._store.keys |= keys
-        for request_id in batch.settled_requests:
-            self._store.settle_request(request_id)
+        for settled in batch.settled_requests:
+            self._store.settle_request(settled)
         return [
             self._store.enqueue(message, owner=batch.fence.owner, lease_s=batch.publish_lease_s)
             for message in batch.messages

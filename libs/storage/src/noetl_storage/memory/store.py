@@ -16,6 +16,7 @@ from noetl_contracts.ledger import (
     NewMessage,
     OutboxRow,
     Request,
+    SettledRequest,
     ShardLease,
     Snapshot,
 )
@@ -128,13 +129,13 @@ class MemoryStore:
         """Return the moment that many seconds from now."""
         return self.now() + timedelta(seconds=seconds)
 
-    def settle_request(self, request_id: str) -> None:
+    def settle_request(self, settled: SettledRequest) -> None:
         """Note that a planner has taken a request in; its message need not go out any more."""
-        stored = self.request_by_id.get(request_id)
-        if stored is None or stored.settled_at is not None:
+        stored = self.request_by_id.get(settled.request_id)
+        if stored is None or stored.settled_at is not None or not _is_of(stored.request, settled):
             return
         stored.settled_at = self.now()
-        sent = {request_id, f"{request_id}:{stored.sends}"}
+        sent = {settled.request_id, f"{settled.request_id}:{stored.sends}"}
         self.message_by_id = {
             outbox_id: one
             for outbox_id, one in self.message_by_id.items()
@@ -159,3 +160,11 @@ class MemoryStore:
             leased_until=self.after(lease_s) if is_leased else None,
         )
         return outbox_id
+
+
+def _is_of(request: Request, settled: SettledRequest) -> bool:
+    return (request.execution_id, request.tenant_id, request.organization_id) == (
+        settled.execution_id,
+        settled.tenant_id,
+        settled.organization_id,
+    )

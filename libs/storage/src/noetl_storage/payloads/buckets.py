@@ -94,4 +94,4 @@ async def open_buckets(*, threads_max: int = 4) -> AsyncIterator[S3Buckets]:
     try:
         yield S3Buckets(threads=threads)
     finally:
-        threads.close()
+        await threads.close()

@@ -57,7 +57,7 @@ async def open_payloads(
             case _:
                 raise StorageMisconfigured(f"{url!r:.200} is no payload store: use {_FORMS}")
     finally:
-        threads.close()
+        await threads.close()
 
 
 def _remote(

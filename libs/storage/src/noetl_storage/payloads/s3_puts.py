@@ -5,12 +5,13 @@ tries again and knows what each answer means.
 """
 
 import re
-import ssl
 from collections import deque
 from collections.abc import Callable
 
 import pycurl
 from msgspec import Struct
+
+from noetl_storage.curl import new_handle
 
 BYTES_MAX = 1024 * 1024
 
@@ -81,20 +82,11 @@ class SmallPuts:
         return status
 
     def _handle(self) -> pycurl.Curl:
-        """Make a handle; its connection stays open for the next object."""
-        curl = pycurl.Curl()
-        curl.setopt(pycurl.NOSIGNAL, 1)
-        curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-        curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        curl = new_handle()
         curl.setopt(pycurl.CUSTOMREQUEST, "PUT")
         curl.setopt(pycurl.AWS_SIGV4, self._signing)
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, _CONNECT_MS)
         curl.setopt(pycurl.TIMEOUT_MS, _TOTAL_MS)
         # What a refusal says in many words, boto3 will ask for again.
         curl.setopt(pycurl.WRITEFUNCTION, len)
-        trusted = ssl.get_default_verify_paths()
-        if trusted.cafile is not None:
-            curl.setopt(pycurl.CAINFO, trusted.cafile)
-        if trusted.capath is not None:
-            curl.setopt(pycurl.CAPATH, trusted.capath)
         return curl

@@ -7,7 +7,7 @@ import asyncpg
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, Head, Link, NewMessage, StreamAppend
+from noetl_contracts.ledger import Append, Head, Link, NewMessage, SettledRequest, StreamAppend
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_storage import appends
 from noetl_storage.postgres import queries, rows
@@ -90,7 +90,7 @@ class PostgresLedger:
             *_stream_arrays(streams),
             *_event_arrays(streams),
             *_message_arrays(batch.messages),
-            batch.settled_requests,
+            *_settled_arrays(batch.settled_requests),
             batch.publish_lease_s,
         )
         return outbox_ids
@@ -136,6 +136,16 @@ def _event_arrays(streams: list[StreamAppend]) -> list[list[object]]:
     if not columns:
         return [[] for _ in range(_EVENT_COLUMNS)]
     return [list(values) for values in zip(*columns, strict=True)]
+
+
+def _settled_arrays(settled: list[SettledRequest]) -> tuple[Sequence[int | str], ...]:
+    """Return one array per column that says whose request is settled."""
+    return (
+        [one.request_id for one in settled],
+        [int(one.execution_id) for one in settled],
+        [one.tenant_id for one in settled],
+        [one.organization_id for one in settled],
+    )
 
 
 def _message_arrays(messages: list[NewMessage]) -> tuple[Sequence[int | str | bytes], ...]:

@@ -1,7 +1,6 @@
 """One reader in front of a payload store: near tiers first, the store when none of them is sure."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 from noetl_storage import encoding
 from noetl_storage.ports import Payloads
+from noetl_storage.scratch import own_folder
 from noetl_storage.tier_ports import Tier, TierName, TierWatch
 from noetl_storage.tiers.disk import DiskTier
 from noetl_storage.tiers.shared import SharedTier, table_of
@@ -117,8 +117,7 @@ class TieredPayloads:
         async with AsyncExitStack() as stack:
             lent = await self._lent_by_disk(ref, stack)
             if lent is None:
-                folder = tempfile.TemporaryDirectory(prefix="noetl-lent-")
-                lent = Path(stack.enter_context(folder)) / "payload"
+                lent = stack.enter_context(own_folder("lent")) / "payload"
                 await _write(lent, self.stream(ref))
             yield lent
 

@@ -11,7 +11,8 @@ from noetl_replay.state import CommandState, StepState
 
 def written(draft: Draft, live: CommandState, fact: facts.CommandCompleted) -> dict[str, Any]:
     """Return what a command writes to `ctx`; raises `Refusal` for a template that fails."""
-    feed = draft.state.runs[live.run_id].feed
+    run = draft.state.runs.get(live.run_id)
+    feed = run.feed if run is not None else None
     block = draft.program.steps[live.step].set
     if feed is None or live.item_index is None or not block:
         return fact.patch

@@ -113,6 +113,9 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
     if isinstance(fact, facts.CommandFailed):
         fail(draft, live, fact.error, worker_id=fact.worker_id, fact=fact)
         return
+    if live.frame_id is not None or live.slot is not None:
+        # Frames and slots end by facts of their own; whoever says this does not know what it had.
+        return
     try:
         written = chunk_sets.written(draft, live, fact)
     except Refusal as refusal:

@@ -8,6 +8,7 @@ import msgspec
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import ErrorObject, LocatorError
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, PayloadRef
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_planner.domain.draft import Draft
 from noetl_playbook import kept
 
@@ -37,8 +38,7 @@ def carried(
             message=f"step {step!r}: ctx.{forged[0]} has the form of the engine's own references",
         )
     values = dict(patch)
-    sizes = {name: len(codec.encode(value)) for name, value in values.items()}
-    for name in kept.too_large(sizes, inline_max=EVENT_INLINE_BYTES_MAX):
+    for name in kept.too_large(values, inline_max=EVENT_INLINE_BYTES_MAX):
         if not kept.is_kept(values[name]):
             values[name] = kept.marker(draft.keep(values[name]), values[name])
     size = len(codec.encode({**draft.state.ctx, **values}))
@@ -56,7 +56,8 @@ def kept_workload(
     draft: Draft, workload: dict[str, Any]
 ) -> tuple[dict[str, Any], PayloadRef | None]:
     """Return merged inputs as the first event carries them: inline, or by reference."""
-    if len(codec.encode(workload)) <= EVENT_INLINE_BYTES_MAX:
+    is_small = len(codec.encode(workload)) <= EVENT_INLINE_BYTES_MAX
+    if is_small and not is_deeper(workload, DEPTH_MAX):
         return workload, None
     return {}, draft.keep(workload)
 

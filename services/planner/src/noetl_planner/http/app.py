@@ -7,7 +7,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 
-from noetl_contracts.errors import Retryable
+from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_planner.http import (
     audits,
     claims,
@@ -88,6 +88,8 @@ def create_app(services: ApiServices) -> Litestar:
             HTTPException: problems.show_http_error,
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,
+            ResultMalformed: problems.show_malformed,
+            RecursionError: problems.show_too_deep,
             Exception: problems.show_unexpected,
         },
         openapi_config=OpenAPIConfig(

@@ -129,6 +129,7 @@ async def complete(
     services: Services, command_id: FromPath[str], data: JSONBody[Completed]
 ) -> Verdict:
     """End a command well; the answer says what the planner made of it."""
+    problems.check_depth(data.set, "set")
     known, lease = await _of_step(services, command_id, data)
     pools = services.pools.by_http
     is_ours = leases.conflict_of_command(known.state, lease, pools) is None

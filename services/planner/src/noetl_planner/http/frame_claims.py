@@ -122,6 +122,7 @@ async def _closed(
             f"rows_left is {data.rows_left}: frame {frame_id} has {opened.row_count} rows"
             + ("" if may_leave else ", and a shard is run as a whole"),
         )
+    problems.check_depth(data.set, "set")
     if (data.status == "FAILED") != (data.error is not None):
         raise problems.refused("a frame that FAILED has an error, and only such a frame")
     failed = (rows or 1) if data.rows_failed is None else data.rows_failed

@@ -10,7 +10,8 @@ from litestar.exceptions import HTTPException
 
 from noetl_chassis import identity
 from noetl_contracts import codec
-from noetl_contracts.errors import Retryable
+from noetl_contracts.errors import ResultMalformed, Retryable
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_storage.errors import HistoryDropped
 
 MEDIA_TYPE = "application/problem+json"
@@ -70,6 +71,12 @@ def undecided() -> ApiError:
     )
 
 
+def check_depth(value: Any, what: str) -> None:
+    """Raise a 400 for what is nested deeper than the planner takes it."""
+    if is_deeper(value, DEPTH_MAX):
+        raise refused(f"{what} is nested deeper than {DEPTH_MAX} levels")
+
+
 def checked_name(name: str, what: str) -> str:
     """Admit what may name a schedule, a webhook, a trigger; raises a 400 for anything else."""
     if not NAME.fullmatch(name):
@@ -114,6 +121,29 @@ def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
         detail=str(error),
         hint=f"ask again in {RETRY_AFTER_S} s; the same Idempotency-Key never runs twice",
         headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+def show_too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]:
+    """Answer for a body that no decoder follows to its end."""
+    log.warning("request not served", route=_route(request), reason=str(error))
+    return _problem(
+        request,
+        status=HTTPStatus.BAD_REQUEST,
+        code="bad_request",
+        detail="the request is nested too deeply to be read",
+        hint=f"values may be nested {DEPTH_MAX} levels deep",
+    )
+
+
+def show_malformed(request: AnyRequest, error: ResultMalformed) -> Response[bytes]:
+    """Answer for a result that is stored and cannot be shown as one."""
+    return _problem(
+        request,
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+        code="not_a_result",
+        detail=str(error),
+        hint="read it from the payload store",
     )
 
 

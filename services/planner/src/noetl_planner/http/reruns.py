@@ -20,6 +20,7 @@ from noetl_contracts.events.step import StepEnter
 from noetl_contracts.facts import Inherited, Rerun
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.status import RunStatus
 from noetl_planner.http import finding, histories, reading, submission, views
 from noetl_planner.http.problems import ApiError
@@ -182,9 +183,9 @@ async def workload_of(services: ApiServices, ended: ExecutionState) -> dict[str,
 async def carried(
     services: ApiServices, source: Source, *, came_from: str | None, inherited: Inherited
 ) -> Rerun:
-    """Refer to what is large instead of sending it."""
+    """Refer to what is large, or deeply nested, instead of sending it."""
     data = codec.canonical(inherited)
-    if len(data) <= INLINE_BYTES_MAX:
+    if len(data) <= INLINE_BYTES_MAX and not is_deeper(codec.builtins(inherited), DEPTH_MAX):
         return Rerun(source=source, came_from=came_from, inherited=inherited)
     reference = await services.payloads.put(data, media_type=JSON_MEDIA_TYPE, **services.place)
     return Rerun(source=source, came_from=came_from, inherited_ref=reference)

@@ -7,7 +7,7 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from noetl_contracts import codec, locators
+from noetl_contracts import locators
 from noetl_contracts.events.loop import LoopDone, LoopFailed
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
@@ -178,7 +178,7 @@ async def _of_task(
     context = result.context if result is not None else {}
     data = await envelopes.resolve(partial(reading.read, services), result)
     is_pipeline = context.get("shape", carried.PIPELINE) == carried.PIPELINE
-    found = codec.convert(data, PipelineResult).tasks.get(task) if is_pipeline else None
+    found = carried.read_as(data, PipelineResult).tasks.get(task) if is_pipeline else None
     if found is None:
         raise problems.not_found(f"task {task[:200]!r} of step {step[:200]!r} has no result")
     return forms.plain(task_view(found))

@@ -180,6 +180,7 @@ async def _keep(services: ApiServices, name: str, body: ScheduleBody) -> Schedul
             f"{submission.INLINE_BYTES_MAX}",
             hint="keep bulk data in a table or an object, and name it in the workload",
         )
+    problems.check_depth(body.workload, "the workload")
     if scheduling.WORKLOAD_KEY in body.workload:
         raise problems.refused(
             f"the workload's key {scheduling.WORKLOAD_KEY!r} is set by each firing",

@@ -11,6 +11,7 @@ from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.lanes import POOL_PATTERN, Priority
 from noetl_contracts.ledger import CatalogEntry, Request
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
@@ -134,9 +135,9 @@ async def begin(
 async def carried_inputs(
     services: ApiServices, workload: dict[str, Any]
 ) -> tuple[dict[str, Any], PayloadRef | None]:
-    """Store inputs that are large; what is not stored travels with the request."""
+    """Store inputs that are large or deeply nested; what is not stored travels with the request."""
     data = codec.canonical(workload)
-    if len(data) <= INLINE_BYTES_MAX:
+    if len(data) <= INLINE_BYTES_MAX and not is_deeper(workload, DEPTH_MAX):
         return workload, None
     return {}, await services.payloads.put(data, media_type=JSON_MEDIA_TYPE, **services.place)
 

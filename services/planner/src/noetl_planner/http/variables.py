@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from noetl_contracts import codec
 from noetl_contracts.facts import CtxWriteRequested
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, JSON_MEDIA_TYPE
+from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_planner.http import finding, problems, reading, wishes
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
@@ -129,9 +130,9 @@ async def remove_variable(
 
 
 async def _carried(services: ApiServices, value: Any) -> Any:
-    """Store what is too large for an event, and give what stands for it."""
+    """Store what is too large, or too deep, for an event, and give what stands for it."""
     data = codec.canonical(value)
-    if len(data) <= EVENT_INLINE_BYTES_MAX:
+    if len(data) <= EVENT_INLINE_BYTES_MAX and not is_deeper(value, DEPTH_MAX):
         return value
     reference = await services.payloads.put(
         data,

@@ -1,13 +1,15 @@
 """What came to a shard, by execution and owner: each message is held against where it came from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from noetl_contracts import facts, ids, subjects
-from noetl_contracts.errors import MalformedMessage, SubjectError
+from noetl_contracts.errors import MalformedMessage, Permanent, ResultMalformed, SubjectError
 from noetl_contracts.facts import ExecutionRequested, FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import SettledRequest
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Delivery
 from noetl_planner.shell import plausible
 
@@ -19,18 +21,27 @@ _DELAYS_MAX = 50
 _Owner = tuple[ExecutionId, TenantId, OrganizationId]
 
 
+class Refused(Struct, frozen=True, kw_only=True):
+    """A delivery that nothing can be decided from, or not from all of it."""
+
+    delivery: Delivery
+    reason: Permanent
+
+
 class Work(Struct, kw_only=True):
-    """Facts of one execution in this turn, and the deliveries that brought them."""
+    """Facts of one execution in this turn, and the deliveries that brought them.
+
+    `in_part` are further deliveries some of whose facts were refused: they are buried, and not
+    acknowledged, when the others have been committed.
+    """
 
     batches: list[FactBatch]
     deliveries: list[Delivery]
+    in_part: list[Refused] = msgspec.field(default_factory=list)
 
-
-class Refused(Struct, frozen=True, kw_only=True):
-    """A delivery that nothing can be decided from."""
-
-    delivery: Delivery
-    reason: MalformedMessage
+    def all_deliveries(self) -> list[Delivery]:
+        """List what is to be settled, however that is."""
+        return [*self.deliveries, *(one.delivery for one in self.in_part)]
 
 
 def sort(
@@ -43,23 +54,33 @@ def sort(
         _work_of(grouped, batch).batches.append(batch)
     for delivery in deliveries:
         try:
-            batch = read(delivery, shard=shard, shard_count=shard_count)
+            batch, faults = read(delivery, shard=shard, shard_count=shard_count)
         except MalformedMessage as reason:
             refused.append(Refused(delivery=delivery, reason=reason))
             continue
+        one = Refused(delivery=delivery, reason=faults[0]) if faults else None
+        if one is not None and not batch.facts:
+            refused.append(one)
+            continue
         mine = _work_of(grouped, batch)
         mine.batches.append(batch)
-        mine.deliveries.append(delivery)
+        if one is None:
+            mine.deliveries.append(delivery)
+        else:
+            mine.in_part.append(one)
     return list(grouped.values()), refused
 
 
-def read(delivery: Delivery, *, shard: int, shard_count: int) -> FactBatch:
-    """Decode a delivery; raises `MalformedMessage`, also for facts of another shard or tenant."""
+def read(delivery: Delivery, *, shard: int, shard_count: int) -> tuple[FactBatch, list[Permanent]]:
+    """Decode a delivery: what of it can be decided, and what is wrong with its other facts.
+
+    Raises `MalformedMessage` for what is no batch at all, or one of another shard or tenant.
+    """
     if len(delivery.data) > MESSAGE_BYTES_MAX:
         raise MalformedMessage(
             f"{len(delivery.data)} bytes exceed the {MESSAGE_BYTES_MAX} of a message"
         )
-    batch = facts.decode_batch(delivery.data)
+    batch, misfits = facts.decode_each(delivery.data)
     if not ids.is_identity(batch.execution_id):
         raise MalformedMessage(f"{batch.execution_id[:80]!r} is no execution's id")
     belongs = ids.shard_of(batch.execution_id, shard_count)
@@ -69,9 +90,16 @@ def read(delivery: Delivery, *, shard: int, shard_count: int) -> FactBatch:
             "all processes must have the same SHARD_COUNT"
         )
     _check_owner(delivery, batch)
+    faults: list[Permanent] = [*misfits]
+    admitted = []
     for fact in batch.facts:
-        plausible.check(fact)
-    return batch
+        try:
+            plausible.check(fact)
+        except (MalformedMessage, ResultMalformed) as fault:
+            faults.append(fault)
+            continue
+        admitted.append(fact)
+    return (structs.replace(batch, facts=admitted) if faults else batch), faults
 
 
 def asking(batches: Iterable[FactBatch]) -> FactBatch:
@@ -83,13 +111,25 @@ def asking(batches: Iterable[FactBatch]) -> FactBatch:
     return listed[0]
 
 
+def settled(batches: Iterable[FactBatch]) -> Iterator[SettledRequest]:
+    """List the requests that batches bring, each as one of the batch's own execution."""
+    for batch in batches:
+        if batch.request_id is not None:
+            yield SettledRequest(
+                request_id=batch.request_id,
+                execution_id=batch.execution_id,
+                tenant_id=batch.tenant_id,
+                organization_id=batch.organization_id,
+            )
+
+
 def is_beginning(work: Work) -> bool:
     """Tell whether an execution is asked for, as far as can be told, for the first time."""
     asked = work.batches[0].facts[:1]
     return (
         bool(asked)
         and isinstance(asked[0], ExecutionRequested)
-        and all(delivery.delivered == 1 for delivery in work.deliveries)
+        and all(delivery.delivered == 1 for delivery in work.all_deliveries())
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from noetl_contracts import codec
+from noetl_contracts.parking import TIMEOUT_S_MAX
 from noetl_playbook import coercion, keychain
 from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
@@ -225,6 +226,9 @@ def timeout_of(value: Any, default_s: float) -> Timeout:
     seconds = {name: coercion.duration_s(part) for name, part in parts.items() if part is not None}
     if None in seconds.values():
         raise ToolFailure(failure("validation", f"field 'timeout': {value!r} is not a duration"))
+    if any(not -TIMEOUT_S_MAX <= one <= TIMEOUT_S_MAX for one in seconds.values() if one):
+        text = f"field 'timeout': {value!r} is longer than {TIMEOUT_S_MAX} seconds"
+        raise ToolFailure(failure("validation", text))
     return Timeout(
         total=seconds.get("total") or default_s,
         connect=seconds.get("connect"),

@@ -19,6 +19,7 @@ from noetl_storage.ports import Buckets
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
+from noetl_worker.own_time import own_time
 from noetl_worker.tools import contents, references
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.contents import Content
@@ -63,7 +64,7 @@ class ArtifactTool:
         fields = {**_from_input(call), **call.fields}
         call = structs.replace(call, fields=fields)
         try:
-            async with asyncio.timeout(call.timeout.total):
+            async with own_time(call.timeout.total):
                 match fields.get("action"):
                     case "get":
                         return Outcome(data=await self._get(call))

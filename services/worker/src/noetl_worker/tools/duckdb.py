@@ -19,6 +19,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.own_time import own_time
 from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
@@ -96,7 +97,7 @@ class DuckdbTool:
     async def run(self, call: Call) -> Outcome:
         """Run every statement of a task."""
         try:
-            async with asyncio.timeout(call.timeout.total):
+            async with own_time(call.timeout.total):
                 return Outcome(data=await self._run(call))
         except ToolFailure as problem:
             return Outcome(error=problem.error)

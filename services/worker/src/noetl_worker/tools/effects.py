@@ -16,6 +16,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.own_time import own_time
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.postgres import (
     BROKEN,
@@ -101,7 +102,7 @@ class FrameEffects:
             )
         async with self._turn:
             try:
-                async with asyncio.timeout(call.timeout.total):
+                async with own_time(call.timeout.total):
                     outcome = await self._in_savepoint(call)
             except TimeoutError as problem:
                 text = f"the statements did not end within {call.timeout.total:g} s"

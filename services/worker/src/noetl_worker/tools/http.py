@@ -7,7 +7,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.errors import ErrorObject
@@ -18,6 +18,7 @@ from noetl_worker.domain import egress
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
 from noetl_worker.keys.tokens import Fetched, Tokens
+from noetl_worker.own_time import own_time
 from noetl_worker.tools import http_lines, http_parts, http_request
 from noetl_worker.tools.call import Call, Outcome, Timeout
 from noetl_worker.tools.egress import check_literal, denied
@@ -34,6 +35,7 @@ from noetl_worker.tools.http_exchange import Refused, Response, TooLarge, joined
 from noetl_worker.tools.http_request import Request
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_ENDLESS_S = 1e9
 _REDIRECTS_MAX = 10
 _STATUS_ERROR = 400
 _STATUS_RATE_LIMIT = 429
@@ -165,9 +167,14 @@ class HttpTool:
             )
             response.body = unpacked(response, url=url, bytes_max=bytes_max)
             return response
-        async with self._client.stream(request, patience=call.timeout, is_verified=is_verified) as (
-            response,
-            pieces,
+        # What takes the rows may wait for the payload store, which libcurl would count.
+        endless = structs.replace(call.timeout, total=_ENDLESS_S)
+        async with (
+            own_time(call.timeout.total),
+            self._client.stream(request, patience=endless, is_verified=is_verified) as (
+                response,
+                pieces,
+            ),
         ):
             if response.status < _STATUS_ERROR:
                 response.body = b""

@@ -4,13 +4,13 @@ It reads no settings of the user or the environment, keeps no cookies, follows n
 """
 
 import re
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 import pycurl
 from msgspec import Struct
 
+from noetl_storage.curl import new_handle
 from noetl_worker.tools.call import Timeout
 from noetl_worker.tools.http_exchange import Check, Exchange, Response
 from noetl_worker.tools.http_request import Request
@@ -139,20 +139,12 @@ class Client:
 
 
 def _handle() -> pycurl.Curl:
-    """Make a handle that sends a GET and trusts what Python trusts."""
-    curl = pycurl.Curl()
-    curl.setopt(pycurl.NOSIGNAL, 1)
-    curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-    curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+    """Make a handle that sends a GET, and as it was asked for: no proxy, no tidied path."""
+    curl = new_handle()
     curl.setopt(pycurl.PROXY, "")
     curl.setopt(pycurl.PATH_AS_IS, 1)
     curl.setopt(pycurl.MAXAGE_CONN, _KEEP_IDLE_S)
     curl.setopt(pycurl.DNS_CACHE_TIMEOUT, _NAMES_KEPT_S)
-    trusted = ssl.get_default_verify_paths()
-    if trusted.cafile is not None:
-        curl.setopt(pycurl.CAINFO, trusted.cafile)
-    if trusted.capath is not None:
-        curl.setopt(pycurl.CAPATH, trusted.capath)
     return curl
 
 

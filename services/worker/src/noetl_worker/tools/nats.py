@@ -1,6 +1,5 @@
 """The `nats` tool: key-value buckets, streams and object stores of a server of the author's."""
 
-import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from noetl_worker.domain import nats_names
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.nats_names import UnfitName
 from noetl_worker.domain.texts import as_text
+from noetl_worker.own_time import own_time
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.nats_connection import Connected, Connections
 
@@ -84,7 +84,7 @@ class NatsTool:
         connected: Connected | None = None
         try:
             fields = _fields(call)
-            async with asyncio.timeout(call.timeout.total):
+            async with own_time(call.timeout.total):
                 connected = await self._connections.get(call.auth, call.site)
                 connected.complaint = ""
                 return Outcome(data=await _perform(_task(call, fields, connected)))

@@ -16,6 +16,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_sqlstate
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.own_time import own_time
 from noetl_worker.tools import postgres_streaming, postgres_tabular
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
@@ -37,12 +38,7 @@ _POOLS_MAX = 64
 PoolKey = tuple[str, str, str, str, int]
 
 # What the client raises when a statement or the connection under it fails.
-BROKEN = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-)
+BROKEN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class PostgresTool:
@@ -75,7 +71,7 @@ class PostgresTool:
             statements = parse_statements(call)
             if call.may_share and can_share(statements, call):
                 return await self._share(statements[0], call)
-            async with asyncio.timeout(call.timeout.total):
+            async with own_time(call.timeout.total):
                 return await self._run(statements, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)

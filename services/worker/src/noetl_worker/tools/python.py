@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import struct
 import sys
@@ -18,8 +17,10 @@ from msgspec import Struct
 
 from noetl_chassis import names
 from noetl_contracts import codec
+from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
+from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
@@ -127,7 +128,7 @@ class PythonTool:
             return Outcome(error=error)
         async with self._free:
             try:
-                async with asyncio.timeout(call.timeout.total):
+                async with own_time(call.timeout.total):
                     answer = await self._asked(ask, call)
             except ToolFailure as problem:
                 return Outcome(error=problem.error)
@@ -322,10 +323,9 @@ def _invalid(text: str) -> ToolFailure:
 @asynccontextmanager
 async def open_python(*, limits: Limits, mask: Mask, scripts: Scripts) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs."""
-    directory = Path(tempfile.mkdtemp(prefix="noetl-python-"))
-    tool = PythonTool(limits=limits, mask=mask, scripts=scripts, directory=directory)
-    try:
-        yield tool
-    finally:
-        await tool.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    with own_folder("python") as directory:
+        tool = PythonTool(limits=limits, mask=mask, scripts=scripts, directory=directory)
+        try:
+            yield tool
+        finally:
+            await tool.close()

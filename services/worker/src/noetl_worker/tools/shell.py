@@ -14,6 +14,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.texts import as_text
+from noetl_worker.own_time import own_time
 from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes
 from noetl_worker.tools.call import Call, Outcome
@@ -80,7 +81,7 @@ class ShellTool:
             return Outcome(error=_not_allowed())
         ran: list[Ran] = []
         try:
-            async with self._free, asyncio.timeout(call.timeout.total):
+            async with self._free, own_time(call.timeout.total):
                 plan = await self._plan(call)
                 with self._folder.enter(call.fields.get("cwd"), call.site) as directory:
                     for script in plan.scripts:

@@ -15,6 +15,7 @@ from noetl_storage.encoding import PayloadUnreadable
 from noetl_worker.domain import spark_sql
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.storing import wants_handle
+from noetl_worker.own_time import own_time
 from noetl_worker.spark import late, writing
 from noetl_worker.spark.asking import CONF_ALLOWED, Ask, Given
 from noetl_worker.spark.executors import Home
@@ -75,7 +76,7 @@ class SparkTool:
     async def run(self, call: Call) -> Outcome:
         """Run one attempt; when it is called off, its Spark job is cancelled."""
         try:
-            async with asyncio.timeout(call.timeout.total):
+            async with own_time(call.timeout.total):
                 return Outcome(data=await self._run(call))
         except ToolFailure as problem:
             return Outcome(error=problem.error)

@@ -14,6 +14,7 @@ from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
+from noetl_worker.own_time import own_time
 from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.duckdb import DuckdbTool, Lease
@@ -82,7 +83,7 @@ class TransferTool:
         call = structs.replace(call, fields={**given, **call.fields})
         try:
             plan = _plan(call)
-            async with asyncio.timeout(call.timeout.total):
+            async with own_time(call.timeout.total):
                 if transfer_spark.is_wanted(call.fields.get("engine"), _ends(plan, call)):
                     return Outcome(data=await self._mover.move(_ends(plan, call), call))
                 return Outcome(data=await self._move(plan, call))

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from noetl_contracts import codec
+from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 
@@ -103,8 +104,8 @@ def open_work_folder(root: str) -> Iterator[WorkFolder]:
         Path(root).mkdir(parents=True, exist_ok=True)
         yield WorkFolder(Path(root))
         return
-    with tempfile.TemporaryDirectory(prefix="noetl-work-") as own:
-        yield WorkFolder(Path(own))
+    with own_folder("work") as own:
+        yield WorkFolder(own)
 
 
 def _refused(text: str) -> ToolFailure:

@@ -1,0 +1,107 @@
+"""What a killed worker has left on its machine goes when the next one begins."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from structlog.testing import capture_logs
+from tests.support.polling import eventually
+from tests.support.working import bench
+
+from noetl_storage import scratch
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for temporary files that nobody else uses."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def busy(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker's process, in the middle of a task."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.scratching"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    began = psutil.Process(process.pid)
+    try:
+        yield process
+    finally:
+        for one in [*began.children(recursive=True), began] if began.is_running() else []:
+            one.kill()
+        process.wait()
+
+
+def left_in(temporary: Path) -> list[Path]:
+    return sorted(temporary.glob(f"{scratch.PREFIX}*"))
+
+
+def written_in(temporary: Path) -> list[Path]:
+    return list(temporary.glob(f"{scratch.PREFIX}python-*/*/left.txt"))
+
+
+async def test_what_a_killed_worker_left_goes_when_the_next_one_begins(
+    temporary: Path, busy: subprocess.Popen[bytes]
+) -> None:
+    async def is_at_work() -> list[Path]:
+        return written_in(temporary)
+
+    await eventually(is_at_work, timeout_s=60)
+    held = left_in(temporary)
+    async with bench():
+        # Both are at work: nobody takes anything from the other.
+        assert set(held) < set(left_in(temporary))
+    assert left_in(temporary) == held
+
+    for one in psutil.Process(busy.pid).children(recursive=True):
+        one.kill()
+    busy.send_signal(signal.SIGKILL)
+    busy.wait()
+    assert left_in(temporary) == held
+    with capture_logs() as logged:
+        async with bench():
+            assert not set(held) & set(left_in(temporary))
+    assert [one["folders"] for one in logged if "folders" in one] == [len(held)]
+    assert left_in(temporary) == []
+
+
+def test_only_what_is_ours_to_remove_is_removed(temporary: Path) -> None:
+    kept = temporary / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("of somebody")
+    (temporary / f"{scratch.PREFIX}link").symlink_to(kept)
+    (temporary / f"{scratch.PREFIX}file").write_text("no folder")
+    (temporary / "other").mkdir()
+    before = sorted(temporary.rglob("*"))
+    with scratch.own_folder("held") as held:
+        assert scratch.sweep() == 0
+        assert held.is_dir()
+    assert sorted(temporary.rglob("*")) == before
+
+
+def test_folders_that_a_sweeper_gets_first_are_made_again(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+    swept: list[int] = []
+
+    def made_and_swept(**given: str) -> str:
+        folder = make(**given)
+        if not swept:
+            swept.append(scratch.sweep())
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
+    with scratch.own_folder("work") as folder:
+        assert folder.is_dir()
+        assert swept == [1]
+        assert scratch.sweep() == 0
+    assert left_in(temporary) == []

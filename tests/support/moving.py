@@ -1,0 +1,47 @@
+"""Histories that are told again of other executions, and their projections."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+from tests.support.builders import History
+from tests.support.storage import Stores
+
+from noetl_contracts import codec, envelope
+from noetl_contracts.ids import EventId, ExecutionId
+from noetl_replay.replaying import Replay
+from noetl_replay.state import empty
+
+
+def moved(history: History, execution_id: ExecutionId, **owner: Any) -> History:
+    """Tell the same of another execution; `owner` names the tenant and the organization."""
+    other, before = History(execution_id), codec.CHECKSUM_NONE
+    for one in history.envelopes:
+        sealed = envelope.seal(
+            structs.replace(
+                one,
+                execution_id=execution_id,
+                event_id=EventId(str(int(execution_id) + one.stream_version)),
+                stream_id=f"execution/{execution_id}",
+                **owner,
+            ),
+            before,
+        )
+        other.envelopes.append(sealed)
+        before = sealed.envelope_checksum
+    return other
+
+
+async def project(
+    stores: Stores, histories: Sequence[History], *, shard: int = 0, after: int = 0
+) -> None:
+    """Keep the rows that histories of one shard come to, as a projector does."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for history in histories:
+        first = history.envelopes[0]
+        replay = Replay(empty(first.execution_id, first.tenant_id, first.organization_id))
+        replay.feed(history.envelopes)
+        for surface, found in replay.surfaces.items():
+            rows.setdefault(surface, []).extend(found.values())
+    positions = {one.execution_id: (after, len(one.envelopes)) for one in histories}
+    assert await stores.projections.apply(shard=shard, rows=rows, positions=positions) == []

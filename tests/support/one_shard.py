@@ -1,0 +1,181 @@
+"""One shard's planner over memory, which any message can be sent to and whose time is told."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+from structlog.testing import capture_logs
+from tests.support import informers
+from tests.support.invariants import assert_chained
+
+from noetl_chassis.clock import ManualClock, SystemClock
+from noetl_cli.local import system
+from noetl_contracts import codec, facts, subjects
+from noetl_contracts.envelope import Envelope
+from noetl_contracts.events import event_type
+from noetl_contracts.facts import Fact, FactBatch
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import ShardFence
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.consumer import MemoryConsumer
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
+from noetl_messaging.ports import DeadLetter, Message
+from noetl_planner import assembly as planning
+from noetl_planner.http import playbooks
+from noetl_planner.service import ShardPlanner
+from noetl_playbook.problems import Level
+from noetl_replay import rows
+from noetl_replay.fold import fold
+from noetl_replay.state import ExecutionState, empty, take_changes
+
+TURNS_MAX = 60
+NUMBER_MAX = 2**63 - 1
+TENANT, ORGANIZATION = TenantId("default"), OrganizationId("default")
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: %s, path: %s}\nworkflow:\n"
+GOOD = "  - {step: g, tool: {kind: noop}}\n"
+
+
+async def _forever(turn: Callable[[], Awaitable[int]]) -> None:
+    while True:
+        await turn()
+
+
+class World:
+    """One shard's planner over memory that knows the `victims`, workflows by their names."""
+
+    def __init__(self, folder: Path, victims: Mapping[str, str]) -> None:
+        self.runner = asyncio.Runner()
+        self.clock = ManualClock(SystemClock().now())
+        self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
+        self.letters = MemoryDeadLetters(self.broker)
+        self._stack = AsyncExitStack()
+        self._keys = itertools.count(1)
+        self.run = self.runner.run
+        self.planner, self.adapters = self.run(self._open(folder, victims))
+        self._consumer = MemoryConsumer(self.broker, stream=topology.INGEST, name="planner-0")
+
+    async def _open(
+        self, folder: Path, victims: Mapping[str, str]
+    ) -> tuple[ShardPlanner, planning.Adapters]:
+        await self.broker.ensure()
+        configs = system.load({"NOETL_PLANNER_FETCH_WAIT_S": "0.01"}, folder)
+        opened = await self._stack.enter_async_context(system.open_system(configs))
+        adapters = structs.replace(
+            opened.adapters,
+            publisher=self.broker,
+            hints=self.broker,
+            dead_letters=self.letters,
+            consumer=partial(MemoryConsumer, self.broker, stream=topology.INGEST),
+            clock=self.clock,
+        )
+        for name, text in {**victims, "good": GOOD}.items():
+            whole = HEAD % (name, name) + text
+            await playbooks.keep(opened.services, whole, level=Level.TOLERANT)
+        (held,) = await adapters.shards.claim(owner="p", lease_s=1e6, shards_max=1, shard_count=1)
+        fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
+        together = planning.shared(adapters, configs.planner, producer="p")
+        self._publishing = asyncio.ensure_future(_forever(together.publishing.turn))
+        return planning.shard_planner(fence, adapters, together, configs.planner), adapters
+
+    def close(self) -> None:
+        self._publishing.cancel()
+        self.run(self._stack.aclose())
+        self.runner.close()
+
+    def batch(self, execution_id: ExecutionId, *told: Fact, **changes: Any) -> FactBatch:
+        values: dict[str, Any] = {
+            "key": f"k-{next(self._keys)}",
+            "execution_id": execution_id,
+            "tenant_id": TENANT,
+            "organization_id": ORGANIZATION,
+            "producer": "test",
+            "facts": list(told),
+        }
+        return FactBatch(**{**values, **changes})
+
+    def send(self, data: bytes, *, subject: str | None = None) -> None:
+        """Put a message into the stream as a server would that checks nothing."""
+        about = subject or subjects.ingest(0, TENANT, ORGANIZATION)
+        self.broker.put(Message(subject=about, message_id=f"m-{next(self._keys)}", data=data))
+
+    def begin(self, path: str) -> ExecutionId:
+        """Have an execution begin; return its id."""
+        execution_id = ExecutionId(str(self.adapters.snowflake.next_id()))
+        request = facts.ExecutionRequested(path=path)
+        self.send(codec.encode(self.batch(execution_id, request)))
+        self.settle()
+        return execution_id
+
+    def settle(self) -> None:
+        """Take turns until every message is settled, whatever it says."""
+        for _ in range(TURNS_MAX):
+            self.run(self.planner.turn())
+            if self.run(self._consumer.pending()) == (0, 0):
+                return
+            self.clock.advance(15)
+        raise AssertionError("a message is never settled")
+
+    def history(self, execution_id: ExecutionId) -> list[Envelope]:
+        return self.run(self.adapters.ledger.read(execution_id, events_max=1000))
+
+    def state(self, execution_id: ExecutionId) -> ExecutionState:
+        return fold(empty(execution_id, TENANT, ORGANIZATION), self.history(execution_id))
+
+    def buried(self) -> list[DeadLetter]:
+        return self.run(self.letters.list_letters(letters_max=100_000))
+
+
+def assert_sound(world: World, execution_id: ExecutionId) -> None:
+    """A history is its owner's, chained, folds, and its rows can be stored."""
+    history = world.history(execution_id)
+    assert_chained(history)
+    owners = {(one.tenant_id, one.organization_id) for one in history}
+    assert owners <= {(TENANT, ORGANIZATION)}
+    folded = world.state(execution_id)
+    shown = rows.changed_rows(folded, take_changes(folded))
+    numbers = {
+        f"{surface}.{name}": value
+        for surface, listed in shown.items()
+        for row in listed
+        for name, value in row.items()
+        if isinstance(value, int)
+    }
+    assert {name: one for name, one in numbers.items() if abs(one) > NUMBER_MAX} == {}
+
+
+def tell(
+    world: World, execution_id: ExecutionId, *spoilt: bytes, is_any: bool = False, **about: Any
+) -> list[DeadLetter]:
+    """Send spoilt messages between good ones of another execution; return what was buried.
+
+    With `is_any` what it says may make the planner tell executions that there are none of.
+    """
+    before = len(world.buried())
+    neighbour = world.begin("good")
+    (live,) = world.state(neighbour).commands.values()
+    good = facts.CommandCompleted(
+        command_id=live.command_id,
+        attempt=live.attempt,
+        worker_id=informers.WORKER,
+        result=informers.RESULT,
+    )
+    with capture_logs() as logged:
+        world.send(codec.encode(world.batch(neighbour, facts.TimerDue())))
+        for data in spoilt:
+            world.send(data, **about)
+        world.send(codec.encode(world.batch(neighbour, good)))
+        world.settle()
+    assert [one for one in logged if one["event"] in {"decision failed", "turn failed"}] == []
+    assert event_type(world.history(neighbour)[-1].event) == "playbook.completed"
+    assert_sound(world, execution_id)
+    letters = world.buried()[before:]
+    told = [one for one in letters if one.data not in spoilt]
+    assert all(one.reason for one in letters)
+    assert {codec.decode(one.data)["producer"] for one in told} <= ({"p"} if is_any else set())
+    return letters
