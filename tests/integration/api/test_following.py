@@ -4,10 +4,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 from tests.support.api import PLAYBOOK, beginning, ending
+from tests.support.asking import http
 from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
@@ -151,7 +151,7 @@ def test_a_stream_after_the_end_is_over_at_once(door: Door) -> None:
     execution_id = an_execution()
     door.append(execution_id, [*beginning(), *ending()])
     door.call(door.world.project, execution_id)
-    answer = httpx.get(f"{door.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
+    answer = http.get(f"{door.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
     assert "event: end" in answer.text
 
 
