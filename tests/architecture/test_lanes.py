@@ -13,13 +13,13 @@ def test_every_long_file_is_there_and_named_once() -> None:
     assert [name for name in lanes.LONGEST if not (lanes.TESTS / name).is_file()] == []
 
 
-def test_what_is_held_to_seconds_runs_by_itself_and_is_left_out_nowhere_else() -> None:
+def test_what_needs_the_machine_runs_by_itself_and_is_left_out_nowhere_else() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    (timed,) = re.findall(r"(?m)^TIMED := (.+)$", makefile)
-    assert [name for name in timed.split() if not (ROOT / name).is_file()] == []
+    (alone,) = re.findall(r"(?m)^ALONE := (.+)$", makefile)
+    assert [name for name in alone.split() if not (ROOT / name).is_file()] == []
     assert makefile.count("--ignore=") == 1
-    assert "$(addprefix --ignore=,$(TIMED))" in makefile
-    assert re.search(r"(?m)^\t@\$\(PYTEST\) \$\(AGAIN\) \$\(TIMED\)$", makefile)
+    assert "$(addprefix --ignore=,$(ALONE))" in makefile
+    assert re.search(r"(?m)^\t@\$\(PYTEST\) \$\(AGAIN\) \$\(ALONE\)$", makefile)
     folders = {file.name for file in (ROOT / "tests").iterdir() if list(file.glob("**/test_*.py"))}
     groups = dict(re.findall(r"(?m)^(COMPUTING|SERVED|WHOLE) := (.+)$", makefile))
     assert folders <= {name for names in groups.values() for name in names.split()}

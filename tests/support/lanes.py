@@ -10,7 +10,6 @@ TESTS = Path(__file__).parents[1]
 LONGEST = (
     "chaos/test_pft_under_attack.py",
     "acceptance/test_pft_engine.py",
-    "e2e/test_spark_cluster.py",
     "acceptance/test_language_tools.py",
     "acceptance/test_language_basics.py",
     "chaos/test_partitions.py",
