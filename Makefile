@@ -33,20 +33,26 @@ help: ## Print the targets
 demo: setup ## Run the PFT workload end to end on real embedded servers, verify it, clean up
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
-# Tests that compute, and those of one service with its servers, run side by side; whole stacks run one
-# after another. With servers, a test that fails is run once more and named: a busy machine is not a
-# defect, a name seen twice is.
+# Two files at a time: of those with servers the long ones first (tests/support/lanes.py), so that neither
+# process ends with one while the other is idle. What holds the engine to a number of seconds, and a Spark
+# cluster, which takes every core, has the machine for itself. With servers, a test that fails is run once more and named: a busy machine is not
+# a defect, a name seen twice is.
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration
 WHOLE := e2e chaos acceptance
+ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
+BY_FILE := -n 2 --dist loadfile
+LONG_FIRST := $(BY_FILE) --no-loadscope-reorder
+AGAIN := --reruns 1 -raR
 
 .PHONY: test
 test: setup ## Run every test
 ifeq ($(K),)
-	@$(PYTEST) -n 2 --dist loadfile $(addprefix tests/,$(COMPUTING))
+	@$(PYTEST) $(BY_FILE) $(addprefix tests/,$(COMPUTING))
 	@$(EXPLORE) --seeds $(SEEDS_OF_A_CHANGE)
-	@$(PYTEST) -n 2 --dist loadfile --reruns 1 -raR $(addprefix tests/,$(SERVED))
-	@$(PYTEST) --reruns 1 -raR $(addprefix tests/,$(WHOLE))
+	@$(PYTEST) $(LONG_FIRST) $(AGAIN) $(addprefix tests/,$(SERVED))
+	@$(PYTEST) $(LONG_FIRST) $(AGAIN) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
+	@$(PYTEST) $(AGAIN) $(ALONE)
 else
 	@$(PYTEST) tests
 endif

@@ -1,10 +1,11 @@
-"""Markers from folder names, and real servers started once, when first asked for."""
+"""Markers from folder names, whose turn it is, and real servers, started when first asked for."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support import lanes
 from tests.support.servers import (
     NatsServer,
     PostgresServer,
@@ -33,6 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parts = item.path.relative_to(TESTS).parts if item.path.is_relative_to(TESTS) else ()
         if parts and parts[0] in MARKED:
             item.add_marker(parts[0])
+    items.sort(key=lambda item: lanes.turn(item.path))
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from tests.chaos.conftest import SETTINGS
 from tests.support import pft
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
@@ -112,10 +113,10 @@ def begin_large(stack: Stack) -> str:
     def is_begun() -> bool:
         try:
             text = {"Content-Type": "text/yaml"}
-            httpx.post(f"{api}/catalog/register", content=LARGE, headers=text, timeout=5)
+            http.post(f"{api}/catalog/register", content=LARGE, headers=text, timeout=5)
             once = {"Idempotency-Key": "sweep"}
             wish = {"path": "sweep/large"}
-            answer = httpx.post(f"{api}/execute", json=wish, headers=once, timeout=5)
+            answer = http.post(f"{api}/execute", json=wish, headers=once, timeout=5)
         except httpx.HTTPError:
             return False
         if answer.is_success:
@@ -129,7 +130,7 @@ def begin_large(stack: Stack) -> str:
 def status(stack: Stack, execution_id: str) -> str | None:
     """How an execution stands; nothing while nobody answers."""
     try:
-        answer = httpx.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=5)
+        answer = http.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=5)
     except httpx.HTTPError:
         return None
     return str(answer.json()["status"]) if answer.is_success else None

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import asyncpg
-import httpx
 import psutil
 import pytest
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
@@ -68,7 +68,7 @@ def worker_on_another_node(stack: Stack) -> Iterator[subprocess.Popen[bytes]]:
 
 def events(stack: Stack, execution_id: str, kind: str, step: str = "use") -> list[dict[str, Any]]:
     """The contexts of a step's events of one type."""
-    answer = httpx.get(
+    answer = http.get(
         f"{stack.url('api')}/api/executions/{execution_id}/events",
         params={"limit": 1000},
         timeout=10,
@@ -82,14 +82,14 @@ def events(stack: Stack, execution_id: str, kind: str, step: str = "use") -> lis
 
 def nodes(stack: Stack) -> set[str]:
     """Where the workers are that the planner has heard lately."""
-    found = httpx.get(f"{stack.url('api')}/api/workers", timeout=10).json()["workers"]
+    found = http.get(f"{stack.url('api')}/api/workers", timeout=10).json()["workers"]
     return {one["locality"]["node"] for one in found}
 
 
 def send(stack: Stack, key: str) -> None:
     """Send the message that an execution waits for."""
     url = f"{stack.url('api')}/api/signals/{key}"
-    httpx.post(url, json={}, timeout=10).raise_for_status()
+    http.post(url, json={}, timeout=10).raise_for_status()
 
 
 def until(stack: Stack, execution_id: str, kind: str, step: str = "use") -> None:
@@ -103,7 +103,7 @@ def until(stack: Stack, execution_id: str, kind: str, step: str = "use") -> None
 def ends(stack: Stack, execution_id: str) -> None:
     url = f"{stack.url('api')}/api/executions/{execution_id}/status"
     wait_until(
-        lambda: httpx.get(url, timeout=10).json().get("status") == "COMPLETED",
+        lambda: http.get(url, timeout=10).json().get("status") == "COMPLETED",
         timeout_s=PATIENCE_S,
         what=f"execution {execution_id} completes",
     )
@@ -141,7 +141,7 @@ def closed_gate(stack: Stack) -> Iterator[Gate]:
 
 def test_what_a_killed_worker_was_offered_or_granted_runs_once_elsewhere(stack: Stack) -> None:
     url = f"{stack.url('api')}/api/catalog/register"
-    httpx.post(url, content=PLAYBOOK, headers={"Content-Type": "text/yaml"}, timeout=10)
+    http.post(url, content=PLAYBOOK, headers={"Content-Type": "text/yaml"}, timeout=10)
     with worker_on_another_node(stack) as near, closed_gate(stack) as gate:
         wait_until(lambda: "elsewhere" in nodes(stack), timeout_s=PATIENCE_S, what="it is heard")
         with ExitStack() as others:

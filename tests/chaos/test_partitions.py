@@ -10,6 +10,7 @@ import httpx
 import pytest
 from msgspec import Struct
 from tests.chaos.conftest import SETTINGS
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import nats_server, postgres_server, wait_past, wait_until
 from tests.support.stack import Stack, running_stack
@@ -64,7 +65,7 @@ class Site(Struct):
     def ask(self, path: str) -> dict[str, Any]:
         """What the API says; an API that cannot say anything right now says nothing."""
         try:
-            answer = httpx.get(f"{self.stack.url('api')}/api/{path}", timeout=5)
+            answer = http.get(f"{self.stack.url('api')}/api/{path}", timeout=5)
         except httpx.HTTPError:
             return {}
         found: dict[str, Any] = answer.json() if answer.is_success else {}
@@ -83,7 +84,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         far = _through(postgres.admin_dsn(), to_postgres), _through(nats.url, to_nats)
         servers = ("--postgres", far[0], "--nats", far[1], "--no-s3")
         with running_stack(Path(folder) / "stack", *SETTINGS, *servers) as stack:
-            answer = httpx.post(
+            answer = http.post(
                 f"{stack.url('api')}/api/catalog/register",
                 content=PLAYBOOK,
                 headers={"Content-Type": "text/yaml"},

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 from msgspec import Struct
 from tests.chaos.conftest import LEASE_S
 from tests.support import pft
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.pft import Fixture, Run
 from tests.support.servers import wait_until
@@ -51,7 +51,7 @@ def history(run: Run) -> list[Seen]:
     found: list[Seen] = []
     after, has_more = 0, True
     while has_more:
-        answer = httpx.get(url, params={"after": after, "limit": PAGE}, timeout=10)
+        answer = http.get(url, params={"after": after, "limit": PAGE}, timeout=10)
         page = msgspec.json.decode(answer.raise_for_status().content, type=Page)
         found += page.events
         after, has_more = page.next_after, page.has_more

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import asyncpg
-import httpx
 import nats
 import pytest
 from msgspec import structs
 from nats.aio.msg import Msg
 from tests.support import pft
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.pft import Fixture, Run
 from tests.support.servers import wait_until
@@ -97,7 +97,7 @@ def begin(stack: Stack, served: Fixture, patients: int, frame_rows: int) -> Run:
 def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> None:
     wait_for_halves(stack)
     doors = [Door(stack, planner) for planner in PLANNERS]
-    answer = httpx.post(
+    answer = http.post(
         f"{doors[0].url('api')}/api/catalog/register",
         content=TINY,
         headers={"Content-Type": "text/yaml"},
@@ -125,14 +125,14 @@ def test_either_planner_and_either_projector_does_its_share(stack: Stack) -> Non
 
 
 def execute(door: Door) -> str:
-    answer = httpx.post(f"{door.url('api')}/api/execute", json={"path": "twins/tiny"}, timeout=10)
+    answer = http.post(f"{door.url('api')}/api/execute", json={"path": "twins/tiny"}, timeout=10)
     assert answer.is_success, answer.text
     return str(answer.json()["execution_id"])
 
 
 def status(door: Door, execution_id: str) -> str:
     url = f"{door.url('api')}/api/executions/{execution_id}/status"
-    return str(httpx.get(url, timeout=10).json()["status"])
+    return str(http.get(url, timeout=10).json()["status"])
 
 
 def test_twins_do_what_one_of_each_does(stack: Stack, served: Fixture) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import asyncpg
-import httpx
 from tests.e2e.desk import Desk
+from tests.support.asking import http
 from tests.support.stack import Stack
 
 from noetl_storage import encoding
@@ -81,7 +81,7 @@ class Echo(BaseHTTPRequestHandler):
     def _call_back(self, submitted: Any) -> None:
         url = str(submitted["notify"])
         type(self).tokens.append(url.rpartition("/")[2])
-        httpx.post(url, json={"done": True}, timeout=30).raise_for_status()
+        http.post(url, json={"done": True}, timeout=30).raise_for_status()
 
     def log_message(self, *_args: Any) -> None:
         """Say nothing."""

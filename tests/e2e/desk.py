@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from msgspec import Struct
+from tests.support.asking import http
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -72,7 +73,7 @@ class Desk:
 
     def get(self, path: str, **query: str) -> httpx.Response:
         """Ask the API."""
-        return httpx.get(self.stack.url("api") + path, params=query, timeout=10)
+        return http.get(self.stack.url("api") + path, params=query, timeout=10)
 
     def status(self, execution_id: str) -> Any:
         """What the projection says of an execution."""

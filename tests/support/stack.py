@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from tests.support.asking import http
 from tests.support.servers import wait_until
 
 PATIENCE_S = 120.0
@@ -49,7 +50,7 @@ class Stack:
         def is_accepted() -> bool:
             url = f"{self.url('api')}/api/execute"
             try:
-                answer = httpx.post(url, json=request, headers={"Idempotency-Key": key}, timeout=10)
+                answer = http.post(url, json=request, headers={"Idempotency-Key": key}, timeout=10)
             except httpx.HTTPError:
                 return False
             assert answer.is_success or answer.is_server_error, answer.text

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 from tests.support.api import PLAYBOOK, beginning, ending
+from tests.support.asking import http
 from tests.support.door import Door, Noetl
 from tests.support.storage import an_execution
 
@@ -99,13 +99,13 @@ def test_a_stream_of_some_types_shows_these_and_the_end(door: Door) -> None:
     door.append(known, [*beginning(), *loop_events(), *ending()])
     url = f"{door.url}/api/executions/{known}/stream"
     wanted = {"event_type": ["frame.committed", "playbook.completed"]}
-    lines = httpx.get(url, params=wanted).text.splitlines()
+    lines = http.get(url, params=wanted).text.splitlines()
     shown = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
     assert shown == ["frame.committed", "playbook.completed", "end"]
 
 
 def test_a_type_that_no_event_has_is_refused(door: Door) -> None:
-    answer = httpx.get(f"{door.url}/api/executions/1/stream", params={"event_type": "frame.won"})
+    answer = http.get(f"{door.url}/api/executions/1/stream", params={"event_type": "frame.won"})
     assert answer.status_code == 400
     assert "frame.won" in answer.json()["detail"]
 
@@ -167,7 +167,7 @@ def test_a_stream_after_the_end_is_over_at_once(door: Door) -> None:
     execution_id = an_execution()
     door.append(execution_id, [*beginning(), *ending()])
     door.call(door.world.project, execution_id)
-    answer = httpx.get(f"{door.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
+    answer = http.get(f"{door.url}/api/executions/{execution_id}/stream?after=4", timeout=10)
     assert "event: end" in answer.text
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+from tests.support.asking import http
 from tests.support.door import Noetl
 from tests.support.servers import wait_until
 from tests.support.services import free_port
@@ -152,14 +153,14 @@ def test_a_local_run_takes_a_decision_at_its_port(noetl: Noetl, playbook: Path) 
 
         def is_asked() -> bool:
             try:
-                asked[:] = httpx.get(api, timeout=5).json()["approvals"]
+                asked[:] = http.get(api, timeout=5).json()["approvals"]
             except httpx.TransportError:
                 return False
             return bool(asked)
 
         wait_until(is_asked, timeout_s=30, what="the approval is listed")
         body = {"decision": "reject"}
-        answer = httpx.post(f"{api}/{asked[0]['approval_id']}", json=body, timeout=5)
+        answer = http.post(f"{api}/{asked[0]['approval_id']}", json=body, timeout=5)
         decided.append(answer.status_code)
 
     person = threading.Thread(target=decide)

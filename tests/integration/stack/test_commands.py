@@ -49,6 +49,14 @@ async def test_the_stack_comes_up_attaches_keeps_its_data_and_goes(stack: Stack)
     assert stack.state["ports"] == first["ports"]
     assert await fetch(stack.state["urls"]["target"], "select n from kept") == 7
 
+    left = [stack.pid("postgres"), stack.pid("nats")]
+    with (stack.folder / "logs" / "postgres.log").open() as log:
+        stack.noetl("down", "--purge")
+        said = log.read()
+    # Nothing was written to the disk for the sake of data that is gone.
+    assert said.count("fast shutdown") == said.count("immediate shutdown") == 1
+    assert not [pid for pid in left if pid is not None and psutil.pid_exists(pid)]
+
 
 async def test_the_next_up_replaces_what_a_killed_supervisor_left(stack: Stack) -> None:
     stack.noetl("up", *FAST)

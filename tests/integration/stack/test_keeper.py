@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from noetl_cli.failures import StackError
 from noetl_cli.stack import home
@@ -107,6 +108,21 @@ async def test_letting_go_ends_the_process_and_records_it(place: Home, board: Bo
         assert first is not None
         with pytest.raises(ProcessLookupError):
             os.kill(first, 0)
+
+
+@pytest.mark.parametrize(("discards", "said"), [(False, "kept"), (True, "thrown away")])
+async def test_a_process_whose_data_is_deleted_next_is_told_so(
+    place: Home, board: Board, *, discards: bool, said: str
+) -> None:
+    script = "trap 'echo kept; exit' TERM; trap 'echo thrown away; exit' USR1; echo up; "
+    probe = CommandProbe(argv=("/bin/grep", "-q", "up", str(place.log("stand-in"))))
+    spec = stand_in(place, "/bin/sh", "-c", script + "while :; do sleep 0.05; done", probe=probe)
+    told = structs.replace(spec, discard_signal=signal.SIGUSR1, stop_timeout_s=PATIENCE_S)
+    async with kept(told, place, board) as keeper:
+        await keeper.wait_ready()
+        keeper.let_go(discards=discards)
+        await keeper.wait_gone()
+    assert place.log("stand-in").read_text().splitlines() == ["up", said]
 
 
 async def test_a_process_that_ignores_the_request_to_end_is_killed(

@@ -33,7 +33,7 @@ def down(
         _say("Nothing runs.", was_running=False, as_json=as_json)
         return
     place = Home(root=root)
-    was_running = control.stop(place, timeout_s=timeout_s, tell=_nothing_to_tell)
+    was_running = control.stop(place, timeout_s=timeout_s, tell=_nothing_to_tell, discards=purge)
     if purge:
         control.purge(place)
     what = "The stack is stopped." if was_running else "Nothing runs."

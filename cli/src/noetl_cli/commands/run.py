@@ -1,5 +1,6 @@
 """`noetl run`: run a playbook and watch it."""
 
+import importlib
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
@@ -14,12 +15,13 @@ from noetl_cli.commands import cancel, register
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import Following
-from noetl_cli.local import runner
-from noetl_cli.local.runner import Asked
+from noetl_cli.local.asking import Asked
 from noetl_cli.watching import Watch
 from noetl_contracts.lanes import Priority
 
 CANCEL_REASON = "cancelled at the terminal"
+# Every service hangs on it: loaded for a run in this process alone.
+RUNNER = "noetl_cli.local.runner"
 
 
 class Runtime(StrEnum):
@@ -180,6 +182,7 @@ def _begin(planner: Client, body: dict[str, Any], *, key: str | None) -> dict[st
 
 def _run_here(asked: Asked, *, timeout_s: float | None, as_json: bool) -> ExitCode:
     """Run and watch in this process; leaving is cancelling."""
+    runner = importlib.import_module(RUNNER)
     with runner.open_run(asked, settings.environment()) as (running, execution_id):
         return watching.watch(
             Watch(

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from noetl_chassis import telemetry
 from noetl_chassis.settings import SettingsError
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import system
+from noetl_cli.local.asking import Asked
 from noetl_cli.local.system import Configs, System
 from noetl_cli.stack import ports
 from noetl_contracts import codec
@@ -35,16 +34,6 @@ START_S = 30.0
 STOP_S = 30.0
 
 EventView = dict[str, Any]
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """What to run, with which inputs and credentials, and the playbooks that it may call."""
-
-    source: str
-    others: list[str] = []
-    listens_at: int | None = None
-    inputs: dict[str, Any]
-    credentials: dict[str, dict[str, Any]]
 
 
 class LocalRun:

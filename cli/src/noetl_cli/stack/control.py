@@ -101,8 +101,11 @@ def await_ready(
     )
 
 
-def stop(home: Home, *, timeout_s: float, tell: Tell) -> bool:
-    """End the supervisor and all it started; tell whether anything ran."""
+def stop(home: Home, *, timeout_s: float, tell: Tell, discards: bool = False) -> bool:
+    """End the supervisor and all it started; tell whether anything ran.
+
+    `discards` spares the servers what they would do for data that is deleted next.
+    """
     found = state.find(home)
     if not is_supervised(home):
         return bool(found and orphans.end(found))
@@ -111,7 +114,7 @@ def stop(home: Home, *, timeout_s: float, tell: Tell) -> bool:
             f"A supervisor runs in {home.root} but left no state.",
             way_out="Wait a second and try again.",
         )
-    os.kill(found.supervisor_pid, signal.SIGTERM)
+    os.kill(found.supervisor_pid, signal.SIGQUIT if discards else signal.SIGTERM)
     until = time.monotonic() + timeout_s
     while is_supervised(home):
         if time.monotonic() > until:

@@ -47,14 +47,17 @@ class Keeper:
         self._environ = environ
         self._after_restart = after_restart
         self._let_go = asyncio.Event()
+        self._stop_signal = spec.stop_signal
         self._ready = asyncio.Event()
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
         self._starts = 0
         self._refused: StackError | None = None
 
-    def let_go(self) -> None:
-        """End the process and do not start it again."""
+    def let_go(self, *, discards: bool = False) -> None:
+        """End the process and do not start it again; `discards` when its data is deleted next."""
+        if discards and self.spec.discard_signal is not None:
+            self._stop_signal = self.spec.discard_signal
         self._let_go.set()
 
     async def wait_gone(self) -> None:
@@ -140,7 +143,7 @@ class Keeper:
     async def _end_when_told(self, child: Child) -> None:
         await self._let_go.wait()
         with suppress(ProcessLookupError):  # it may have ended by itself
-            child.send_signal(self.spec.stop_signal)
+            child.send_signal(self._stop_signal)
             await asyncio.sleep(self.spec.stop_timeout_s)
             child.kill()
 

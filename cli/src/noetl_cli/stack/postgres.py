@@ -137,6 +137,8 @@ def spec(postgres: Postgres) -> ProcessSpec:
         port=postgres.port,
         # "Fast": end sessions, write a checkpoint. SIGTERM would wait for clients to leave.
         stop_signal=signal.SIGINT,
+        # "Immediate": no checkpoint, which would write all to the disk that is deleted next.
+        discard_signal=signal.SIGQUIT,
         stop_timeout_s=30.0,
     )
 

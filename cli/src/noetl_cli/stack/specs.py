@@ -54,5 +54,7 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     port: int | None = None
     health_url: str | None = None
     stop_signal: int = signal.SIGTERM
+    # Ends it at once where its data is deleted next; None where ending takes no time.
+    discard_signal: int | None = None
     stop_timeout_s: float = 15.0
     ready_timeout_s: float = 60.0

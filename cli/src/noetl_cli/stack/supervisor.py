@@ -35,6 +35,7 @@ class Supervisor:
         self._options = options
         self._environ = dict(environ)
         self._stop = asyncio.Event()
+        self._discards = False
         self._failure: StackError | None = None
         self._keepers: list[Keeper] = []
         self._before = state.find(home)
@@ -42,6 +43,11 @@ class Supervisor:
 
     def stop(self) -> None:
         """Begin to end everything."""
+        self._stop.set()
+
+    def discard(self) -> None:
+        """Begin to end everything, whose data is deleted next."""
+        self._discards = True
         self._stop.set()
 
     async def run(self) -> StackError | None:
@@ -125,7 +131,7 @@ class Supervisor:
         for tier in sorted(Tier, reverse=True):
             keepers = [keeper for keeper in self._keepers if keeper.spec.tier is tier]
             for keeper in keepers:
-                keeper.let_go()
+                keeper.let_go(discards=self._discards)
             for keeper in keepers:
                 await keeper.wait_gone()
 
@@ -178,11 +184,12 @@ class Supervisor:
 async def supervise(
     *, home: Home, options: Options, environ: Mapping[str, str]
 ) -> StackError | None:
-    """Run one stack until SIGTERM or SIGINT."""
+    """Run one stack until SIGTERM or SIGINT, or SIGQUIT when its data is deleted next."""
     supervisor = Supervisor(home=home, options=options, environ=environ)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
+    loop.add_signal_handler(signal.SIGQUIT, supervisor.discard)
     return await supervisor.run()
 
 

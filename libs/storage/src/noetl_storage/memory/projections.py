@@ -1,6 +1,5 @@
 """The read models in memory."""
 
-import copy
 import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,6 +9,7 @@ from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
 from noetl_contracts.status import CommandStatus
+from noetl_storage.memory.copying import copied
 from noetl_storage.memory.store import MemoryStore, Row
 from noetl_storage.surfaces import (
     KEY_BY_SURFACE,
@@ -51,12 +51,10 @@ class MemoryProjections:
         for surface, found in latest_rows(rows, of=moved.keys()).items():
             kept = self._surface(surface)
             key = KEY_BY_SURFACE[surface]
-            kept.update(
-                {(row["execution_id"], row[key]): copy.deepcopy(dict(row)) for row in found}
-            )
+            kept.update({(row["execution_id"], row[key]): copied(dict(row)) for row in found})
         for row in results:
             if row["execution_id"] in moved:
-                self._store.result_by_id.setdefault(row["ref_id"], copy.deepcopy(dict(row)))
+                self._store.result_by_id.setdefault(row["ref_id"], copied(dict(row)))
         known.update(moved)
         self._store.checkpoint_by_shard[shard] = self._store.now()
         return [execution for execution in positions if execution not in moved]
@@ -89,7 +87,7 @@ class MemoryProjections:
             (key[1], row) for key, row in self._surface(surface).items() if key[0] == execution_id
         ]
         found.sort(key=lambda item: (len(item[0]) if item[0].isdigit() else 0, item[0]))
-        return [copy.deepcopy(row) for _, row in found]
+        return [copied(row) for _, row in found]
 
     async def list_frames(
         self,
@@ -140,7 +138,7 @@ class MemoryProjections:
     async def list_results(self, execution_id: ExecutionId) -> list[dict[str, Any]]:
         """Return an execution's stored results as they were written, in the order of their ids."""
         found = self._store.result_by_id.values()
-        chosen = [copy.deepcopy(row) for row in found if row["execution_id"] == execution_id]
+        chosen = [copied(row) for row in found if row["execution_id"] == execution_id]
         return sorted(chosen, key=lambda row: int(row["ref_id"]))
 
     async def trace(
@@ -185,7 +183,7 @@ class MemoryProjections:
             and (before is None or int(row["execution_id"]) < int(before))
         ]
         found.sort(key=lambda row: int(row["execution_id"]), reverse=True)
-        return copy.deepcopy(found[:executions_max])
+        return copied(found[:executions_max])
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
         """Return live commands of which nothing was heard for `grace_s`."""
@@ -216,7 +214,7 @@ class MemoryProjections:
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""
-        return copy.deepcopy(self._surface("frame").get((execution_id, frame_id)))
+        return copied(self._surface("frame").get((execution_id, frame_id)))
 
     async def list_issued(
         self,
@@ -275,7 +273,7 @@ class MemoryProjections:
             and row["updated_at"] < before
         ]
         random.shuffle(stalled)
-        return copy.deepcopy(stalled[:executions_max])
+        return copied(stalled[:executions_max])
 
     def _surface(self, surface: str) -> dict[tuple[str, str], Row]:
         if surface not in KEY_BY_SURFACE:

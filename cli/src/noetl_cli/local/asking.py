@@ -1,0 +1,15 @@
+"""What is asked of a run in this process."""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What to run, with which inputs and credentials, and the playbooks that it may call."""
+
+    source: str
+    others: list[str] = []
+    listens_at: int | None = None
+    inputs: dict[str, Any]
+    credentials: dict[str, dict[str, Any]]
