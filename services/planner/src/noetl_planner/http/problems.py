@@ -35,6 +35,7 @@ class ApiError(Exception):
         detail: str,
         hint: str | None = None,
         extra: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -42,6 +43,7 @@ class ApiError(Exception):
         self.detail = detail
         self.hint = hint
         self.extra = extra or {}
+        self.headers = headers or {}
 
 
 def not_found(what: str, *, hint: str | None = None) -> ApiError:
@@ -89,6 +91,7 @@ def show_api_error(request: AnyRequest, error: ApiError) -> Response[bytes]:
         detail=error.detail,
         hint=error.hint,
         extra=error.extra,
+        headers=error.headers,
     )
 
 
