@@ -10,14 +10,21 @@ from tests.support.polling import eventually
 from tests.support.scripted import Script, hangs, resets, says, script
 from yarl import URL
 
-from noetl_worker.tools import http_request
+from noetl_worker.tools import http_request, http_transfers
 from noetl_worker.tools.call import Timeout
 from noetl_worker.tools.http_client import Client, Rules
 from noetl_worker.tools.http_exchange import Refused, Response, TooLarge
 from noetl_worker.tools.http_request import Request
+from noetl_worker.tools.http_sockets import EpollSockets, LoopSockets
 
 LONG_BYTES = 64 * 1024 * 1024
 PIECE = b"x" * 65_536
+
+
+@pytest.fixture(autouse=True, params=[EpollSockets, LoopSockets])
+def _sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything holds for both ways to watch sockets."""
+    monkeypatch.setattr(http_transfers, "sockets_of", request.param)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.support.polling import eventually
 from tests.support.working import (
     EXECUTION,
     ORGANIZATION,
@@ -41,7 +42,7 @@ async def table(database: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
     await connection.close()
 
 
-async def save(worker: Bench, identity: Any) -> Outcome:
+async def save(worker: Bench, identity: Any, *, patience_s: float = 10) -> Outcome:
     site = Site(
         execution_id=EXECUTION,
         tenant_id=TENANT,
@@ -61,7 +62,7 @@ async def save(worker: Bench, identity: Any) -> Outcome:
             fields={"query": INSERT, "params": [identity]},
             input={},
             auth="db",
-            timeout=Timeout(total=10),
+            timeout=Timeout(total=patience_s),
             may_share=True,
         )
     )
@@ -94,6 +95,41 @@ async def test_a_value_that_does_not_fit_fails_alone(
     kinds = [None if one.error is None else one.error.kind for one in outcomes]
     assert kinds == [None, "validation", None]
     assert await table.fetchval("select count(*) from kept") == 2
+
+
+async def test_a_run_that_waits_too_long_leaves_the_others_their_answers(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    async with table.transaction():
+        await table.execute("lock table kept")
+        patient = asyncio.ensure_future(save(worker, 1))
+
+        async def waits() -> bool:
+            text = "select exists (select from pg_locks where not granted)"
+            return bool(await table.fetchval(text))
+
+        await eventually(waits)
+        late, later = await asyncio.gather(
+            save(worker, 2, patience_s=0.2), save(worker, 3, patience_s=0.2)
+        )
+        for outcome in (late, later):
+            assert outcome.error is not None
+            assert outcome.error.kind == "timeout"
+    assert (await patient).error is None
+    # Whoever gave up before its turn came was not sent at all.
+    assert await table.fetchval("select array_agg(id) from kept") == [1]
+
+
+async def test_a_batch_that_nobody_waits_for_is_taken_back(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    async with table.transaction():
+        await table.execute("lock table kept")
+        outcome = await save(worker, 1, patience_s=0.2)
+    assert outcome.error is not None
+    assert outcome.error.kind == "timeout"
+    assert (await save(worker, 2)).error is None
+    assert await table.fetchval("select array_agg(id) from kept") == [2]
 
 
 async def test_a_lone_run_waits_for_nobody(worker: Bench, table: "asyncpg.Connection[Any]") -> None:

@@ -27,7 +27,8 @@ _RESERVED = (
 )
 
 
-class Allowance(Struct, frozen=True, kw_only=True):
+# Every request looks a verdict up by its allowances: networks are slow to hash.
+class Allowance(Struct, frozen=True, kw_only=True, cache_hash=True):
     """One entry of the allow-list: a network or a host name, perhaps for one port only."""
 
     host: str | None = None

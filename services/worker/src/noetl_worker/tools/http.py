@@ -125,7 +125,7 @@ class HttpTool:
         started = self._clock.monotonic()
         for _ in range(_REDIRECTS_MAX + 1):
             answer = await self._send(request, call, started)
-            location = _header(answer.headers, "location")
+            location = answer.headers.get("Location")
             if not follows or answer.status not in _REDIRECTS or location is None:
                 return answer
             request = http_request.redirected(request, status=answer.status, location=location)
@@ -201,7 +201,7 @@ class HttpTool:
 
     def _retry_after_s(self, headers: dict[str, str]) -> float | None:
         """Return how long a server wants to be left alone: seconds, or a date."""
-        text = (_header(headers, "retry-after") or "").strip()
+        text = (headers.get("Retry-After") or "").strip()
         if text.isascii() and text.isdigit():
             return min(float(text), _RETRY_AFTER_MAX_S)
         try:
@@ -212,10 +212,6 @@ class HttpTool:
             until = until.replace(tzinfo=UTC)
         wait_s = (until - self._clock.now()).total_seconds()
         return min(max(0.0, wait_s), _RETRY_AFTER_MAX_S)
-
-
-def _header(headers: dict[str, str], wanted: str) -> str | None:
-    return next((item for name, item in headers.items() if name.lower() == wanted), None)
 
 
 def _of_exception(problem: Exception, call: Call) -> ErrorObject:

@@ -58,7 +58,7 @@ class Client:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._transfers = Transfers(connections_max=rules.connections_max)
-        self._idle: list[pycurl.Curl] = []
+        self._idle: list[Exchange] = []
 
     def close(self) -> None:
         """Give up what is under way and close all connections."""
@@ -103,7 +103,11 @@ class Client:
         host, port = request.url.raw_host or "", request.url.port or 0
         headers = _headers(request)
         is_plain = request.method == "GET" and request.body is None and is_verified
-        curl = self._idle.pop() if is_plain and self._idle else _handle()
+        if is_plain and self._idle:
+            exchange = self._idle.pop()
+        else:
+            exchange = Exchange(_handle(), check=self._rules.check)
+        curl = exchange.curl
         curl.setopt(pycurl.URL, str(request.url))
         curl.setopt(pycurl.HTTPHEADER, headers)
         curl.setopt(pycurl.TIMEOUT_MS, _ms(patience.total))
@@ -112,14 +116,7 @@ class Client:
         if not is_plain:
             _shape(curl, request, is_verified=is_verified)
         self._name(curl, host, port)
-        exchange = Exchange(
-            curl,
-            check=self._rules.check,
-            host=host,
-            port=port,
-            bytes_max=bytes_max,
-            is_streamed=is_streamed,
-        )
+        exchange.begin(host=host, port=port, bytes_max=bytes_max, is_streamed=is_streamed)
         if patience.read is not None:
             exchange.guard(patience.read, self._transfers.give_up)
         self._transfers.begin(curl, exchange.end)
@@ -129,7 +126,7 @@ class Client:
             self._transfers.give_up(curl)
             exchange.close()
             if is_plain and exchange.ended.done() and len(self._idle) < _HANDLES_KEPT:
-                self._idle.append(curl)
+                self._idle.append(exchange)
             else:
                 curl.close()
 

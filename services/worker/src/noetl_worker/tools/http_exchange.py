@@ -52,54 +52,50 @@ class Response:
     @property
     def charset(self) -> str | None:
         """Return the character set that the answer names."""
-        found = _CHARSET.search(self.header("content-type") or "")
+        found = _CHARSET.search(self.header("Content-Type") or "")
         return None if found is None else found[1]
 
     @property
     def packing(self) -> str:
         """Return how the body is packed, `identity` when it is not."""
-        return (self.header("content-encoding") or "").strip().lower() or "identity"
+        return (self.header("Content-Encoding") or "").strip().lower() or "identity"
 
-    def header(self, wanted: str) -> str | None:
-        """Return a header by its name in lower case."""
-        return next((item for name, item in self.headers.items() if name.lower() == wanted), None)
+    def header(self, name: str) -> str | None:
+        """Return a header that the standards know, by its name as they write it."""
+        return self.headers.get(name)
 
 
 class Exchange:
-    """Takes what libcurl calls back with; a body of more than `bytes_max` ends it.
+    """Takes what libcurl calls back with, for one request after another on one handle."""
 
-    With `is_streamed` no more of the body is taken than somebody reads.
-    """
+    ended: asyncio.Future[None]
 
-    def __init__(
-        self,
-        curl: pycurl.Curl,
-        *,
-        check: Check,
-        host: str,
-        port: int,
-        bytes_max: int,
-        is_streamed: bool,
-    ) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, curl: pycurl.Curl, *, check: Check) -> None:
         self.curl = curl
-        self.ended: asyncio.Future[None] = loop.create_future()
-        self._loop = loop
-        self._check, self._host, self._port = check, host, port
-        self._bytes_max, self._is_streamed = bytes_max, is_streamed
+        self._loop = asyncio.get_running_loop()
+        self._check = check
         self._head: list[bytes] = []
         self._pieces: deque[bytes] = deque()
         self._opened: list[socket.socket] = []
-        self._denied = self._sent = self._received = self._buffered = 0
-        self._is_paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._guard: asyncio.TimerHandle | None = None
-        self._touched_s = loop.time()
-        self._code, self._reason = 0, ""
         curl.setopt(pycurl.HEADERFUNCTION, self._head.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._write)
         curl.setopt(pycurl.PREREQFUNCTION, self._before_sending)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+
+    def begin(self, *, host: str, port: int, bytes_max: int, is_streamed: bool) -> None:
+        """Begin anew; a body of more than `bytes_max` ends it.
+
+        With `is_streamed` no more of the body is taken than somebody reads.
+        """
+        self.ended = self._loop.create_future()
+        self._host, self._port = host, port
+        self._bytes_max, self._is_streamed = bytes_max, is_streamed
+        self._denied = self._sent = self._received = self._buffered = 0
+        self._is_paused = False
+        self._touched_s = self._loop.time()
+        self._code, self._reason = 0, ""
 
     def end(self, code: int, reason: str) -> None:
         """Note how the transfer ended: libcurl's code, 0 when all went well."""
@@ -112,8 +108,12 @@ class Exchange:
         """Let go of what only a transfer under way needs."""
         if self._guard is not None:
             self._guard.cancel()
+            self._guard = None
         for opened in self._opened:
             opened.close()
+        self._opened.clear()
+        self._head.clear()
+        self._pieces.clear()
 
     def guard(self, read_s: float, give_up: Callable[[pycurl.Curl], None]) -> None:
         """End the exchange when nothing comes for so long."""

@@ -5,12 +5,11 @@ protocol is that of https://curl.se/libcurl/c/curl_multi_socket_action.html.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pycurl
 
-_READS = pycurl.POLL_IN
-_WRITES = pycurl.POLL_OUT
+from noetl_worker.tools.http_sockets import Ready, sockets_of
 
 
 class Transfers:
@@ -19,8 +18,8 @@ class Transfers:
     def __init__(self, *, connections_max: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended: dict[pycurl.Curl, Callable[[int, str], None]] = {}
-        self._watched: dict[int, int] = {}
         self._timer: asyncio.Handle | None = None
+        self._sockets = sockets_of(self._loop, self._act)
         self._multi = multi = pycurl.CurlMulti()
         multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         multi.setopt(pycurl.M_TIMERFUNCTION, self._wait)
@@ -42,25 +41,11 @@ class Transfers:
         for curl in list(self._ended):
             self.give_up(curl)
         self._wait(-1)
-        for socket in list(self._watched):
-            self._watch(pycurl.POLL_REMOVE, socket, None, None)
+        self._sockets.close()
         self._multi.close()
 
-    def _watch(self, event: int, socket: int, _multi: object, _data: object) -> None:
-        """Wait for what libcurl wants of a socket, and for nothing else."""
-        wanted = 0 if event == pycurl.POLL_REMOVE else event
-        before = self._watched.pop(socket, 0)
-        loop = self._loop
-        if wanted & _READS and not before & _READS:
-            loop.add_reader(socket, self._act, socket, pycurl.CSELECT_IN)
-        elif before & _READS and not wanted & _READS:
-            loop.remove_reader(socket)
-        if wanted & _WRITES and not before & _WRITES:
-            loop.add_writer(socket, self._act, socket, pycurl.CSELECT_OUT)
-        elif before & _WRITES and not wanted & _WRITES:
-            loop.remove_writer(socket)
-        if wanted:
-            self._watched[socket] = wanted
+    def _watch(self, wanted: int, socket: int, _multi: object, _data: object) -> None:
+        self._sockets.watch(socket, wanted)
 
     def _wait(self, timeout_ms: int) -> None:
         """Call again after so long; never from within, as libcurl demands."""
@@ -68,14 +53,22 @@ class Transfers:
             self._timer.cancel()
             self._timer = None
         if timeout_ms == 0:
-            self._timer = self._loop.call_soon(self._act, pycurl.SOCKET_TIMEOUT, 0)
+            self._timer = self._loop.call_soon(self._time_out)
         elif timeout_ms > 0:
-            self._timer = self._loop.call_later(
-                timeout_ms / 1000, self._act, pycurl.SOCKET_TIMEOUT, 0
-            )
+            self._timer = self._loop.call_later(timeout_ms / 1000, self._time_out)
 
-    def _act(self, socket: int, ready: int) -> None:
-        self._multi.socket_action(socket, ready)
+    def _time_out(self) -> None:
+        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        self._settle()
+
+    def _act(self, ready: Iterator[Ready]) -> None:
+        act = self._multi.socket_action
+        for socket, found in ready:
+            act(socket, found)
+        self._settle()
+
+    def _settle(self) -> None:
+        """End the transfers that are over."""
         while True:
             left, done, failed = self._multi.info_read()
             for curl in done:

@@ -11,7 +11,10 @@ from typing import Any, Protocol
 import asyncpg
 from msgspec import Struct
 
+from noetl_worker.domain.sql_text import Statement
+from noetl_worker.tools.call import Call
 from noetl_worker.tools.leftovers import Leftovers
+from noetl_worker.tools.postgres_fields import is_autocommit
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
@@ -27,6 +30,12 @@ class Waiter(Struct, eq=False):
 
     values: list[Any]
     answer: "asyncio.Future[Rows]"
+    is_expired: bool = False
+
+    @property
+    def has_left(self) -> bool:
+        """Tell whether nobody waits for the answer any more."""
+        return self.is_expired or self.answer.cancelled()
 
 
 class Lane(Struct, eq=False):
@@ -53,15 +62,24 @@ class Sharing:
         self._is_sound_after = is_sound_after
         self._lane_by_text: dict[str, Lane] = {}
 
-    async def run(self, text: str, values: list[Any]) -> Rows:
-        """Run a statement that returns no rows; raises what the client or database raises."""
+    async def run(self, text: str, values: list[Any], *, patience_s: float) -> Rows:
+        """Run a statement that returns no rows; raises what the client or database raises.
+
+        Raises `TimeoutError` after `patience_s`.
+        """
         lane = self._lane(text)
-        waiter = Waiter(values, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(values, loop.create_future())
         lane.waiting.append(waiter)
         if lane.batches < BATCHES_AT_ONCE_MAX:
             lane.batches += 1
             self._leftovers.add(self._send(lane))
-        return await waiter.answer
+        # Cheaper than a timeout around the task: most of a worker's statements come this way.
+        alarm = loop.call_later(patience_s, _expire, waiter)
+        try:
+            return await waiter.answer
+        finally:
+            alarm.cancel()
 
     def _lane(self, text: str) -> Lane:
         lane = self._lane_by_text.get(text)
@@ -89,7 +107,7 @@ class Sharing:
         sending = asyncio.ensure_future(self._send_batch(text, batch))
 
         def has_left(_answer: asyncio.Future[Rows]) -> None:
-            if all(one.answer.cancelled() for one in batch):
+            if all(one.has_left for one in batch):
                 sending.cancel()
 
         for one in batch:
@@ -156,6 +174,19 @@ class Sharing:
         return True
 
 
+def can_share(statements: tuple[Statement, ...], call: Call) -> bool:
+    """Tell whether a call is one plain statement without wishes for its session."""
+    first = statements[0]
+    return len(statements) == 1 and not (
+        first.is_transaction_control
+        or first.is_outside_transactions
+        or first.leaves_session_state
+        or call.fields.get("statement_timeout") is not None
+        or call.fields.get("pool") is not None
+        or is_autocommit(call.fields)
+    )
+
+
 def _bound(
     batch: list[Waiter], binders: tuple[Any, ...], types: tuple[str, ...]
 ) -> list[tuple[Waiter, list[Any]]]:
@@ -173,3 +204,9 @@ def _fail(batch: list[Waiter], problem: Exception) -> None:
     for waiter in batch:
         if not waiter.answer.done():
             waiter.answer.set_exception(problem)
+
+
+def _expire(waiter: Waiter) -> None:
+    if not waiter.answer.done():
+        waiter.is_expired = True
+        waiter.answer.set_exception(TimeoutError())
