@@ -5,82 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from msgspec import Struct, structs
+from tests.support.edge import FRAMES, STEP, World, open_world, stage_of
 from tests.support.inprocess import Told, begin, ended, value
-from tests.support.stranger import Stranger
-
-from noetl_cli.local import system
-from noetl_cli.local.system import System
-from noetl_contracts import codec, ids, subjects
-from noetl_contracts.facts import CommandLost, FactBatch
-from noetl_messaging.ports import Message
-from noetl_planner.http import server
-from noetl_planner.http.app import create_app
-
-
-class World(Struct):
-    """All services in this process, and the planner's address."""
-
-    opened: System
-    http: httpx.AsyncClient
-
-    def stranger(self, name: str = "rust-1") -> Stranger:
-        return Stranger(self.http, name)
-
-    async def lose(self, claim: dict[str, Any]) -> None:
-        """Say what the reaper says when a lease has passed."""
-        lease = claim["lease"]
-        services = self.opened.services
-        fact = CommandLost(
-            command_id=lease["command_id"], attempt=lease["attempt"], reason="lease_expired"
-        )
-        batch = FactBatch(
-            key=f"lost/{lease['command_id']}/{lease['attempt']}",
-            execution_id=lease["execution_id"],
-            **services.place,
-            producer="reaper",
-            facts=[fact],
-        )
-        shard = ids.shard_of(lease["execution_id"], services.shard_count)
-        subject = subjects.ingest(shard, **services.place)
-        await services.publisher.publish(
-            Message(subject=subject, message_id=batch.key, data=codec.encode(batch))
-        )
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    configs = system.load({}, tmp_path)
-    planner = structs.replace(configs.planner, pools=("default",), http_pools=("edge",))
-    configs = structs.replace(configs, planner=planner)
-    async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
-        tasks.create_task(system.run(opened))
-        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        stop = opened.process.stop
-        app = create_app(opened.services)
-        serving = server.serve(app, host="127.0.0.1", port=0, stop=stop, started=port.set_result)
-        tasks.create_task(serving)
-        url = f"http://127.0.0.1:{await port}"
-        async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
-            yield World(opened=opened, http=http)
-        stop.set()
-
-
-STEP = """
-workload: {who: world}
-workflow:
-  - step: greet
-    spec: {pool: edge}
-    tool: {kind: python, input: {name: "{{ workload.who }}"}, code: "result = name"}
-    next: {arcs: [{step: use}]}
-  - step: use
-    tool:
-      kind: python
-      input: {said: "{{ greet.text }}", n: "{{ ctx.n }}"}
-      code: "result = [said, n]"
-"""
+    async with open_world(tmp_path) as opened:
+        yield opened
 
 
 async def finished(world: World, execution_id: Any) -> Told:
@@ -157,31 +90,6 @@ async def test_a_command_is_given_back_and_failed(world: World) -> None:
     told = await finished(world, execution_id)
     (failed,) = told.of("playbook.failed")
     assert (failed.error.kind, failed.error.message) == ("validation", "cannot greet")
-
-
-FRAMES = """
-workflow:
-  - step: double
-    spec: {pool: edge}
-    loop:
-      in: "{{ range(10) | list }}"
-      iterator: n
-      spec: {mode: chunked, chunk_size: 4, max_in_flight: 2, frame: {max_rows: 4}}
-    tool: {kind: python, code: "result = n * 2"}
-    next: {arcs: [{step: total}]}
-  - step: total
-    tool: {kind: python, input: {all: "{{ double.results }}"}, code: "result = all"}
-"""
-
-
-async def stage_of(world: World, execution_id: str) -> str:
-    for _ in range(200):
-        answer = await world.http.get(f"/api/executions/{execution_id}/stages")
-        stages = answer.json()["stages"]
-        if stages:
-            return str(stages[0]["stage_id"])
-        await asyncio.sleep(0.05)
-    raise AssertionError("no stage was opened")
 
 
 async def test_frames_are_claimed_committed_and_gathered_in_order(world: World) -> None:

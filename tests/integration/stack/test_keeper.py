@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -10,11 +11,19 @@ import pytest
 from msgspec import structs
 
 from noetl_cli.failures import StackError
-from noetl_cli.stack import home
+from noetl_cli.stack import home, probes, state
+from noetl_cli.stack import keeper as keeper_of
 from noetl_cli.stack.board import Board
 from noetl_cli.stack.home import Home
 from noetl_cli.stack.keeper import Keeper
-from noetl_cli.stack.specs import CommandProbe, ProcessSpec, Tier
+from noetl_cli.stack.specs import (
+    BucketProbe,
+    CommandProbe,
+    HttpProbe,
+    ProcessSpec,
+    StoreWatch,
+    Tier,
+)
 from noetl_cli.stack.state import Phase, ProcessPhase, State
 
 PATIENCE_S = 20
@@ -160,3 +169,52 @@ async def test_a_process_that_never_answers_is_reported(place: Home, board: Boar
     async with kept(spec, place, board) as keeper:
         with pytest.raises(StackError, match="did not answer for 5 s"):
             await keeper.wait_ready()
+
+
+async def test_a_server_that_has_given_up_its_store_is_started_again(
+    place: Home, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_of, "WATCH_INTERVAL_S", 0.01)
+    room, refuses, asked = [True], [False], [0]
+
+    def is_refused(_probe: HttpProbe | BucketProbe) -> bool:
+        asked[0] += 1
+        return refuses[0]
+
+    monkeypatch.setattr(probes, "has_room", lambda _folder: room[0])
+    monkeypatch.setattr(probes, "is_refused", is_refused)
+    watch = StoreWatch(probe=HttpProbe(url="http://127.0.0.1:1"), folder=place.root, writes=True)
+    async with kept(structs.replace(stand_in(place), watch=watch), place, board) as keeper:
+        await keeper.wait_ready()
+        first = pid(board)
+        # While its disk is full it is left alone, and one that writes is asked only after that.
+        room[0] = False
+        refuses[0] = True
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await until(lambda: pid(board) != first)
+        assert asked[0] == 0
+        room[0] = True
+        await until(lambda: pid(board) not in {None, first})
+        refuses[0] = False
+        assert board.state.processes["stand-in"].restarts == 1
+
+
+async def test_a_full_disk_of_the_folder_ends_nobody(
+    place: Home, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with kept(stand_in(place), place, board) as keeper:
+        await keeper.wait_ready()
+        first = pid(board)
+        assert first is not None
+        with monkeypatch.context() as filled:
+            filled.setattr(os, "fsync", full)
+            os.kill(first, signal.SIGKILL)
+            await until(lambda: pid(board) not in {None, first})
+            assert state.find(place).processes["stand-in"].pid == first
+            assert list(place.root.glob(".state*")) == []
+        board.catch_up()
+        assert state.find(place) == board.state

@@ -1,3 +1,5 @@
+import errno
+import os
 import socket
 from pathlib import Path
 
@@ -139,6 +141,20 @@ def test_a_grown_log_is_copied_aside_and_its_writer_goes_on(tmp_path: Path) -> N
     assert log.read_bytes() == b"new"
     assert (tmp_path / "a.log.1").read_bytes() == b"old" * 10
     assert rotation.rotate(tmp_path, bytes_max=10) == []
+
+
+def test_a_grown_log_is_emptied_where_there_is_no_room_for_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_source: Path, copy: Path) -> None:
+        copy.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rotation.shutil, "copyfile", full)
+    (tmp_path / "a.log").write_bytes(b"old" * 10)
+    assert rotation.rotate(tmp_path, bytes_max=10) == ["a.log"]
+    assert [one.name for one in tmp_path.iterdir()] == ["a.log"]
+    assert (tmp_path / "a.log").read_bytes() == b""
 
 
 def test_the_folder_comes_from_the_argument_then_the_environment() -> None:

@@ -6,7 +6,7 @@ from noetl_cli import render, settings
 from noetl_cli.commands.up import AsJson, Directory
 from noetl_cli.failures import ExitCode
 from noetl_cli.stack import doctor as stack_doctor
-from noetl_cli.stack.doctor import Verdict
+from noetl_cli.stack.checks import Verdict
 from noetl_cli.stack.home import Home
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}

@@ -1,20 +1,29 @@
 """The supervisor's view of its processes, published as the state file on every change."""
 
+import logging
+
 import psutil
 from msgspec.structs import replace
 
+from noetl_cli.failures import StackError
 from noetl_cli.stack import state
 from noetl_cli.stack.home import Home
 from noetl_cli.stack.specs import ProcessSpec, Tier
 from noetl_cli.stack.state import Phase, Process, ProcessPhase, State
 
+_log = logging.getLogger("noetl.supervisor")
+
 
 class Board:
-    """Owns the state file for as long as the supervisor lives."""
+    """Owns the state file for as long as the supervisor lives.
+
+    On a full disk the file says what was true before; the processes are kept all the same.
+    """
 
     def __init__(self, home: Home, first: State) -> None:
         self._home = home
         self._state = first
+        self._is_behind = False
         state.write(home, first)
 
     @property
@@ -25,7 +34,12 @@ class Board:
     def publish(self, **changes: object) -> None:
         """Change some fields and write the file."""
         self._state = replace(self._state, **changes)
-        state.write(self._home, self._state)
+        self._write()
+
+    def catch_up(self) -> None:
+        """Write what could not be written when it changed."""
+        if self._is_behind:
+            self._write()
 
     def enter(self, phase: Phase) -> None:
         """Move the stack as a whole."""
@@ -56,6 +70,16 @@ class Board:
             return
         runs = phase in {ProcessPhase.STARTING, ProcessPhase.READY}
         self._put(replace(found, phase=phase, pid=found.pid if runs else None))
+
+    def _write(self) -> None:
+        try:
+            state.write(self._home, self._state)
+        except StackError as error:
+            if not self._is_behind:
+                _log.warning("%s", error.message)
+            self._is_behind = True
+            return
+        self._is_behind = False
 
     def _put(self, process: Process) -> None:
         self.publish(processes={**self._state.processes, process.name: process})

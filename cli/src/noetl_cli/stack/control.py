@@ -13,7 +13,7 @@ from typing import NoReturn
 import psutil
 
 from noetl_cli.failures import ExitCode, StackError
-from noetl_cli.stack import launch, options, orphans, postgres, state
+from noetl_cli.stack import launch, options, orphans, postgres, probes, state
 from noetl_cli.stack.home import Home, is_supervised, supervising
 from noetl_cli.stack.options import Options
 from noetl_cli.stack.state import Phase, State
@@ -89,16 +89,21 @@ def await_ready(
             # Somebody else was faster: theirs is the one.
             child, is_alive = None, True
         if not is_alive or (child is None and not is_supervised(home)):
-            raise StackError(
-                "The supervisor ended before the stack was ready.",
-                way_out=f"Read {home.log('supervisor')}.",
-            )
+            raise _ended_early(home)
         time.sleep(POLL_S)
     raise StackError(
         f"The stack was not ready after {timeout_s:.0f} s.",
         way_out="It goes on starting: see `noetl doctor` and `noetl logs`.",
         exit_code=ExitCode.TIMEOUT,
     )
+
+
+def _ended_early(home: Home) -> StackError:
+    said = "The supervisor ended before the stack was ready."
+    if not probes.has_room(home.root):
+        # Its log could not be written either.
+        return StackError(f"{said} The disk of {home.root} is full.", way_out="Free some space.")
+    return StackError(said, way_out=f"Read {home.log('supervisor')}.")
 
 
 def stop(home: Home, *, timeout_s: float, tell: Tell, discards: bool = False) -> bool:

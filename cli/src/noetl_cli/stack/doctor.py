@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from noetl_cli.failures import MissingBinaryError, StackError
-from noetl_cli.stack import control, loopback, nats, roles, state, versions
+from noetl_cli.stack import control, disks, loopback, nats, roles, state, versions
+from noetl_cli.stack.checks import Check, Verdict
 from noetl_cli.stack.home import Home, is_supervised
 from noetl_cli.stack.state import Phase, ProcessPhase, State
 
@@ -22,36 +22,23 @@ POSTGRES_MIN = (18,)
 NATS_MIN = (2, 12)
 WEED_MIN = (4, 0)
 JAVA_MIN = 17
-FREE_BYTES_WARN = 5 * 1024**3
-FREE_BYTES_FAIL = 512 * 1024**2
 JAVA_TIMEOUT_S = 20
-
-
-class Verdict(StrEnum):
-    """How a check came out."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Check(Struct, frozen=True, kw_only=True):
-    """One thing looked at."""
-
-    name: str
-    verdict: Verdict
-    found: str
-    way_out: str = ""
+HEALTH_TEXT_MAX = 400
+STREAMS_ADVICE = (
+    "A stream that could not write refuses messages until NATS starts again: the supervisor sees "
+    "to that once its disk has room."
+)
 
 
 def examine(home: Home, *, environ: Mapping[str, str]) -> list[Check]:
     """Run every check that applies to the stack as it stands."""
     checks = _programs()
-    checks += [_java(environ), _disk(home.root)]
+    checks.append(_java(environ))
     try:
         found = state.find(home)
     except StackError as error:
-        return [*checks, _failed("state", error)]
+        return [*checks, *disks.examine(home.root, None), _failed("state", error)]
+    checks += disks.examine(home.root, found.postgres_folder if found else None)
     if found is None or not is_supervised(home):
         checks.append(
             Check(
@@ -120,20 +107,6 @@ def _java(environ: Mapping[str, str]) -> Check:
         verdict=Verdict.OK if is_enough else Verdict.WARN,
         found=f"{major.group(1) if major else 'unknown version'} at {program}",
         way_out="" if is_enough else advice,
-    )
-
-
-def _disk(root: Path) -> Check:
-    folder = next(path for path in (root, *root.parents) if path.is_dir())
-    free = shutil.disk_usage(folder).free
-    verdict = Verdict.OK
-    if free < FREE_BYTES_WARN:
-        verdict = Verdict.FAIL if free < FREE_BYTES_FAIL else Verdict.WARN
-    return Check(
-        name="disk",
-        verdict=verdict,
-        found=f"{free / 1024**3:.1f} GiB free at {folder}",
-        way_out="" if verdict is Verdict.OK else "Free some space or choose another --dir.",
     )
 
 
@@ -247,7 +220,20 @@ def _nats(found: State) -> list[Check]:
             way_out="" if is_enough else "Version 2.12 or newer is needed.",
         ),
         _sync_interval(varz.jetstream.config),
+        _streams(monitor),
     ]
+
+
+def _streams(monitor: str) -> Check:
+    """Ask whether every stream can be written to: the server says which cannot, and why."""
+    answer = loopback.ask(nats.health_url(monitor))
+    is_well = answer is not None and answer.status == loopback.OK
+    found, advice = "every stream takes messages", ""
+    if not is_well:
+        body = answer.body.decode(errors="replace").strip() if answer else "no answer"
+        found, advice = body[:HEALTH_TEXT_MAX], STREAMS_ADVICE
+    verdict = Verdict.OK if is_well else Verdict.FAIL
+    return Check(name="nats streams", verdict=verdict, found=found, way_out=advice)
 
 
 def _sync_interval(config: _JetStreamConfig) -> Check:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -76,14 +76,22 @@ def make(root: Path) -> Home:
 
 
 def write_privately(path: Path, content: bytes) -> None:
-    """Replace a file in one step, readable by its owner only."""
+    """Replace a file in one step, readable by its owner only; raises a `StackError`."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise StackError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            way_out="Check that its disk has room and that the folder is writable.",
+        ) from error
 
 
 @contextmanager

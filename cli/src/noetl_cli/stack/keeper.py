@@ -1,6 +1,7 @@
 """Keep one process alive until told to let go of it."""
 
 import asyncio
+import logging
 import os
 import time
 from asyncio.subprocess import Process as Child
@@ -12,7 +13,7 @@ from noetl_cli.failures import StackError
 from noetl_cli.stack import launch, probes
 from noetl_cli.stack.board import Board
 from noetl_cli.stack.home import Home
-from noetl_cli.stack.specs import ProcessSpec
+from noetl_cli.stack.specs import ProcessSpec, StoreWatch
 from noetl_cli.stack.state import ProcessPhase
 
 BACKOFF_MIN_S = 0.2
@@ -20,9 +21,14 @@ BACKOFF_MAX_S = 10.0
 # A process that ran this long starts its backoff anew.
 STEADY_S = 20.0
 PROBE_INTERVAL_S = 0.05
+WATCH_INTERVAL_S = 1.0
+# As often in a row a server must seem stuck: one answer may be of a moment.
+STUCK_LOOKS = 3
 HOLD_INTERVAL_S = 0.2
 FIRST_FAILURES_MAX = 4
 LOG_LINES = 8
+
+_log = logging.getLogger("noetl.supervisor")
 
 
 async def _nothing() -> None:
@@ -104,7 +110,7 @@ class Keeper:
         child = await self._start()
         try:
             async with asyncio.TaskGroup() as group:
-                prober = group.create_task(self._probe())
+                prober = group.create_task(self._look_after(child))
                 ender = group.create_task(self._end_when_told(child))
                 await child.wait()
                 prober.cancel()
@@ -131,6 +137,29 @@ class Keeper:
         self._board.started(self.spec, pid=child.pid, restarts=self._starts - 1)
         return child
 
+    async def _look_after(self, child: Child) -> None:
+        await self._probe()
+        if self.spec.watch is None:
+            return
+        await self._until_stuck(self.spec.watch)
+        _log.warning("%s has given up its store: it is started again", self.spec.name)
+        await self._end(child)
+
+    async def _until_stuck(self, watch: StoreWatch) -> None:
+        """Return when a server refuses to store although its disk has room.
+
+        Starting it again on a disk that is still full would not help.
+        """
+        looks, was_full = 0, not watch.writes
+        while looks < STUCK_LOOKS:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            if not probes.has_room(watch.folder):
+                looks, was_full = 0, True
+            elif was_full and await asyncio.to_thread(probes.is_refused, watch.probe):
+                looks += 1
+            else:
+                looks, was_full = 0, not watch.writes
+
     async def _probe(self) -> None:
         while not await asyncio.to_thread(probes.answers, self.spec.probe):  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(PROBE_INTERVAL_S)
@@ -142,6 +171,9 @@ class Keeper:
 
     async def _end_when_told(self, child: Child) -> None:
         await self._let_go.wait()
+        await self._end(child)
+
+    async def _end(self, child: Child) -> None:
         with suppress(ProcessLookupError):  # it may have ended by itself
             child.send_signal(self._stop_signal)
             await asyncio.sleep(self.spec.stop_timeout_s)

@@ -34,9 +34,15 @@ def server_environ(spec: ProcessSpec, *, path: str) -> dict[str, str]:
 
 
 def open_log(path: Path) -> int:
-    """Open a log for appending and return its file descriptor."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """Open a log for appending and return its file descriptor; raises a `StackError`."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StackError(
+            f"The log {path} cannot be opened: {error.strerror or error}.",
+            way_out="Check that its disk has room and that the folder is writable.",
+        ) from error
 
 
 def start(

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from noetl_cli.stack import binaries
 from noetl_cli.stack.ports import LOOPBACK
-from noetl_cli.stack.specs import HttpProbe, ProcessSpec, Tier
+from noetl_cli.stack.specs import HttpProbe, ProcessSpec, StoreWatch, Tier
 
 USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
 # The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
@@ -17,6 +17,9 @@ USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source"
 SYNC_INTERVAL = "1s"
 SYNC_INTERVAL_WARN_S = 10
 MAX_PAYLOAD = "1MB"
+# Said outright: else it is a share of what is free at the start, and a server that starts on a
+# disk that is nearly full would not open the streams that it has.
+STORE_BYTES_MAX = "8GB"
 PERMISSIONS = "nats_permissions.conf"
 
 
@@ -67,13 +70,16 @@ def prepare(nats: Nats) -> None:
 
 def spec(nats: Nats) -> ProcessSpec:
     """Describe the server's process."""
+    probe = HttpProbe(url=health_url(monitor_url(nats.monitor_port)))
     return ProcessSpec(
         name="nats",
         tier=Tier.SERVER,
         argv=(str(nats.binary), "-c", str(nats.directory / "nats.conf")),
         directory=nats.directory,
         environ={"GOMEMLIMIT": "512MiB"},
-        probe=HttpProbe(url=f"{monitor_url(nats.monitor_port)}/healthz"),
+        probe=probe,
+        # A stream whose store failed once refuses everything until the server starts again.
+        watch=StoreWatch(probe=probe, folder=nats.directory, writes=False),
         port=nats.port,
     )
 
@@ -89,6 +95,11 @@ def monitor_url(port: int) -> str:
     return f"http://{LOOPBACK}:{port}"
 
 
+def health_url(monitor: str) -> str:
+    """Spell the address that tells whether the server and every stream works."""
+    return f"{monitor}/healthz"
+
+
 def _configuration(nats: Nats) -> str:
     users = "\n".join(
         f'    {{ user: {user}, password: "{password}", permissions: ${user.upper()} }}'
@@ -102,6 +113,7 @@ max_payload: {MAX_PAYLOAD}
 jetstream {{
   store_dir: "{nats.store}"
   sync_interval: "{nats.sync_interval}"
+  max_file_store: {STORE_BYTES_MAX}
   max_memory_store: 64MB
 }}
 include "{PERMISSIONS}"

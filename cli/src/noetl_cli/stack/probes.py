@@ -1,6 +1,8 @@
 """Ask a process whether it works."""
 
+import shutil
 import subprocess
+from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -15,6 +17,9 @@ PROBE_TIMEOUT_S = 5.0
 # Large enough to need a volume, which SeaweedFS makes only when it is asked for one.
 PROBE_BYTES = b"\0" * 4096
 CREATED = {200, 201, 409}
+FAILED = 500
+# Less than this is soon full again.
+ROOM_BYTES_MIN = 64 * 1024**2
 
 
 def answers(probe: Probe | None) -> bool:
@@ -30,6 +35,26 @@ def answers(probe: Probe | None) -> bool:
             return _takes_an_object(probe)
         case _:
             assert_never(probe)
+
+
+def has_room(folder: Path) -> bool:
+    """Tell whether a server could write again, if it tried."""
+    try:
+        return shutil.disk_usage(folder).free >= ROOM_BYTES_MIN
+    except OSError:
+        return False
+
+
+def is_refused(probe: HttpProbe | BucketProbe) -> bool:
+    """Tell whether a server says that it cannot; one that says nothing is only slow."""
+    match probe:
+        case HttpProbe(url=url):
+            said = loopback.status(url)
+        case BucketProbe():
+            said = _signed_put(probe, path=f"/{probe.bucket}/.ready", body=PROBE_BYTES)
+        case _:
+            assert_never(probe)
+    return said is not None and said >= FAILED
 
 
 def _ends_well(argv: tuple[str, ...]) -> bool:

@@ -5,7 +5,7 @@ from importlib import resources
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from noetl_cli.failures import StackError
-from noetl_cli.stack import binaries
+from noetl_cli.stack import binaries, disks
 
 ROLES = (
     "noetl_owner",
@@ -56,9 +56,10 @@ def ask(dsn: str, *, query: str, path: str) -> str:
             way_out="See its log with: noetl logs postgres",
         ) from error
     if done.returncode != 0 or done.stderr:
+        advice = "Check the address; its role must be allowed to create roles and databases."
         raise StackError(
             f"PostgreSQL at {_bare(dsn)} refused: {done.stderr.strip()}",
-            way_out="Check the address; its role must be allowed to create roles and databases.",
+            way_out=disks.FREE_IT if disks.NO_ROOM in done.stderr else advice,
         )
     return done.stdout
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from noetl_cli.stack import binaries
 from noetl_cli.stack.ports import LOOPBACK
-from noetl_cli.stack.specs import BucketProbe, ProcessSpec, Tier
+from noetl_cli.stack.specs import BucketProbe, ProcessSpec, StoreWatch, Tier
 
 REGION = "us-east-1"
 BUCKET = "noetl"
@@ -71,19 +71,23 @@ def prepare(server: SeaweedFs) -> None:
 
 def spec(server: SeaweedFs) -> ProcessSpec:
     """Describe the server's process."""
+    probe = BucketProbe(
+        endpoint=server.endpoint,
+        bucket=server.bucket,
+        region=REGION,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+    )
     return ProcessSpec(
         name="s3",
         tier=Tier.SERVER,
         argv=(str(server.binary), "server", *_flags(server)),
         directory=server.directory,
         environ={"GOMEMLIMIT": "512MiB"},
-        probe=BucketProbe(
-            endpoint=server.endpoint,
-            bucket=server.bucket,
-            region=REGION,
-            access_key=server.access_key,
-            secret_key=server.secret_key,
-        ),
+        probe=probe,
+        # Its index of names refuses everything once a write of it has failed, and its volumes
+        # are looked at once a minute.
+        watch=StoreWatch(probe=probe, folder=server.directory, writes=True),
         port=server.ports["s3"],
         # The volumes are closed within milliseconds; the gateways then wait 15 s for streams
         # that never end, and may be killed.

@@ -34,6 +34,17 @@ class BucketProbe(Struct, frozen=True, kw_only=True):
 Probe = HttpProbe | CommandProbe | BucketProbe
 
 
+class StoreWatch(Struct, frozen=True, kw_only=True):
+    """Stuck when this probe is refused although the disk of this folder has room.
+
+    One that writes is asked only when the disk was full before.
+    """
+
+    probe: HttpProbe | BucketProbe
+    folder: Path
+    writes: bool
+
+
 class Tier(IntEnum):
     """What starts first and stops last."""
 
@@ -51,6 +62,8 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     environ: dict[str, str] = {}
     owner: Owner | None = None
     probe: Probe | None = None
+    # Looked at for as long as the process runs: one that is stuck is started again.
+    watch: StoreWatch | None = None
     port: int | None = None
     health_url: str | None = None
     stop_signal: int = signal.SIGTERM

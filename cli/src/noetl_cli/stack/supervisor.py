@@ -20,7 +20,7 @@ from noetl_cli.stack.options import Options
 from noetl_cli.stack.specs import ProcessSpec, Tier
 from noetl_cli.stack.state import Phase, State
 
-ROTATE_INTERVAL_S = 5.0
+TIDY_INTERVAL_S = 3.0
 JOB_TIMEOUT_S = 120.0
 JOB_LOG_LINES = 8
 
@@ -53,13 +53,13 @@ class Supervisor:
     async def run(self) -> StackError | None:
         """Run until stopped; return what made it end early."""
         async with asyncio.TaskGroup() as group:
-            rotation_task = group.create_task(self._rotate())
+            tidying = group.create_task(self._tidy())
             starter = group.create_task(self._bring_up(group))
             await self._stop.wait()
             starter.cancel()
             self._board.enter(Phase.STOPPING)
             await self._take_down()
-            rotation_task.cancel()
+            tidying.cancel()
         failure = self._failure
         self._board.publish(
             phase=Phase.STOPPED if failure is None else Phase.FAILED,
@@ -175,10 +175,11 @@ class Supervisor:
             end = "\n".join(log.read_text(errors="replace").splitlines()[-JOB_LOG_LINES:])
             raise StackError(f"The job {job.name} {how}:\n{end}", way_out=f"Read {log}.")
 
-    async def _rotate(self) -> None:
+    async def _tidy(self) -> None:
         while True:
-            await asyncio.sleep(ROTATE_INTERVAL_S)
+            await asyncio.sleep(TIDY_INTERVAL_S)
             await asyncio.to_thread(rotation.rotate, self._home.logs)
+            self._board.catch_up()
 
 
 async def supervise(

@@ -31,6 +31,10 @@ class StorageUnavailable(Retryable):
     """The store did not answer; whether a write took effect shows when it is made again."""
 
 
+class StorageFull(StorageUnavailable):
+    """The store's disk is full: nothing was stored, and the same succeeds once there is room."""
+
+
 class StorageRefused(Retryable):
     """The store answers, and not with what was asked for; the same may succeed later."""
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
 from noetl_messaging.jetstream.answers import Answer
-from noetl_messaging.jetstream.connection import Connection, translated
+from noetl_messaging.jetstream.connection import Connection, log, translated
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 
 MESSAGE_ID_HEADER = "Nats-Msg-Id"
@@ -52,6 +52,7 @@ class JetStreamPublisher:
         # What was answered is stored, however the rest fared.
         with suppress(MessagingUnavailable):
             await window.send()
+        _tell_refusal(window.answers)
         is_stored = (answer is not None and answer.is_stored for answer in window.answers)
         return [len(one.data) <= MESSAGE_BYTES_MAX and next(is_stored) for one in messages]
 
@@ -102,6 +103,14 @@ class _Window:
         self._left -= 1
         if not self._left:
             self._is_complete.set()
+
+
+def _tell_refusal(answers: Sequence[Answer | None]) -> None:
+    """Say once for a window why a stream does not take messages: it is full, or its disk is."""
+    for answer in answers:
+        if answer is not None and answer.error is not None:
+            log.warning("a stream refuses messages: %s", answer.error.description)
+            return
 
 
 def _too_large(message: Message) -> MessageTooLarge:

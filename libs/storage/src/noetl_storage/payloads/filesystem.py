@@ -1,5 +1,6 @@
 """Payloads as files: written beside their place, made durable, then moved there in one step."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from noetl_storage.errors import StorageUnavailable
+from noetl_storage.errors import StorageFull, StorageUnavailable
 from noetl_storage.payload_ports import Seals
 from noetl_storage.payloads.executor import Threads
 from noetl_storage.payloads.objects import Found, Pieces
 from noetl_storage.payloads.stored import StoredPayloads
 
 _STAGING = ".staging"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class FilesystemObjects:
@@ -25,7 +27,7 @@ class FilesystemObjects:
 
     @contextmanager
     def guard(self, key: str) -> Iterator[None]:
-        """Call a full, failing or read-only disk `StorageUnavailable`."""
+        """Call a full disk `StorageFull`, a failing or read-only one `StorageUnavailable`."""
         try:
             yield
         except FileExistsError:
@@ -33,7 +35,8 @@ class FilesystemObjects:
         except FileNotFoundError as failure:
             raise KeyError(key) from failure
         except OSError as failure:
-            raise StorageUnavailable(f"{self._root}: {failure.strerror or failure}") from failure
+            kind = StorageFull if failure.errno in _FULL else StorageUnavailable
+            raise kind(f"{self._root}: {failure.strerror or failure}") from failure
 
     def store(self, key: str, data: bytes, media_type: str) -> None:  # noqa: ARG002 - files have no type
         """Write a file, replacing the one before."""

@@ -12,6 +12,7 @@ from noetl_storage.errors import (
     RetentionRefused,
     RowRefused,
     ShardLost,
+    StorageFull,
     StorageMisconfigured,
     StorageUnavailable,
     VersionConflict,
@@ -53,6 +54,8 @@ def translated() -> Iterator[None]:
     """Turn the driver's exceptions into storage's; what is not known passes as it is."""
     try:
         yield
+    except asyncpg.DiskFullError as failure:
+        raise StorageFull(f"PostgreSQL's disk is full: {_sentence(failure)}") from failure
     except _PASSING as failure:
         raise StorageUnavailable(f"PostgreSQL did not answer: {_sentence(failure)}") from failure
     except _REFUSED as failure:

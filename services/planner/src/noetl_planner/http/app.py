@@ -10,6 +10,7 @@ from litestar.openapi import OpenAPIConfig
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_planner.http import (
     audits,
+    bodies,
     claims,
     concealing,
     credentials,
@@ -89,7 +90,8 @@ def create_app(services: ApiServices) -> Litestar:
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,
             ResultMalformed: problems.show_malformed,
-            RecursionError: problems.show_too_deep,
+            # JSON that is no JSON either: its reader gave up before its end.
+            RecursionError: lambda request, _: problems.show_api_error(request, bodies.too_deep()),
             Exception: problems.show_unexpected,
         },
         openapi_config=OpenAPIConfig(
@@ -97,6 +99,7 @@ def create_app(services: ApiServices) -> Litestar:
         ),
         after_request=concealing.conceal,
         before_request=origins.refuse_strangers,
+        request_class=bodies.BoundedRequest,
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,
     )

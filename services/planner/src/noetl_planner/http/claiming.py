@@ -67,9 +67,21 @@ class Claim(Struct, frozen=True, kw_only=True):
     frame: FrameView | None = None
 
 
-async def claim(services: ApiServices, asker: Asker, candidates: Candidates) -> Claim | None:
-    """Take the nearest command that can be had, waiting for one if the asker wants to."""
+async def claim(
+    services: ApiServices, asker: Asker, candidates: Candidates, *, place: str
+) -> Claim | None:
+    """Take the nearest command that can be had, waiting for one if the asker wants to.
+
+    Raises a 429 when too many wait at this place already.
+    """
     preference = _preference(asker)
+    with services.rooms.wait(place, asker.worker_id):
+        return await _wait(services, asker, preference, candidates)
+
+
+async def _wait(
+    services: ApiServices, asker: Asker, preference: Preference, candidates: Candidates
+) -> Claim | None:
     clock = services.clock
     deadline = clock.monotonic() + asker.wait_s
     poll_s = _POLL_FIRST_S
@@ -115,7 +127,9 @@ async def _first(
         live = known.state.commands.get(CommandId(command_id))
         if live is None or not _may_begin(known.state, live):
             continue
-        if await _begin(known, live, asker, preference, token):
+        with services.rooms.reach_for(live.command_id) as is_free:
+            is_ours = is_free and await _begin(known, live, asker, preference, token)
+        if is_ours:
             return await _claimed(services, known.state, live.command_id, asker)
     return None
 

@@ -9,12 +9,14 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
+from noetl_contracts import ids
 from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandHeartbeat, CommandLost
 from noetl_contracts.ids import CommandId, WorkerId
 from noetl_contracts.lanes import POOL_PATTERN
 from noetl_contracts.ledger import IssuedCommand
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.plain import plain
 from noetl_planner.http import claiming, leases, problems, settling, unfolding
 from noetl_planner.http.claiming import Asker, Claim
 from noetl_planner.http.leases import Attempt, Identity, Lease, Terms, WorkerName
@@ -27,6 +29,8 @@ from noetl_playbook import spelling
 # Signs of life that come faster are not written down.
 HEARD_S = 1.0
 RELEASED = "released"
+# So often a command may be given back and claimed again: each time is two events for good.
+RELEASES_MAX = 100
 
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Kind = Annotated[str, Meta(pattern=r"^[a-z][a-z_]{0,39}$")]
@@ -110,7 +114,7 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
             **services.place, pools=(data.pool,), commands_max=claiming.CANDIDATES_MAX
         )
 
-    return Claimed(claim=await claiming.claim(services, data, waiting))
+    return Claimed(claim=await claiming.claim(services, data, waiting, place=data.pool))
 
 
 @post("/commands/{command_id:str}/heartbeat", status_code=HTTP_200_OK, tags=["claims"])
@@ -138,7 +142,7 @@ async def complete(
         attempt=lease.attempt,
         worker_id=WorkerId(lease.worker_id),
         result=await _result(services, known, lease, data) if is_ours else _nothing(),
-        patch=data.set,
+        patch=plain(data.set),
     )
     return await settling.of_command(known, lease, fact, pools=pools)
 
@@ -165,6 +169,13 @@ async def release(services: Services, command_id: FromPath[str], data: JSONBody[
     conflict = leases.conflict_of_command(known.state, lease, services.pools.by_http)
     if conflict is not None:
         raise conflict
+    if lease.attempt > RELEASES_MAX:
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            code="released_too_often",
+            detail=f"attempt {lease.attempt} of command {command_id} is not given back any more",
+            hint="complete it or fail it; when its lease ends that counts as a loss",
+        )
     fact = CommandLost(
         command_id=CommandId(lease.command_id),
         attempt=lease.attempt,
@@ -201,7 +212,7 @@ def check_pool(services: ApiServices, pool: str) -> None:
 
 def checked(command_id: str) -> str:
     """Admit what can name a command; raises a 404."""
-    if not (command_id.isascii() and command_id.isdigit() and len(command_id) < 20):  # noqa: PLR2004 - digits of 63 bits
+    if not ids.is_identity(command_id):
         raise problems.not_found(f"{command_id[:80]!r} is no command's id: it is a number")
     return command_id
 

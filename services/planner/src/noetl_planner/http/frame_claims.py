@@ -13,6 +13,7 @@ from noetl_contracts.facts import FrameClosed
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, StageId, WorkerId
 from noetl_contracts.ledger import IssuedCommand
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.plain import plain
 from noetl_planner.http import claiming, claims, finding, leases, problems, settling, unfolding
 from noetl_planner.http.claiming import Asker, Claim
 from noetl_planner.http.claims import Heard, Held, Mistake
@@ -24,7 +25,12 @@ from noetl_planner.http.unfolding import Unfolding
 from noetl_replay.state import ExecutionState, FrameState
 
 REDUCE = "reduce"
-Count = Annotated[int, Meta(ge=0)]
+# Where who asks for frames waits: whoever makes up stages finds no room of its own.
+STAGES = "stages"
+Count = Annotated[int, Meta(ge=0, le=leases.NUMBER_MAX)]
+Amount = Annotated[int, Meta(ge=-leases.NUMBER_MAX, le=leases.NUMBER_MAX)] | float
+MetricName = Annotated[str, Meta(min_length=1, max_length=80)]
+Metrics = Annotated[dict[MetricName, Amount], Meta(max_length=64)]
 
 
 class StageAsker(Asker, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +65,7 @@ class Commit(HeldFrame, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows_left: Count = 0
     error: Mistake | None = None
     set: dict[str, Any] = msgspec.field(default_factory=dict)
-    metrics: dict[str, int | float] = msgspec.field(default_factory=dict)
+    metrics: Metrics = msgspec.field(default_factory=dict)
 
 
 @post("/stages/{stage_id:str}/frames/claim", status_code=HTTP_200_OK, tags=["claims"])
@@ -74,7 +80,7 @@ async def claim(
             **services.place, stage_id=stage, commands_max=claiming.CANDIDATES_MAX
         )
 
-    taken = await claiming.claim(services, data, waiting)
+    taken = await claiming.claim(services, data, waiting, place=STAGES)
     return ClaimedFrame(claim=taken, stage_status=await _status(services, stage, data))
 
 
@@ -82,7 +88,7 @@ async def claim(
 async def beat(services: Services, frame_id: FromPath[str], data: JSONBody[HeldFrame]) -> Heard:
     """Say that work goes on; the lease begins anew."""
     known = await unfolding.begin(services, data.execution_id)
-    lease = data.lease(data.command_id)
+    lease = data.lease(claims.checked(data.command_id))
     frame = finding.checked_number(frame_id, "a frame id")
     conflict = leases.conflict_of_frame(known.state, lease, frame, services.pools.by_http)
     if conflict is not None:
@@ -94,7 +100,7 @@ async def beat(services: Services, frame_id: FromPath[str], data: JSONBody[HeldF
 async def commit(services: Services, frame_id: FromPath[str], data: JSONBody[Commit]) -> Verdict:
     """End a frame; the answer says what the planner made of it."""
     known = await unfolding.begin(services, data.execution_id)
-    lease = data.lease(data.command_id)
+    lease = data.lease(claims.checked(data.command_id))
     frame = finding.checked_number(frame_id, "a frame id")
     pools = services.pools.by_http
     is_ours = leases.conflict_of_frame(known.state, lease, frame, pools) is None
@@ -138,7 +144,7 @@ async def _closed(
         rows_failed=0 if data.error is None else max(1, failed),
         error=None if data.error is None else data.error.error(opened.step),
         result=await _output(services, known, opened, data, rows=rows),
-        patch=data.set,
+        patch=plain(data.set),
         metrics=dict(data.metrics),
         parent_frame_id=opened.parent_frame_id,
         rows_left=data.rows_left,

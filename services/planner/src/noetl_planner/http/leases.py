@@ -19,7 +19,9 @@ NOT_HTTP = "pool_served_by_jetstream"
 
 Identity = Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")]
 WorkerName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}$")]
-Attempt = Annotated[int, Meta(ge=1)]
+# The largest number that every reader of JSON holds.
+NUMBER_MAX = 2**53
+Attempt = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -72,6 +74,9 @@ def conflict_of_frame(
             f"frame {frame_id} has ended, or was never dispatched",
             hint="what has ended never changes: drop the work and claim anew",
         )
+    if live.frame_id != opened.frame_id:
+        # Told to the planner, it would stand for what the worker says of its own frame.
+        return _mismatch(f"command {live.command_id} does not run frame {frame_id}", live)
     if opened.command_id != lease.command_id or opened.status is FrameStatus.ABANDONED:
         return _stale(f"frame {frame_id} was taken back", live)
     return _of_live(live, lease, pools)
@@ -80,6 +85,8 @@ def conflict_of_frame(
 def _of_live(live: CommandState, lease: Lease, pools: tuple[str, ...]) -> ApiError | None:
     if live.pool not in pools:
         return not_http(live.pool)
+    if lease.attempt > live.attempt:
+        return _mismatch(f"attempt {lease.attempt} was never issued", live)
     if live.attempt != lease.attempt:
         return _stale(f"attempt {lease.attempt} of command {live.command_id} is over", live)
     if live.status is not CommandStatus.RUNNING:

@@ -36,6 +36,7 @@ class ApiError(Exception):
         detail: str,
         hint: str | None = None,
         extra: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -43,6 +44,7 @@ class ApiError(Exception):
         self.detail = detail
         self.hint = hint
         self.extra = extra or {}
+        self.headers = headers or {}
 
 
 def not_found(what: str, *, hint: str | None = None) -> ApiError:
@@ -96,6 +98,7 @@ def show_api_error(request: AnyRequest, error: ApiError) -> Response[bytes]:
         detail=error.detail,
         hint=error.hint,
         extra=error.extra,
+        headers=error.headers,
     )
 
 
@@ -121,18 +124,6 @@ def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
         detail=str(error),
         hint=f"ask again in {RETRY_AFTER_S} s; the same Idempotency-Key never runs twice",
         headers={"Retry-After": str(RETRY_AFTER_S)},
-    )
-
-
-def show_too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]:
-    """Answer for a body that no decoder follows to its end."""
-    log.warning("request not served", route=_route(request), reason=str(error))
-    return _problem(
-        request,
-        status=HTTPStatus.BAD_REQUEST,
-        code="bad_request",
-        detail="the request is nested too deeply to be read",
-        hint=f"values may be nested {DEPTH_MAX} levels deep",
     )
 
 

@@ -10,6 +10,7 @@ import uvicorn
 from litestar import Litestar
 
 from noetl_contracts.errors import Permanent
+from noetl_planner.http.heads import PromptProtocol
 
 # Requests in flight may finish; streams end at once, for they watch the same event.
 DRAIN_S = 5
@@ -45,6 +46,7 @@ async def serve(
         server = _Server(
             uvicorn.Config(
                 app,
+                http=PromptProtocol,
                 log_config=None,
                 access_log=False,
                 server_header=False,

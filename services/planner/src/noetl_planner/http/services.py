@@ -15,6 +15,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lanes import Pools
 from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
+from noetl_planner.http.rooms import Rooms
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.states import Programs
@@ -59,6 +60,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     hints: Hints
     crowd: Crowd
     board: Board = msgspec.field(default_factory=Board)
+    rooms: Rooms = msgspec.field(default_factory=Rooms)
     backlogs: Backlogs
     publisher: Publisher
     clock: Clock

@@ -9,7 +9,9 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, execution, frame
 from noetl_contracts.facts import Fact
+from noetl_contracts.ids import CommandId
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.plain import plain
 from noetl_contracts.status import CommandStatus, FrameStatus
 from noetl_planner.http import leases
 from noetl_planner.http.leases import Lease
@@ -61,13 +63,26 @@ async def of_frame(
 
 
 async def _tell(known: Unfolding, lease: Lease, fact: Fact, conflict: ApiError | None) -> None:
-    """Tell the planner what it may hear, then raise the conflict, if there is one."""
-    if conflict is None or conflict.code in RECORDED:
+    """Tell the planner what it may hear, then raise the conflict, if there is one.
+
+    Of refusals it hears those alone that it records. What it does not know is not told to it: a
+    report that is made up beforehand would later stand in the way of the true one of that name.
+    """
+    is_recorded = conflict is not None and conflict.code in RECORDED and _is_over(known, lease)
+    if conflict is None or is_recorded:
         kind = str(fact.__struct_config__.tag)
         key = f"{lease.command_id}/{lease.attempt}/{kind}/{codec.checksum(lease.worker_id)[:16]}"
         await known.tell(fact, key=key)
     if conflict is not None:
         raise conflict
+
+
+def _is_over(known: Unfolding, lease: Lease) -> bool:
+    """Tell whether the history says that this attempt was there and has passed."""
+    command_id = CommandId(lease.command_id)
+    live = known.state.commands.get(command_id)
+    current = known.state.fenced.get(command_id) if live is None else live.attempt
+    return current is not None and lease.attempt < current
 
 
 def _about_command(envelope: Envelope | None, lease: Lease) -> Found | None:
@@ -128,13 +143,13 @@ def _verdict(envelope: Envelope | None, status: str, error: ErrorObject | None =
 
 async def keep_result(services: ApiServices, value: Any, *, task: str) -> ResultEnvelope:
     """Keep a value as the result of a step's pipeline; a large one is stored first."""
-    result = TaskResult(kind=RESULT_KIND, raw=value)
+    result = TaskResult(kind=RESULT_KIND, raw=plain(value))
     return await _kept(services, PipelineResult(tasks={task: result}, last=task), row_count=None)
 
 
 async def keep_list(services: ApiServices, results: list[Any]) -> ResultEnvelope:
     """Keep the results of a frame's rows; large ones are stored first."""
-    return await _kept(services, LoopResult(results=results), row_count=len(results))
+    return await _kept(services, LoopResult(results=plain(results)), row_count=len(results))
 
 
 async def _kept(
