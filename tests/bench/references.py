@@ -1,5 +1,6 @@
 """PFT: the reference workload beside its raw floor, in turn, every run of the engine verified."""
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def _engine(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str
 
 def _floor(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str, Any]:
     served.begin()
+    before, own = meter.costs(stack, fixture=served.pid), _children_cpu_s()
     done = subprocess.run(  # noqa: S603 - our own command line
         [
             *(sys.executable, "-m", "noetl_pft", "floor", "--api", served.api),
@@ -95,13 +97,24 @@ def _floor(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str,
         text=True,
         timeout=1800,
     )
+    own = _children_cpu_s() - own
+    spent = meter.costs(stack, fixture=served.pid).since(before)
     told = msgspec.json.decode(done.stdout.strip().splitlines()[-1])
     return {
         "who": "floor",
         "requests": told["requests"],
         "seconds": round(told["seconds"], 2),
         "requests_per_s": round(told["requests_per_second"]),
+        "cpu_s": {
+            "program": round(own, 1),
+            **{name: round(spent.cpu_s[name], 1) for name in ("postgres", "fixture")},
+        },
     }
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def efficiency(rounds: list[dict[str, Any]]) -> dict[str, Any]:

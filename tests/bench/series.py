@@ -13,6 +13,7 @@ from tests.bench import (
     crash,
     fetching,
     floors,
+    handover,
     latency,
     loops,
     past,
@@ -60,6 +61,10 @@ SERIES = {
     ),
     "floors": Series(
         about="PostgreSQL, JetStream, HTTP with nothing around", alone=lambda _: floors.measure()
+    ),
+    "handover": Series(
+        about="messages and rows of steps and items, and no engine",
+        alone=lambda _: handover.measure(),
     ),
     "tiers": Series(
         about="payloads from store and memory",

@@ -94,6 +94,22 @@ def test_json_is_every_event_on_a_line(door: Door, noetl: Noetl, file: Path) -> 
     assert len({event["execution_id"] for event in events}) == 1
 
 
+def test_a_stream_of_some_types_shows_these_and_the_end(door: Door) -> None:
+    known = an_execution()
+    door.append(known, [*beginning(), *loop_events(), *ending()])
+    url = f"{door.url}/api/executions/{known}/stream"
+    wanted = {"event_type": ["frame.committed", "playbook.completed"]}
+    lines = httpx.get(url, params=wanted).text.splitlines()
+    shown = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert shown == ["frame.committed", "playbook.completed", "end"]
+
+
+def test_a_type_that_no_event_has_is_refused(door: Door) -> None:
+    answer = httpx.get(f"{door.url}/api/executions/1/stream", params={"event_type": "frame.won"})
+    assert answer.status_code == 400
+    assert "frame.won" in answer.json()["detail"]
+
+
 def test_failed_rows_of_a_completed_run_are_exit_code_4_and_harmless_text(
     door: Door, noetl: Noetl, file: Path
 ) -> None:

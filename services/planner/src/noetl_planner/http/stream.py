@@ -14,6 +14,7 @@ from noetl_chassis import redaction
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Retryable
+from noetl_contracts.events import event_type, find_class
 from noetl_contracts.events.execution import (
     ExecutionCancelled,
     PlaybookCompleted,
@@ -21,7 +22,7 @@ from noetl_contracts.events.execution import (
 )
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import finding, views
-from noetl_planner.http.problems import ApiError
+from noetl_planner.http.problems import ApiError, refused
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.shell.board import Feed
 
@@ -30,6 +31,7 @@ POLL_FIRST_S = 0.1
 POLL_MAX_S = 1.0
 # A client that hears nothing for several of these knows that the connection is gone.
 HEARTBEAT_S = 1.0
+TYPES_MAX = 100
 END = "end"
 # Neither a client nor a proxy on the way may keep or gather what is to arrive at once.
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -38,14 +40,24 @@ Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 
 
 class Follower:
-    """Follows one execution for one client; at most a page is held, and one that waits here."""
+    """Follows one execution for one client; at most a page is held, and one that waits here.
+
+    With `types` the client gets events of these types, and the end.
+    """
 
     def __init__(
-        self, services: ApiServices, execution_id: ExecutionId, *, after: int, is_over: bool
+        self,
+        services: ApiServices,
+        execution_id: ExecutionId,
+        *,
+        after: int,
+        is_over: bool,
+        types: frozenset[str] = frozenset(),
     ) -> None:
         self._services = services
         self._execution_id = execution_id
         self._after = after
+        self._types = types
         # A client may ask for what follows the end: then there is nothing to wait for.
         self._is_over = is_over
 
@@ -70,21 +82,26 @@ class Follower:
         while not self._services.stop.is_set():
             feed.grown.clear()
             page = await self._next_page(feed)
-            if page:
-                yield [_message(envelope) for envelope in page]
+            wanted = [one for one in page if self._is_wanted(one)]
+            if wanted:
+                silent_s = 0.0
+                yield [_message(envelope) for envelope in wanted]
             if len(page) == PAGE_EVENTS:
                 continue
             if self._is_over:
                 yield [ServerSentEventMessage(event=END, data="{}", id=self._after)]
                 return
             if page:
-                poll_s, silent_s = POLL_FIRST_S, 0.0
+                poll_s = POLL_FIRST_S
             await _grown(feed, within_s=poll_s)
             silent_s += poll_s
             poll_s = min(poll_s * 2, POLL_MAX_S)
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
                 yield [_heartbeat()]
+
+    def _is_wanted(self, envelope: Envelope) -> bool:
+        return not self._types or event_type(envelope.event) in self._types
 
     async def _next_page(self, feed: Feed) -> list[Envelope]:
         """Return what this process has committed meanwhile, else what the ledger has."""
@@ -140,9 +157,13 @@ async def follow(
     seats: NamedDependency[SkipValidation[Seats]],
     execution_id: FromPath[str],
     after: Annotated[int | None, QueryParameter(ge=0)] = None,
+    wanted: Annotated[
+        list[str] | None, QueryParameter(name="event_type", max_items=TYPES_MAX)
+    ] = None,
     last_event_id: Annotated[int | None, HeaderParameter(name="Last-Event-ID", ge=0)] = None,
 ) -> Stream:
-    """Follow an execution from a version on, until it ends."""
+    """Follow an execution from a version on to its end: all its events, or those of some types."""
+    types = _known(wanted or [])
     begin = last_event_id if last_event_id is not None else after or 0
     owner = (services.tenant_id, services.organization_id)
     is_over = False
@@ -151,10 +172,21 @@ async def follow(
         row = await finding.get_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
     seats.check(services.streams_max)
-    follower = Follower(services, ExecutionId(execution_id), after=begin, is_over=is_over)
+    follower = Follower(
+        services, ExecutionId(execution_id), after=begin, is_over=is_over, types=types
+    )
     return Stream(
         seats.hold(follower.pages()), media_type="text/event-stream", headers=STREAM_HEADERS
     )
+
+
+def _known(types: list[str]) -> frozenset[str]:
+    unknown = sorted(one for one in types if find_class(one) is None)
+    if unknown:
+        raise refused(
+            f"no event is of type {unknown[0]!r}", hint="noetl schema lists the types of events"
+        )
+    return frozenset(types)
 
 
 def _message(envelope: Envelope) -> ServerSentEventMessage:
