@@ -1,4 +1,4 @@
-"""Disks that are full: of PostgreSQL, of NATS, of the payload store, of the stack's own folder."""
+"""Disks that are full: of PostgreSQL, of NATS, of the stack's own folder."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,6 @@ from tests.support.volumes import Volume, volume
 
 pytestmark = pytest.mark.timeout(420)
 
-# SeaweedFS looks once a minute whether a disk that was full has room again.
 PATIENCE_S = 200.0
 ITEMS = 400
 # No lease ends because the machine is slow.
@@ -52,7 +51,6 @@ class Site(Struct):
     home: Volume
     postgres: Volume
     nats: Volume
-    s3: Volume
 
     def begin(self, name: str) -> str:
         """Start a run."""
@@ -151,8 +149,8 @@ def site() -> Iterator[Site]:
         home = opened.enter_context(volume())
         folder = home.folder / "stack"
         folder.mkdir(mode=0o711)
-        names = ("postgres", "nats", "seaweedfs")
-        postgres, nats, s3 = (opened.enter_context(volume(folder / name)) for name in names)
+        names = ("postgres", "nats")
+        postgres, nats = (opened.enter_context(volume(folder / name)) for name in names)
         stack = opened.enter_context(running_stack(folder, *SETTINGS))
         answer = httpx.post(
             f"{stack.url('api')}/api/catalog/register",
@@ -161,24 +159,7 @@ def site() -> Iterator[Site]:
             timeout=30,
         )
         assert answer.is_success, answer.text
-        yield Site(stack=stack, home=home, postgres=postgres, nats=nats, s3=s3)
-
-
-def test_a_full_disk_of_the_payload_store_costs_only_time(site: Site) -> None:
-    # The first of all: a minute after its start SeaweedFS looks whether its disk has room.
-    run = site.begin("s")
-    site.wait_for_items(run, ITEMS // 8)
-    before = site.restarts()
-    site.s3.fill()
-
-    def is_waiting() -> bool:
-        workers = site.ask("workers").get("workers", [])
-        return any(one["store_waits"] for one in workers)
-
-    wait_until(is_waiting, timeout_s=PATIENCE_S, what="workers wait for the store")
-    site.s3.free()
-    site.conclude(run)
-    assert site.restarts() == before
+        yield Site(stack=stack, home=home, postgres=postgres, nats=nats)
 
 
 def test_a_full_disk_of_postgres_costs_only_time(site: Site) -> None:

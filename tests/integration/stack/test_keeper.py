@@ -12,18 +12,10 @@ from msgspec import structs
 
 from noetl_cli.failures import StackError
 from noetl_cli.stack import home, probes, state
-from noetl_cli.stack import keeper as keeper_of
 from noetl_cli.stack.board import Board
 from noetl_cli.stack.home import Home
 from noetl_cli.stack.keeper import Keeper
-from noetl_cli.stack.specs import (
-    BucketProbe,
-    CommandProbe,
-    HttpProbe,
-    ProcessSpec,
-    StoreWatch,
-    Tier,
-)
+from noetl_cli.stack.specs import CommandProbe, HttpProbe, ProcessSpec, StoreWatch, Tier
 from noetl_cli.stack.state import Phase, ProcessPhase, State
 
 PATIENCE_S = 20
@@ -174,20 +166,21 @@ async def test_a_process_that_never_answers_is_reported(place: Home, board: Boar
 async def test_a_server_that_has_given_up_its_store_is_started_again(
     place: Home, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_of, "WATCH_INTERVAL_S", 0.01)
     room, refuses, asked = [True], [False], [0]
 
-    def is_refused(_probe: HttpProbe | BucketProbe) -> bool:
+    def is_refused(_probe: HttpProbe) -> bool:
         asked[0] += 1
         return refuses[0]
 
     monkeypatch.setattr(probes, "has_room", lambda _folder: room[0])
     monkeypatch.setattr(probes, "is_refused", is_refused)
-    watch = StoreWatch(probe=HttpProbe(url="http://127.0.0.1:1"), folder=place.root, writes=True)
+    watch = StoreWatch(
+        probe=HttpProbe(url="http://127.0.0.1:1"), folder=place.root, interval_s=0.01
+    )
     async with kept(structs.replace(stand_in(place), watch=watch), place, board) as keeper:
         await keeper.wait_ready()
         first = pid(board)
-        # While its disk is full it is left alone, and one that writes is asked only after that.
+        # While its disk is full it is left alone.
         room[0] = False
         refuses[0] = True
         with pytest.raises(TimeoutError):

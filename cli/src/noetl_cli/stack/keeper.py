@@ -21,7 +21,6 @@ BACKOFF_MAX_S = 10.0
 # A process that ran this long starts its backoff anew.
 STEADY_S = 20.0
 PROBE_INTERVAL_S = 0.05
-WATCH_INTERVAL_S = 1.0
 # As often in a row a server must seem stuck: one answer may be of a moment.
 STUCK_LOOKS = 3
 HOLD_INTERVAL_S = 0.2
@@ -150,15 +149,13 @@ class Keeper:
 
         Starting it again on a disk that is still full would not help.
         """
-        looks, was_full = 0, not watch.writes
+        looks = 0
         while looks < STUCK_LOOKS:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            if not probes.has_room(watch.folder):
-                looks, was_full = 0, True
-            elif was_full and await asyncio.to_thread(probes.is_refused, watch.probe):
-                looks += 1
-            else:
-                looks, was_full = 0, not watch.writes
+            await asyncio.sleep(watch.interval_s)
+            is_stuck = probes.has_room(watch.folder) and await asyncio.to_thread(
+                probes.is_refused, watch.probe
+            )
+            looks = looks + 1 if is_stuck else 0
 
     async def _probe(self) -> None:
         while not await asyncio.to_thread(probes.answers, self.spec.probe):  # noqa: ASYNC110 - it is another process

@@ -79,7 +79,7 @@ def spec(nats: Nats) -> ProcessSpec:
         environ={"GOMEMLIMIT": "512MiB"},
         probe=probe,
         # A stream whose store failed once refuses everything until the server starts again.
-        watch=StoreWatch(probe=probe, folder=nats.directory, writes=False),
+        watch=StoreWatch(probe=probe, folder=nats.directory, interval_s=1.0),
         port=nats.port,
     )
 

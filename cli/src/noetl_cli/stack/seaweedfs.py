@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from noetl_cli.stack import binaries
 from noetl_cli.stack.ports import LOOPBACK
-from noetl_cli.stack.specs import BucketProbe, ProcessSpec, StoreWatch, Tier
+from noetl_cli.stack.specs import BucketProbe, ProcessSpec, Tier
 
 REGION = "us-east-1"
 BUCKET = "noetl"
@@ -85,9 +85,6 @@ def spec(server: SeaweedFs) -> ProcessSpec:
         directory=server.directory,
         environ={"GOMEMLIMIT": "512MiB"},
         probe=probe,
-        # Its index of names refuses everything once a write of it has failed, and its volumes
-        # are looked at once a minute.
-        watch=StoreWatch(probe=probe, folder=server.directory, writes=True),
         port=server.ports["s3"],
         # The volumes are closed within milliseconds; the gateways then wait 15 s for streams
         # that never end, and may be killed.

@@ -35,14 +35,11 @@ Probe = HttpProbe | CommandProbe | BucketProbe
 
 
 class StoreWatch(Struct, frozen=True, kw_only=True):
-    """Stuck when this probe is refused although the disk of this folder has room.
+    """Stuck when this probe is refused, time and again, although this folder's disk has room."""
 
-    One that writes is asked only when the disk was full before.
-    """
-
-    probe: HttpProbe | BucketProbe
+    probe: HttpProbe
     folder: Path
-    writes: bool
+    interval_s: float
 
 
 class Tier(IntEnum):
