@@ -176,7 +176,7 @@ async def test_deeply_nested_inputs_are_stored_and_deeper_ones_are_refused(
     assert (fact.workload, fact.workload_ref is None) == ({}, False)
     endless = b"[" * 20_000 + b"]" * 20_000
     answer = await api.post("/api/execute", content=body % endless, headers=kind)
-    assert answer.status_code == 400, answer.text
+    assert (answer.status_code, answer.json()["code"]) == (422, "nested_too_deep")
 
 
 async def test_too_large_a_body_is_refused(api: Api) -> None:

@@ -111,6 +111,8 @@ async def test_a_call_that_nobody_waits_for_any_more_is_not_begun(blocked: Block
     given_up = asyncio.ensure_future(threads.run(blocked))
     await asyncio.sleep(0)
     given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
     blocked.released.set()
     await asked
     assert await threads.run(int, "1") == 1
