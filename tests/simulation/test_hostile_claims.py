@@ -15,6 +15,7 @@ from tests.support.stranger import Stranger
 
 from noetl_contracts.ids import TenantId
 from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.plain import DEPTH_MAX
 from noetl_contracts.spread import KEY
 from noetl_planner.http import bodies, claims, heads, rooms
 from noetl_planner.http.app import create_app
@@ -200,6 +201,7 @@ async def test_bodies_without_an_end_are_refused_with_the_way_out(world: World) 
     mib = 1024 * 1024
     for content, status, code in (
         (nested(bodies.DEPTH_MAX) + rest, 422, "nested_too_deep"),
+        (nested(bodies.DEPTH_MAX - 2) + rest, 400, "bad_request"),
         (nested(900) + rest, 422, "nested_too_deep"),
         (nested(200_000) + rest, 422, "nested_too_deep"),
         (b"[" * 200_000, 422, "nested_too_deep"),
@@ -220,7 +222,7 @@ async def test_bodies_without_an_end_are_refused_with_the_way_out(world: World) 
     deepest = b'"' + b"[" * 5_000 + b'"'
     answer = await world.http.post(
         path,
-        content=nested(bodies.DEPTH_MAX - 2, deepest.decode()) + rest,
+        content=nested(DEPTH_MAX - 2, deepest.decode()) + rest,
         headers={"Content-Type": "application/json"},
     )
     assert answer.status_code == 200, answer.text

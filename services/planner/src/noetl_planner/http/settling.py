@@ -13,7 +13,7 @@ from noetl_contracts.ids import CommandId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.plain import plain
 from noetl_contracts.status import CommandStatus, FrameStatus
-from noetl_planner.http import leases
+from noetl_planner.http import leases, problems
 from noetl_planner.http.leases import Lease
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -143,12 +143,14 @@ def _verdict(envelope: Envelope | None, status: str, error: ErrorObject | None =
 
 async def keep_result(services: ApiServices, value: Any, *, task: str) -> ResultEnvelope:
     """Keep a value as the result of a step's pipeline; a large one is stored first."""
+    problems.check_depth(value, "the result")
     result = TaskResult(kind=RESULT_KIND, raw=plain(value))
     return await _kept(services, PipelineResult(tasks={task: result}, last=task), row_count=None)
 
 
 async def keep_list(services: ApiServices, results: list[Any]) -> ResultEnvelope:
     """Keep the results of a frame's rows; large ones are stored first."""
+    problems.check_depth(results, "the list of results")
     return await _kept(services, LoopResult(results=plain(results)), row_count=len(results))
 
 
