@@ -41,7 +41,8 @@ minutes. {on(one)}
 A line is fitted to the last {
         1 - WARM_SHARE:.0%} of the time; memory is flat if it gains less than {
         GROWTH_SHARE_MAX:.0%} of its
-median in an hour. Memory is that of a process with its children, what is shared divided among them (PSS), in MiB. Servers
+median in an hour. Memory is what a process and its children hold for themselves alone (USS), in MiB: their share of what
+is shared moves with whatever else runs on the machine. Servers
 hold in memory what they store, up to bounds of their own, and are not judged.{_note(one)}
 
 {

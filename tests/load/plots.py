@@ -23,7 +23,7 @@ def draw(found: dict[str, Any]) -> bytes:
     """Draw what the soak's curve holds: a line for each process."""
     curve = found["curve"]
     chart = pygal.XY(
-        title="Memory of each process with its children (PSS)",
+        title="Memory of each process with its children",
         x_title="minutes",
         y_title="MiB",
         **_LOOK,

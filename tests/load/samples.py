@@ -36,6 +36,7 @@ class Held(Struct, frozen=True, kw_only=True):
     own_mib: float
     own_private_mib: float
     family_mib: float
+    family_private_mib: float
     files: int
     processes: int
     cpu_s: float
@@ -95,6 +96,7 @@ def _held(pid: int, health_url: str | None) -> Held | None:
             own_mib=_mib(memories[0].pss),
             own_private_mib=_mib(memories[0].uss),
             family_mib=_mib(sum(one.pss for one in memories)),
+            family_private_mib=_mib(sum(one.uss for one in memories)),
             files=sum(_files(one) for one in family),
             processes=len(memories),
             cpu_s=round(times.user + times.system + times.children_user + times.children_system, 1),

@@ -31,13 +31,7 @@ def summed(samples: Sequence[Sample]) -> dict[str, Any]:
         "samples": len(samples),
         "memory": {
             name: msgspec.to_builtins(
-                trend([(one.at_s, one.held[name].family_mib) for one in samples])
-            )
-            for name in kept
-        },
-        "private": {
-            name: msgspec.to_builtins(
-                trend([(one.at_s, one.held[name].own_private_mib) for one in samples])
+                trend([(one.at_s, one.held[name].family_private_mib) for one in samples])
             )
             for name in kept
         },
@@ -62,6 +56,6 @@ def _curve(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, Any]:
     return {
         "minutes": [round(one.at_s / 60, 1) for one in thin],
         "family_mib": {
-            name: [round(one.held[name].family_mib, 1) for one in thin] for name in names
+            name: [round(one.held[name].family_private_mib, 1) for one in thin] for name in names
         },
     }
