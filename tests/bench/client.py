@@ -4,11 +4,10 @@ import time
 from typing import Any
 
 import httpx
+from tests.support.asking import ENDS
 from tests.support.stack import Stack
 
 TERMINAL = {"COMPLETED", "FAILED", "CANCELLED"}
-# A client that waits for the end asks for nothing else.
-ENDS = ["playbook.completed", "playbook.failed", "execution.cancelled"]
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
 

@@ -63,7 +63,7 @@ def _engine(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str
         run = pft.start(
             stack, served, variant=variant, facilities=size.facilities, patients=size.patients
         )
-        run.wait(patience_s=1800)
+        run.follow(patience_s=1800)
     spent = meter.costs(stack, fixture=served.pid).since(before)
     run.verify()
     requests = served.summary()["requests"]

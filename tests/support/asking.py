@@ -8,3 +8,5 @@ since whoever was asked may have been killed and started again by the next time.
 import httpx
 
 http = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
+# A client that waits for the end of an execution asks for nothing else.
+ENDS = ["playbook.completed", "playbook.failed", "execution.cancelled"]

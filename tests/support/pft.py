@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 from msgspec import Struct
-from tests.support.asking import http
+from tests.support.asking import ENDS, http
 from tests.support.servers import wait_until
 from tests.support.stack import Stack
 
@@ -89,6 +89,14 @@ class Run(Struct, kw_only=True):
         """Wait for the end, which must be a good one."""
         last = self.wait_for_any_end(patience_s)
         assert last.get("status") == "COMPLETED", last
+
+    def follow(self, patience_s: float = 120.0) -> None:
+        """Hear of the end when it comes, without asking for it; it must be a good one."""
+        url = f"{self.stack.url('api')}/api/executions/{self.execution_id}/stream"
+        with http.stream("GET", url, params={"event_type": ENDS}, timeout=patience_s) as stream:
+            heard = [line for line in stream.iter_lines() if line.startswith("event: ")]
+        self.seconds = time.perf_counter() - self.started_s
+        assert "event: playbook.completed" in heard, heard
 
     def wait_for_any_end(self, patience_s: float) -> dict[str, Any]:
         """Wait for the end; return how it stands then."""
