@@ -28,13 +28,11 @@ SELECT pg_database_size(current_database()) AS ledger_bytes,
 class Held(Struct, frozen=True, kw_only=True):
     """One process of the stack with its children.
 
-    Memory in MiB, shared pages divided among those that share them (PSS), and what is its own
-    alone (USS); of the process itself (`own_`) and of the whole family.
+    Memory in MiB, shared pages divided among those that share them (PSS), and what is theirs
+    alone (`private`, USS).
     """
 
     pid: int
-    own_mib: float
-    own_private_mib: float
     family_mib: float
     family_private_mib: float
     files: int
@@ -90,11 +88,11 @@ def _held(pid: int, health_url: str | None) -> Held | None:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
         memories = [found for one in family if (found := _memory(one)) is not None]
+        if not memories:
+            return None
         times = process.cpu_times()
         return Held(
             pid=pid,
-            own_mib=_mib(memories[0].pss),
-            own_private_mib=_mib(memories[0].uss),
             family_mib=_mib(sum(one.pss for one in memories)),
             family_private_mib=_mib(sum(one.uss for one in memories)),
             files=sum(_files(one) for one in family),
@@ -102,7 +100,7 @@ def _held(pid: int, health_url: str | None) -> Held | None:
             cpu_s=round(times.user + times.system + times.children_user + times.children_system, 1),
             answer_ms=None if health_url is None else _answer_ms(f"{health_url}/livez"),
         )
-    except (psutil.NoSuchProcess, IndexError):
+    except psutil.NoSuchProcess:
         return None  # ended between the listing and the look
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.test_one_process import shaken
+from tests.support.asking import ENDS
 from tests.support.polling import eventually
 
 from noetl_cli.local import system
@@ -24,7 +25,6 @@ from noetl_replay import rows
 from noetl_replay.checksum import compare, live_surfaces, replay_surfaces
 from noetl_replay.state import ExecutionState, empty
 
-ENDS = {"playbook.completed", "playbook.failed", "execution.cancelled"}
 PATIENCE_S = 60.0
 # A wish to stop may come before a worker listens for it; then the grace period ends the work.
 SETTINGS = {"NOETL_PLANNER_CANCEL_GRACE_S": "1"}

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.asking import ENDS
 from tests.support.polling import eventually
 
 from noetl_cli.local import system
@@ -24,7 +25,6 @@ from noetl_replay.state import ExecutionState, empty
 
 PATIENCE_S = 120.0
 PAGE_EVENTS = 1000
-ENDS = {"playbook.completed", "playbook.failed", "execution.cancelled"}
 HEAD = """\
 apiVersion: noetl.io/v2
 kind: Playbook

@@ -80,8 +80,6 @@ def samples(count: int = 40, *, gain_h: float = 0.0) -> list[Sample]:
             held={
                 name: Held(
                     pid=1,
-                    own_mib=80,
-                    own_private_mib=70,
                     family_mib=200 + at,
                     family_private_mib=100 + gain_h * at / HOUR_S,
                     files=20,
