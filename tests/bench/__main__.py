@@ -52,6 +52,8 @@ def _measure(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
                 found |= series.measure_on(stack, names, root, _asked(given))
         # After the stack has ended: both have the machine for themselves.
         if given.peers:
+            # Ours of this run stay beside theirs when other runs are kept.
+            found["beside_peers"] = {name: found[name] for name in names if name in found}
             found["peers"] = peers.measure(root, given.peer)
     return found
 

@@ -57,6 +57,7 @@ def peers(report: dict[str, Any]) -> list[str]:
     """Write the section, if other engines were run."""
     if "peers" not in report:
         return []
+    report = {**report, **report.get("beside_peers", {})}
     names = list(report["peers"])
     rows = [_line(row, report, names) for row in ROWS if _is_told(row, report)]
     notes = [
@@ -70,7 +71,7 @@ def peers(report: dict[str, Any]) -> list[str]:
                 "",
                 "Each on the same PostgreSQL unless its note says otherwise, set up as its own documentation recommends. Behind",
                 "its figure: how many times as good ours is. Batched: one durable unit of work makes fifty requests. A queue knows no graph,",
-                "no history and no replay.",
+                "no history and no replay. Ours are of the same run as theirs: the machine is not as fast in every run.",
                 "",
                 f"| | ours | {' | '.join(titles)} |",
                 f"|---|---:|{'---:|' * len(names)}",

@@ -1,12 +1,12 @@
-"""Is a figure flat over time: the slope of its last three quarters, against its own middle."""
+"""Is a figure flat over time: the slope of its last half, against its own middle."""
 
 import statistics
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-# The first quarter fills caches, pools and arenas.
-WARM_SHARE = 0.25
+# The first half fills caches, pools and arenas: at two executions a second that takes 25 minutes.
+WARM_SHARE = 0.5
 # Growth in an hour, as a share of the median, below which a figure counts as flat.
 GROWTH_SHARE_MAX = 0.05
 HOUR_S = 3600.0
@@ -38,13 +38,13 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def settled(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Leave out the first quarter of the time."""
+    """Leave out the first half of the time."""
     first, last = points[0][0], points[-1][0]
     return [(x, y) for x, y in points if x >= first + (last - first) * WARM_SHARE]
 
 
 def trend(points: Sequence[tuple[float, float]]) -> Trend:
-    """Judge the last three quarters of a series of (seconds, figure)."""
+    """Judge the last half of a series of (seconds, figure)."""
     kept = settled(points)
     figures = [y for _, y in kept]
     median = statistics.median(figures)

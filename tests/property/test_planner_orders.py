@@ -1,6 +1,7 @@
 """Whatever the transport does to facts, the same end is reached and each effect counts once."""
 
 import random
+from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
@@ -39,7 +40,8 @@ class Source:
 
     def __init__(self) -> None:
         self.owned: dict[str, int] = {}
-        self.recorded: set[str] = set()
+        # By frame, the attempts that ran it, as its record and takeovers show.
+        self.fences: dict[str, set[int]] = {}
 
     def claim(self, frame_id: str) -> int | None:
         if frame_id not in self.owned and len(self.owned) < WINDOWS:
@@ -88,8 +90,10 @@ class Transport:
             return None
         work: Any = command.work
         handed = work.open_frame is not None and work.open_frame.frame_id == fact.frame_id
-        before = int(fact.frame_id in self.source.recorded and not handed)
-        self.source.recorded.add(fact.frame_id)
+        told = work.open_frame.dispatches if handed else 0
+        fences = self.source.fences.setdefault(fact.frame_id, set())
+        before = len(fences) - told
+        fences.add(command.attempt)
         return opened(command, index, rows=rows, attempts_before=before)
 
     def step(self) -> None:
@@ -138,7 +142,23 @@ def test_any_order_duplicate_or_loss_ends_in_the_same_place(seed: int) -> None:
     assert types.count("loop.done") == 1
     committed = [event.frame_id for event in desk.events("frame.committed")]
     assert sorted(committed) == sorted(transport.source.owned), seed
+    assert _dispatches(desk) == _runs_until_committed(desk, transport.source), seed
     assert sum(event.row_count for event in desk.events("frame.committed")) == sum(
         range(1, WINDOWS + 1)
     )
     assert [event.step for event in desk.events("step.enter")] == ["before", "drain", "after"]
+
+
+def _dispatches(desk: Desk) -> Counter[str]:
+    return Counter(event.frame_id for event in desk.events("frame.dispatched"))
+
+
+def _runs_until_committed(desk: Desk, source: Source) -> Counter[str]:
+    """Count who ran each frame, up to the attempt that was believed: no try leaves no trace."""
+    fence_by_frame = {event.frame_id: event.fence for event in desk.events("frame.dispatched")}
+    return Counter(
+        {
+            frame_id: sum(fence <= fence_by_frame[frame_id] for fence in fences)
+            for frame_id, fences in source.fences.items()
+        }
+    )

@@ -175,7 +175,7 @@ async def plan(world: "World", process: Process) -> None:
         owner=process.name,
         lease_s=PLANNER.shard_lease_s,
         shard_count=SHARDS,
-        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, PLANNER).turn,
+        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, PLANNER),
     )
     await running.run(
         owner=owner,

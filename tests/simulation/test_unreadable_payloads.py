@@ -2,14 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.polling import eventually
 
 from noetl_cli.local import system
-from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_planner.http import playbooks, submission
 from noetl_planner.http.submission import ExecuteBody
+from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.states import LoadedPayloads
 from noetl_playbook.problems import Level
 from noetl_replay.fold import fold
@@ -32,22 +34,31 @@ workflow:
 """
 
 
-async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[str] = []
+LOOP = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: damaged-loop, path: simulation/damaged-loop}
+workflow:
+  - step: each
+    loop: {in: "{{ range(8) | list }}", iterator: one, spec: SPEC}
+    tool: {kind: noop, result: "{{ iter.one }}"}
+    next:
+      arcs:
+        - step: seen
+          on: loop.failed
+          set: {ctx.kind: "{{ event.error.kind }}", ctx.said: "{{ event.error.message }}"}
+  - {step: seen, tool: {kind: noop}}
+"""
 
-    async def load(_: LoadedPayloads, ref: PayloadRef) -> None:
-        reads.append(ref.uri)
-        raise PayloadCorrupt(f"{ref.uri} was altered")
 
-    monkeypatch.setattr(LoadedPayloads, "load", load)
+async def ended(tmp_path: Path, text: str, path: str) -> ExecutionState:
+    """Run a playbook in one process until its end."""
     configs = system.load({}, tmp_path)
     async with system.open_system(configs) as opened, asyncio.TaskGroup() as tasks:
         tasks.create_task(system.run(opened))
         try:
-            await playbooks.keep(opened.services, PLAYBOOK, level=Level.TOLERANT)
-            body = ExecuteBody(path="simulation/damaged")
+            await playbooks.keep(opened.services, text, level=Level.TOLERANT)
+            body = ExecuteBody(path=path)
             execution_id = (await submission.execute(opened.services, body, None)).execution_id
 
             async def has_ended() -> ExecutionState | None:
@@ -61,8 +72,46 @@ async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
         finally:
             opened.process.stop.set()
     assert state is not None
+    return state
+
+
+async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    async def load(_: LoadedPayloads, ref: PayloadRef) -> None:
+        reads.append(ref.uri)
+        raise PayloadCorrupt(f"{ref.uri} was altered")
+
+    monkeypatch.setattr(LoadedPayloads, "load", load)
+    state = await ended(tmp_path, PLAYBOOK, "simulation/damaged")
     assert state.failure is not None
     assert (state.failure.kind, state.failure.code) == ("storage_quota", "STORE")
     assert reads[0] in state.failure.message
     # A busy machine may lose the shard before the end is committed; nothing else asks again.
     assert set(reads) == {reads[0]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [
+        ("{mode: parallel}", "damaged"),
+        ("{mode: chunked, chunk_size: 2}", "damaged"),
+        ("{mode: chunked, chunk_size: 2}", {"context": 1}),
+        ("{mode: fanout, fanout: {partitions: 2, partition_by: a}}", {"results": [1] * 9}),
+    ],
+)
+async def test_a_loop_whose_results_cannot_be_read_fails_and_its_failure_can_be_handled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, given: Any
+) -> None:
+    async def value(_: Collector, result: ResultEnvelope) -> Any:
+        if given == "damaged":
+            raise PayloadCorrupt(f"a result that is {result.status} was altered")
+        return given
+
+    monkeypatch.setattr(Collector, "_value", value)
+    state = await ended(tmp_path, LOOP.replace("SPEC", spec), "simulation/damaged-loop")
+    assert state.failure is None, state.failure
+    assert state.ctx["kind"] == "storage_quota"
+    assert "cannot be read" in state.ctx["said"]

@@ -164,3 +164,7 @@ class WiredConsumer:
     async def pending(self) -> tuple[int, int]:
         """Return how the consumer stands."""
         return await self._wire.call("pending", self._target.pending)
+
+    async def close(self) -> None:
+        """Leave: nothing comes that is not fetched."""
+        await self._target.close()

@@ -5,10 +5,12 @@ tests, and the mix of faults changes from part to part. Writes `docs/chaos.{json
 """
 
 import argparse
+import contextlib
 import random
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -73,10 +75,11 @@ class Storm:
         # Held while something is hurt, and while a verifier looks.
         self._peace = threading.Lock()
         self._pft_runs: list[str] = []
+        self._problems: list[Exception] = []
         self._patience_s = report.minutes * 60 + HEALED_S
 
     def run(self) -> None:
-        """Hurt and heal; raises what went wrong in any thread, or afterwards."""
+        """Hurt and heal; raises all that went wrong in any thread, or afterwards."""
         with ThreadPoolExecutor() as threads:
             kinds = (self._run_pft, self._run_small, self._run_spark)
             work = [threads.submit(kind) for kind in kinds]
@@ -86,13 +89,26 @@ class Storm:
                 self._is_over.set()
             healed = time.monotonic()
             for one in work:
-                one.result()
+                with self._counting():
+                    one.result()
         for execution_id in self._pft_runs:
-            assert_parity(self._stack, execution_id)
+            with self._counting():
+                assert_parity(self._stack, execution_id)
         for job, executions in ((SMALL, self._report.small), (SPARK, self._report.spark)):
             for execution_id in executions:
-                _conclude(self._stack, execution_id, job)
+                with self._counting():
+                    _conclude(self._stack, execution_id, job)
         self._report.healed_s = round(time.monotonic() - healed, 1)
+        if self._problems:
+            raise ExceptionGroup("not everything is as it must be", self._problems)
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Note what a check finds wrong, and let the others be made as well."""
+        try:
+            yield
+        except (AssertionError, httpx.HTTPError, TimeoutError) as problem:
+            self._problems.append(problem)
 
     def _hurt(self) -> None:
         chance = random.Random(self._report.seed)
@@ -125,9 +141,9 @@ class Storm:
                 self._report.pft_without_target += 1
                 continue
             assert last["status"] == "COMPLETED", last
-            with self._peace:
+            with self._peace, self._counting():
                 run.verify("--disturbed", "--frame-rows", "20")
-            self._report.pft_runs += 1
+                self._report.pft_runs += 1
 
     def _run_small(self) -> None:
         begun = self._report.small
@@ -156,7 +172,8 @@ def _wait(stack: Stack, execution_id: str, *, patience_s: float) -> None:
 def _conclude(stack: Stack, execution_id: str, job: Job) -> None:
     """Every execution ends well, once, with the right sum, and its rows are its history's."""
     _wait(stack, execution_id, patience_s=HEALED_S)
-    assert _status(stack, execution_id) == "COMPLETED", execution_id
+    found = httpx.get(f"{stack.url('api')}/api/executions/{execution_id}/status", timeout=10).json()
+    assert found["status"] == "COMPLETED", found
     url = f"{stack.url('api')}/api/result/{execution_id}/{job.step}"
     assert httpx.get(url, timeout=10).json()["data"] == job.result, execution_id
     assert_parity(stack, execution_id)

@@ -15,6 +15,7 @@ class Job(Struct, frozen=True, kw_only=True):
     playbook: str
 
 
+# A storm must not use up the attempts of a unit: it loses more of them than bad luck would.
 SMALL = Job(
     name="stormy",
     step="sum",
@@ -26,14 +27,16 @@ metadata: {{name: stormy}}
 workload: {{n: {SMALL_ITEMS}}}
 workflow:
   - step: each
-    loop: {{in: "{{{{ workload.n }}}}", iterator: i, spec: {{mode: parallel, max_in_flight: 8}}}}
+    loop:
+      in: "{{{{ workload.n }}}}"
+      iterator: i
+      spec: {{mode: parallel, max_in_flight: 8, max_attempts: 1000}}
     tool: {{kind: noop, result: "{{{{ iter.i }}}}"}}
     next: {{arcs: [{{step: sum}}]}}
   - step: sum
     tool: {{kind: python, input: {{given: "{{{{ each.results }}}}"}}, code: "return sum(given)"}}
 """,
 )
-# A storm must not use up the attempts of a shard: it loses more of them than bad luck would.
 SPARK = Job(
     name="stormy_spark",
     step="total",

@@ -71,7 +71,7 @@ async def memory_bus() -> AsyncIterator[Bus]:
 
 
 @asynccontextmanager
-async def jetstream_bus(server: NatsServer) -> AsyncIterator[Bus]:
+async def jetstream_bus(server: NatsServer, *, standing: int = 0) -> AsyncIterator[Bus]:
     async with open_connection(server.url, name="test", waits=Waits(connect_s=10)) as connection:
         await remove_streams(connection)
         yield Bus(
@@ -80,7 +80,9 @@ async def jetstream_bus(server: NatsServer) -> AsyncIterator[Bus]:
             letters=JetStreamDeadLetters(connection),
             hints=NatsHints(connection),
             backlogs=JetStreamBacklogs(connection),
-            consumer=lambda stream, name: JetStreamConsumer(connection, stream=stream, name=name),
+            consumer=lambda stream, name: JetStreamConsumer(
+                connection, stream=stream, name=name, standing=standing
+            ),
             elapse=lambda _seconds: None,
         )
 

@@ -1,4 +1,4 @@
-"""The same bus twice: within the process, and JetStream."""
+"""The same bus within the process and over JetStream, asked anew or by requests that stand."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -14,13 +14,13 @@ def own_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "jetstream"])
+@pytest.fixture(params=[None, 0, 1, 16], ids=["memory", "jetstream", "standing-1", "standing-16"])
 async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
     """One empty bus with the topology applied."""
-    if request.param == "memory":
+    if request.param is None:
         opened = memory_bus()
     else:
-        opened = jetstream_bus(request.getfixturevalue("own_nats"))
+        opened = jetstream_bus(request.getfixturevalue("own_nats"), standing=request.param)
     async with opened as made:
         await made.streams.ensure()
         yield made

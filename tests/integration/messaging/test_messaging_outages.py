@@ -48,8 +48,16 @@ def a_fact(number: int) -> Message:
     )
 
 
-def planner(connection: Connection) -> JetStreamConsumer:
-    return JetStreamConsumer(connection, stream=topology.INGEST, name=topology.planner_consumer(0))
+def planner(connection: Connection, *, standing: int = 0) -> JetStreamConsumer:
+    return JetStreamConsumer(
+        connection,
+        stream=topology.INGEST,
+        name=topology.planner_consumer(0),
+        standing=standing,
+    )
+
+
+STANDING = pytest.mark.parametrize("standing", [0, 1, 16], ids=lambda number: f"standing-{number}")
 
 
 async def reconnected(connection: Connection) -> None:
@@ -82,11 +90,12 @@ async def test_a_wrong_password_is_refused_without_showing_it(server: NatsServer
     assert "wrong-one" not in str(refused.value)
 
 
+@STANDING
 async def test_a_stopped_server_is_unavailable_and_messages_survive_it(
-    server: NatsServer, connection: Connection
+    server: NatsServer, connection: Connection, standing: int
 ) -> None:
     await streams(connection).ensure()
-    publisher, consumer = JetStreamPublisher(connection), planner(connection)
+    publisher, consumer = JetStreamPublisher(connection), planner(connection, standing=standing)
     await publisher.publish(a_fact(1))
     waiting = asyncio.ensure_future(consumer.fetch(messages_max=1, wait_s=0.1))
     assert [each.data for each in await waiting] == [b"1"]
@@ -104,21 +113,23 @@ async def test_a_stopped_server_is_unavailable_and_messages_survive_it(
     assert await eventually(lambda: fetched(consumer)) == [b"2"]
 
 
+@STANDING
 async def test_a_fetch_that_waits_ends_when_the_server_dies(
-    server: NatsServer, connection: Connection
+    server: NatsServer, connection: Connection, standing: int
 ) -> None:
     await streams(connection).ensure()
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(_unavailable(planner(connection)))
+        waiting = tasks.create_task(_unavailable(planner(connection, standing=standing)))
         await asyncio.to_thread(server.kill)
     assert waiting.result()
 
 
+@STANDING
 async def test_a_wiped_server_is_filled_again_and_everyone_goes_on(
-    server: NatsServer, connection: Connection
+    server: NatsServer, connection: Connection, standing: int
 ) -> None:
     await streams(connection).ensure()
-    publisher, consumer = JetStreamPublisher(connection), planner(connection)
+    publisher, consumer = JetStreamPublisher(connection), planner(connection, standing=standing)
     await publisher.publish(a_fact(1))
     (held,) = await consumer.fetch(messages_max=1, wait_s=1)
 

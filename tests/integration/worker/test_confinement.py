@@ -1,5 +1,6 @@
 """The walls around a child process, as the user that a deployment would use."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -7,7 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
+from tests.support.servers import wait_until
 
 from noetl_contracts import codec
 from noetl_worker.sandbox import confinement
@@ -57,6 +60,32 @@ def test_the_parents_environment_is_closed(unprivileged: tuple[str, int, Path]) 
             assert parent.poll() is None
         finally:
             parent.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no signal tells of a parent's end")
+def test_nothing_outlives_the_process_that_began_it(
+    unprivileged: tuple[str, int, Path],
+) -> None:
+    python, user, program = unprivileged
+    begin = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    script = "echo $$; exec /bin/sleep 600"
+    confined = (python, "-I", "-S", str(program), "{}", "/bin/sh", "-c", script)
+    command = [python, "-I", "-S", "-c", begin, *confined]
+    with subprocess.Popen(  # noqa: S603 - as above
+        command, stdout=subprocess.PIPE, text=True, user=user, cwd="/"
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+
+    def is_gone() -> bool:
+        return not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+    try:
+        wait_until(is_gone, timeout_s=60, what="the child of a killed process ends")
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def test_files_are_moved_and_made_as_ever(unprivileged: tuple[str, int, Path]) -> None:

@@ -157,19 +157,24 @@ async def test_the_rows_are_recorded_before_the_body_runs(
     assert named == data
 
 
+def left_open(opened: FrameOpened) -> OpenFrame:
+    """The frame as the planner hands it to the next attempt."""
+    return OpenFrame(
+        frame_id=opened.frame_id,
+        frame_index=0,
+        rows_ref=opened.rows_ref,
+        row_count=opened.row_count,
+        dispatches=1,
+    )
+
+
 async def test_an_open_frame_is_replayed_with_exactly_its_rows(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:
     await add(table, 5)
     before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
     await table.execute("update jobs set runs = 0, frame_id = null, frame_row = null where id > 3")
-    left = OpenFrame(
-        frame_id=before.frame_id,
-        frame_index=0,
-        rows_ref=before.rows_ref,
-        row_count=before.row_count,
-        dispatches=1,
-    )
+    left = left_open(before)
     facts = await worker.run(slot_of(loop_of(), attempt=2, next_index=0, open_frame=left))
     opened = of(facts, FrameOpened)
     assert [one.frame_index for one in opened][:1] == [0]
@@ -233,13 +238,7 @@ async def test_a_copy_of_a_later_attempt_does_not_run_its_frame_again(
 ) -> None:
     await add(table, 3)
     before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
-    left = OpenFrame(
-        frame_id=before.frame_id,
-        frame_index=0,
-        rows_ref=before.rows_ref,
-        row_count=before.row_count,
-        dispatches=1,
-    )
+    left = left_open(before)
     again = slot_of(loop_of(), attempt=2, open_frame=left if is_known else None)
     await worker.run(again)
     facts = await worker.run(again)
@@ -248,6 +247,24 @@ async def test_a_copy_of_a_later_attempt_does_not_run_its_frame_again(
     assert await table.fetchval("select max(runs) from jobs") == 2
     later = structs.replace(again, attempt=3)
     assert len(of(await worker.run(later), FrameOpened)) == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["reported", "unreported"])
+async def test_attempts_of_which_no_report_arrived_are_told_by_the_next(
+    worker: Bench,
+    table: "asyncpg.Connection[Any]",
+    is_known: bool,  # noqa: FBT001 - a case of this test
+) -> None:
+    await add(table, 3)
+    before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
+    left = left_open(before)
+    again = slot_of(loop_of(), attempt=2, open_frame=left if is_known else None)
+    told: list[int] = []
+    # Of the fifth, its worker died before it took the frame over.
+    for attempt in (2, 3, 4, 6):
+        facts = await worker.run(structs.replace(again, attempt=attempt))
+        told.append(of(facts, FrameOpened)[0].attempts_before + int(is_known))
+    assert told == [1, 2, 3, 4]
 
 
 async def test_rows_that_a_lost_claim_took_come_back_under_its_identity(

@@ -131,6 +131,15 @@ def test_a_peer_that_failed_has_its_reason_on_the_page() -> None:
     assert "* absent: no matching distribution" in shown
 
 
+def test_peers_are_held_against_ours_of_their_run_whatever_was_measured_since() -> None:
+    of_their_run = page({**report(), "peers": peers()})
+    since = {"median": 0.001, "least": 0.001, "most": 0.001}
+    later = {**report(), "w1": {**report()["w1"], "p50_ms": since}}
+    shown = page({**later, "peers": peers(), "beside_peers": {"w1": report()["w1"]}})
+    (row,) = [line for line in of_their_run.splitlines() if line.startswith("| W1 p50, ms")]
+    assert row in shown
+
+
 def test_peers_without_our_figures_are_told_without_ratios() -> None:
     shown = page({"machine": MACHINE, "peers": peers()})
     assert "**" not in shown.partition("## Other engines")[2]

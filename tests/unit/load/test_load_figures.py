@@ -37,9 +37,9 @@ def test_a_slope_is_that_of_the_line_through_the_noise() -> None:
     assert slope(a_line(0.0)) == 0
 
 
-def test_what_fills_up_in_the_first_quarter_counts_for_nothing() -> None:
-    filling = [(at, min(figure, 130.0)) for at, figure in a_line(200.0)]
-    assert settled(filling)[0][0] == HOUR_S / 4
+def test_what_fills_up_in_the_first_half_counts_for_nothing() -> None:
+    filling = [(at, min(figure, 130.0)) for at, figure in a_line(100.0)]
+    assert settled(filling)[0][0] == HOUR_S / 2
     assert trend(filling).is_flat
     assert trend(filling).slope_h == pytest.approx(0, abs=1)
 

@@ -95,6 +95,30 @@ def test_a_lost_slot_abandons_its_frame_and_goes_on_with_the_same_rows() -> None
     assert desk.events("frame.dispatched")[-1].attempt == 2
 
 
+def test_tries_of_an_open_frame_that_nobody_reported_are_recorded_before_the_next() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0, rows=3))
+    for attempt in (1, 2):
+        lost = facts.CommandLost(command_id=one.command_id, attempt=attempt, reason="redelivered")
+        desk.tell(lost)
+        (third,) = desk.sent()
+    assert desk.tell(opened(third, 0, rows=3, attempts_before=1)) == [
+        "command.started",
+        "frame.dispatched",
+        "frame.abandoned",
+        "frame.dispatched",
+        "frame.started",
+    ]
+    dispatched = desk.events("frame.dispatched")
+    assert [(event.attempt, event.recovery is None) for event in dispatched] == [
+        (1, True),
+        (2, False),
+        (3, True),
+    ]
+    assert desk.tell(opened(third, 0, rows=3, attempts_before=1)) == []
+    assert desk.tell(closed(third, 0)) == ["frame.committed"]
+
+
 def test_a_zombies_commit_is_rejected_once_and_changes_nothing() -> None:
     desk, (one, _) = begun()
     desk.tell(opened(one, 0))

@@ -1,7 +1,6 @@
 """A planner that is slower than its leases goes on extending them, and its turns get shorter."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -42,24 +41,38 @@ class Turns:
     def __init__(self) -> None:
         self.running: list[ShardFence] = []
         self.together: int = 0
+        self.closed: list[ShardFence] = []
         self.may_end = asyncio.Event()
 
-    def open(self, fence: ShardFence) -> Callable[[], Awaitable[int]]:
-        async def turn() -> int:
-            mine = [one for one in self.running if one.shard == fence.shard]
-            self.together = max(self.together, len(mine) + 1)
-            self.running.append(fence)
-            try:
-                await self.may_end.wait()
-                await asyncio.sleep(0)
-            finally:
-                self.running.remove(fence)
-            return 0
-
-        return turn
+    def open(self, fence: ShardFence) -> "Shard":
+        return Shard(self, fence)
 
     def epochs(self) -> list[int]:
         return sorted(fence.epoch for fence in self.running)
+
+
+@dataclass
+class Shard:
+    """One shard for as long as it is owned; closed after its last turn."""
+
+    turns: Turns
+    fence: ShardFence
+
+    async def turn(self) -> int:
+        running = self.turns.running
+        mine = [one for one in running if one.shard == self.fence.shard]
+        self.turns.together = max(self.turns.together, len(mine) + 1)
+        running.append(self.fence)
+        try:
+            await self.turns.may_end.wait()
+            await asyncio.sleep(0)
+        finally:
+            running.remove(self.fence)
+        return 0
+
+    async def close(self) -> None:
+        assert self.fence not in self.turns.running
+        self.turns.closed.append(self.fence)
 
 
 @dataclass
@@ -108,6 +121,7 @@ async def test_turns_that_outlast_a_lost_lease_do_not_cost_the_next_one() -> Non
         await eventually(lambda: _are(stand.turns, [2, 2]))
         await stand.owner.give_back()
     assert stand.turns.together == 1
+    assert sorted(fence.epoch for fence in stand.turns.closed) == [1, 1, 2, 2]
 
 
 async def test_a_successor_that_was_lost_before_it_began_never_begins() -> None:
@@ -139,6 +153,9 @@ class Backlog:
     async def pending(self) -> tuple[int, int]:
         return 1, 0
 
+    async def close(self) -> None:
+        self.asked.clear()
+
 
 @pytest.mark.parametrize(("each_s", "settled"), [(0.0001, 256), (0.05, 20), (10.0, 1)])
 async def test_a_turn_takes_as_many_facts_as_it_settles_in_time(
@@ -169,3 +186,5 @@ async def test_a_turn_with_little_to_do_says_nothing_of_the_pace() -> None:
         clock.pass_by(0.01)
     assert set(idle.asked) == {FIRST}
     assert await paced.pending() == (1, 0)
+    await paced.close()
+    assert idle.asked == []

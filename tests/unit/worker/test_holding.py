@@ -10,9 +10,14 @@ from noetl_worker.holding import Hold, Released
 
 
 class Delivery:
-    subject, data, message_id, delivered, stream_sequence = "", b"", "", 1, 7
+    subject, data, message_id, delivered = "", b"", "", 1
 
-    async def ack(self) -> None: ...
+    def __init__(self, stream_sequence: int = 7) -> None:
+        self.stream_sequence = stream_sequence
+        self.acknowledgements = 0
+
+    async def ack(self) -> None:
+        self.acknowledgements += 1
 
     async def nak(self, delay_s: float = 0.0) -> None: ...
 
@@ -22,8 +27,9 @@ class Delivery:
         return True
 
 
-def a_hold() -> Hold:
-    return Hold(Delivery(), lease=Lease(lease_s=30, heartbeat_s=10), clock=SystemClock())
+def a_hold(delivery: Delivery | None = None, *, heartbeat_s: float = 10) -> Hold:
+    lease = Lease(lease_s=30, heartbeat_s=heartbeat_s)
+    return Hold(delivery or Delivery(), lease=lease, clock=SystemClock())
 
 
 async def test_a_short_command_is_not_attended_to() -> None:
@@ -62,3 +68,17 @@ async def test_an_interruption_is_heard_at_once() -> None:
     except* Released as several:
         raised.extend(several.exceptions)
     assert len(raised) == 1
+
+
+async def test_a_message_that_was_overtaken_is_settled_until_the_end() -> None:
+    former, latest = Delivery(7), Delivery(8)
+    hold = a_hold(former, heartbeat_s=0.01)
+    await hold.adopt(latest)
+    keeping = asyncio.create_task(hold.keep(on_beat=lambda: None))
+
+    async def is_settled_again() -> bool:
+        return former.acknowledgements > 2
+
+    await eventually(is_settled_again)
+    keeping.cancel()
+    assert latest.acknowledgements == 0

@@ -16,7 +16,7 @@ from noetl_worker.domain import waves
 from noetl_worker.domain.waves import Share
 from noetl_worker.lanes import manifests
 from noetl_worker.lanes.manifests import Bundler, Logbook
-from noetl_worker.spark.session import SparkLost
+from noetl_worker.spark.starting import SparkLost
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 
 pytestmark = pytest.mark.unit

@@ -21,8 +21,7 @@ from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.frames import Frame, FramePolicy, FrameResult, Ran
 from noetl_worker.domain.waves import Manifest, Placed, Share
 from noetl_worker.lanes.waves import FrameLost, Limits, Waves
-from noetl_worker.spark.session import SparkLost
-from noetl_worker.spark.starting import SparkUnavailable, SparkUnreachable
+from noetl_worker.spark.starting import SparkLost, SparkUnavailable, SparkUnreachable
 
 pytestmark = pytest.mark.unit
 

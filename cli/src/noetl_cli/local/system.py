@@ -249,7 +249,7 @@ async def _plan(system: System, doors: running.Doors) -> None:
         owner=NAME,
         lease_s=config.shard_lease_s,
         shard_count=config.shard_count,
-        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, config).turn,
+        open_shard=lambda fence: planning.shard_planner(fence, adapters, together, config),
     )
     await running.run(
         owner=owner,

@@ -211,8 +211,8 @@ class ChildEnded(Struct, frozen=True, kw_only=True, tag_field="fact", tag="child
 class FrameOpened(Struct, frozen=True, kw_only=True, tag_field="fact", tag="frame_opened"):
     """A slot recorded a window of rows and is about to run it.
 
-    `attempts_before` counts the dispatches that the frame's own record in the payload store shows
-    beyond those that this worker was told of: facts about them were lost on the way.
+    `attempts_before` counts the dispatches that the frame's record and takeovers in the payload
+    store show beyond those that this worker was told of: facts about them were lost on the way.
     """
 
     command_id: CommandId
@@ -267,10 +267,14 @@ class SlotDry(Struct, frozen=True, kw_only=True, tag_field="fact", tag="slot_dry
 
 
 class ItemsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="items_collected"):
-    """The planner's shell gathered the results of a finished loop into one payload."""
+    """The planner's shell gathered the results of a finished loop into one payload.
+
+    With `error` it could not: what a unit left as its result cannot be read.
+    """
 
     run_id: str
     result: ResultEnvelope
+    error: ErrorObject | None = None
 
 
 class PartsCollected(Struct, frozen=True, kw_only=True, tag_field="fact", tag="parts_collected"):

@@ -80,6 +80,9 @@ class Consumer(Protocol):
     async def pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
 
+    async def close(self) -> None:
+        """Stop listening for messages, and give back what came and was not fetched."""
+
 
 class DeadLetters(Protocol):
     """Messages that their consumers gave up."""

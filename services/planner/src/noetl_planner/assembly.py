@@ -239,7 +239,7 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
         owner=process.instance,
         lease_s=config.shard_lease_s,
         shard_count=config.shard_count,
-        open_shard=lambda fence: shard_planner(fence, adapters, together, config).turn,
+        open_shard=lambda fence: shard_planner(fence, adapters, together, config),
     )
 
     async def open_doors(stop: asyncio.Event) -> None:

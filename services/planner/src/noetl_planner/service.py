@@ -13,7 +13,6 @@ from noetl_contracts import facts
 from noetl_contracts.errors import (
     ErrorObject,
     NoetlError,
-    PayloadSealBroken,
     Permanent,
     ResultMalformed,
 )
@@ -42,8 +41,7 @@ from noetl_planner.shell.states import (
 from noetl_planner.shell.wakeups import Wakeups
 from noetl_playbook.handles import PayloadNeeded
 from noetl_replay.state import ExecutionState, empty
-from noetl_storage.encoding import PayloadUnreadable
-from noetl_storage.errors import DuplicateKey, PayloadCorrupt, RowRefused, VersionConflict
+from noetl_storage.errors import DuplicateKey, RowRefused, VersionConflict
 from noetl_storage.ports import LedgerWriter, Payloads
 
 log = structlog.get_logger(__name__)
@@ -124,6 +122,10 @@ class ShardPlanner:
         decided = [one for one in [await self._decide(each) for each in work] if one is not None]
         await self._commit(decided)
         return len(decided)
+
+    async def close(self) -> None:
+        """Leave the shard's messages to its next owner."""
+        await self._consumer.close()
 
     async def _sorted(
         self, own: Iterable[facts.FactBatch], deliveries: Iterable[Delivery]
@@ -215,7 +217,7 @@ class ShardPlanner:
         """
         try:
             await self._shared.loaded.load(ref)
-        except (PayloadCorrupt, PayloadUnreadable, PayloadSealBroken) as failure:
+        except refusing.UNREADABLE as failure:
             if not is_begun:
                 raise
             log.exception("payload unreadable", reason=str(failure))

@@ -85,6 +85,8 @@ class Hold:
 
     def __init__(self, delivery: Delivery, *, lease: Lease, clock: Clock) -> None:
         self._delivery = delivery
+        # Earlier messages of the command, settled with every beat: an acknowledgement may be lost.
+        self._former: list[Delivery] = []
         self._name = str(delivery.stream_sequence)
         self._lease = lease
         self._clock = clock
@@ -109,6 +111,7 @@ class Hold:
         former, self._delivery = self._delivery, delivery
         self._confirmed_at = self._clock.monotonic()
         if former.stream_sequence != delivery.stream_sequence:
+            self._former.append(former)
             await former.ack()
 
     def interrupt(self, interruption: Interruption) -> None:
@@ -147,6 +150,7 @@ class Hold:
             await self._pause(pause_s)
             on_beat()
             is_confirmed = await self._beat()
+            await self._settle_former()
             pause_s = self._lease.heartbeat_s if is_confirmed else _RETRY_S
 
     async def _pause(self, seconds: float) -> None:
@@ -169,6 +173,11 @@ class Hold:
         if is_confirmed and delivery is self._delivery:
             self._confirmed_at = asked_at
         return is_confirmed
+
+    async def _settle_former(self) -> None:
+        with contextlib.suppress(Retryable):  # the next beat does it again
+            for former in self._former:
+                await former.ack()
 
     def _remaining_s(self) -> float:
         return heartbeat.remaining_s(

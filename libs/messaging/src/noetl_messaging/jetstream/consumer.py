@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import structlog
 from msgspec import Struct
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -27,6 +28,8 @@ _IDLE = "100"
 _NS = 1_000_000_000
 _PLAIN_TOKENS = 9
 
+log = structlog.get_logger(__name__)
+
 
 class PullRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What JetStream is asked: what is there, else whatever comes first until `expires` ns."""
@@ -45,9 +48,7 @@ class JetStreamDelivery:
         self._message = message
         self._connection = connection
         self._reconnects = connection.reconnects
-        # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.…
-        tokens = message.reply.split(".")
-        self._tokens = tokens[2:] if len(tokens) == _PLAIN_TOKENS else tokens[4:]
+        self._tokens = _place(message)
 
     @property
     def subject(self) -> str:
@@ -117,20 +118,46 @@ class JetStreamDelivery:
             await self._connection.client.publish(self._message.reply, word)
 
 
-class JetStreamConsumer:
-    """One durable consumer; one fetch at a time."""
+class _Request(Struct, kw_only=True):
+    """What the server was asked for: it answers under `token` until `left` is 0 or it expires.
 
-    def __init__(self, connection: Connection, *, stream: str, name: str) -> None:
+    One that stands is answered with the first message; another, with all that there is.
+    """
+
+    token: str
+    left: int
+    expires_at: float
+    is_standing: bool
+
+
+class JetStreamConsumer:
+    """One durable consumer; one fetch at a time.
+
+    Each fetch asks for what is there, or for what comes first and is there by then, and hears that
+    this was all. Where messages come singly that is dearer than they are: with `standing` a request
+    for so many stays open from fetch to fetch, for as long as the one that made it may wait, and
+    ends without a word. What it brings between two fetches waits here for the next, so that whoever
+    leaves has to close; with 1, nothing is on its way while nobody fetches.
+    """
+
+    def __init__(
+        self, connection: Connection, *, stream: str, name: str, standing: int = 0
+    ) -> None:
         self._connection = connection
         self._stream = stream
         self._name = name
+        self._standing = standing
         self._ask_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
         self._turn = asyncio.Lock()
         self._inbox = ""
         self._subscription: Subscription | None = None
+        self._reconnects = 0
         self._heard: deque[Msg] = deque()
         self._woken = asyncio.Event()
         self._requests = 0
+        self._request: _Request | None = None
+        # How many more there were when the latest message was handed over.
+        self._behind = 1
 
     async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         """Return what is there, waiting up to `wait_s` for the first."""
@@ -154,41 +181,63 @@ class JetStreamConsumer:
         return info.num_pending or 0, info.num_ack_pending or 0
 
     async def close(self) -> None:
-        """Stop listening for messages."""
+        """Stop listening for messages, and give back what came and was not fetched.
+
+        Without a server that comes again by itself, when its ack wait is over.
+        """
         async with self._turn:
-            await self._forget()
+            try:
+                await self._forget()
+            except MessagingUnavailable as problem:
+                log.info("messages not given back", consumer=self._name, reason=str(problem))
 
     async def _pull(self, *, messages_max: int, wait_s: float) -> list[Msg]:
-        token = await self._ask(messages_max=messages_max, wait_s=wait_s)
-        found: list[Msg] = []
-        reconnects = self._connection.reconnects
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + wait_s + ANSWER_GRACE_S
-        while len(found) < messages_max:
-            message = await self._next(min(LOOK_S, deadline - clock()))
-            if message is None:
-                is_lost = self._connection.reconnects != reconnects or clock() >= deadline
-                if not (is_lost or self._connection.check()):
-                    continue
-                if found:
-                    await self._forget()
-                    break
-                raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
-            status = _status(message)
-            if status is None:
-                found.append(message)
-            elif message.subject == token and self._is_end(status, message, found):
-                break
+        if self._connection.reconnects != self._reconnects:
+            # What was asked before is forgotten, and what came may be of a stream that is gone.
+            await self._forget()
+        until = _now() + wait_s
+        found = self._take_heard(messages_max)
+        if not found and self._request is not None:
+            found = await self._collect(messages_max, until=until)
+        if not found and self._request is None:
+            # Nothing is asked for, or what an earlier fetch asked for has ended meanwhile.
+            await self._ask(messages_max, wait_s=max(0.0, until - _now()))
+            found = await self._collect(messages_max, until=until)
+        self._behind = _behind(found[-1]) if found else 0
         return found
 
-    async def _ask(self, *, messages_max: int, wait_s: float) -> str:
+    async def _collect(self, messages_max: int, *, until: float) -> list[Msg]:
+        found: list[Msg] = []
+        while (request := self._request) is not None and not (request.is_standing and found):
+            deadline = request.expires_at + ANSWER_GRACE_S
+            may_leave = request.is_standing and self._standing > 1
+            await self._hear(min(LOOK_S, (until if may_leave else deadline) - _now()))
+            came = self._take_heard(messages_max - len(found), has_some=bool(found))
+            found += came
+            if came or self._request is None:
+                continue
+            if may_leave and _now() >= until:
+                break
+            is_lost = self._connection.reconnects != self._reconnects or _now() >= deadline
+            if not (is_lost or self._connection.check()):
+                continue
+            await self._forget()
+            if not found:
+                raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
+        return found
+
+    async def _ask(self, messages_max: int, *, wait_s: float) -> None:
         if self._subscription is None:
             await self._listen()
+        is_standing = self._standing > 0 and wait_s > 0 and not self._behind
+        batch = min(messages_max, self._standing) if is_standing else messages_max
         self._requests += 1
         token = f"{self._inbox}.{self._requests}"
-        request = PullRequest(batch=messages_max, no_wait=True, expires=int(wait_s * _NS))
-        await self._connection.client.publish(self._ask_subject, codec.encode(request), reply=token)
-        return token
+        asked = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
+        await self._connection.client.publish(self._ask_subject, codec.encode(asked), reply=token)
+        self._request = _Request(
+            token=token, left=batch, expires_at=_now() + wait_s, is_standing=is_standing
+        )
 
     async def _listen(self) -> None:
         """Keep what is handed over under an inbox of its own, in order."""
@@ -199,37 +248,83 @@ class JetStreamConsumer:
             woken.set()
 
         self._heard = heard
+        self._reconnects = self._connection.reconnects
         self._inbox = self._connection.client.new_inbox()
         self._subscription = await self._connection.client.subscribe(f"{self._inbox}.*", cb=hear)
 
-    async def _next(self, wait_s: float) -> Msg | None:
-        if self._subscription is None or wait_s <= 0:
-            return None
-        if not self._heard:
-            self._woken.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
-            except TimeoutError:
-                return None
-        return self._heard.popleft() if self._heard else None
+    async def _hear(self, wait_s: float) -> None:
+        """Wait until something was heard that nobody has taken, but not longer than `wait_s`."""
+        if self._heard or wait_s <= 0:
+            return
+        self._woken.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._woken.wait()
+        except TimeoutError:
+            return
 
-    def _is_end(self, status: str, message: Msg, found: list[Any]) -> bool:
+    def _take_heard(self, messages_max: int, *, has_some: bool = False) -> list[Msg]:
+        """Take messages that came; a request ends with its last, or with the word that it did."""
+        found: list[Msg] = []
+        while self._heard and len(found) < messages_max:
+            message = self._heard.popleft()
+            status = _status(message)
+            if status is None:
+                found.append(message)
+                self._count_off()
+            elif self._answers_request(message) and self._is_end(
+                status, message, is_refusal=not (found or has_some)
+            ):
+                self._request = None
+        return found
+
+    def _count_off(self) -> None:
+        request = self._request
+        if request is not None:
+            request.left -= 1
+            self._request = request if request.left else None
+
+    def _answers_request(self, message: Msg) -> bool:
+        return self._request is not None and message.subject == self._request.token
+
+    def _is_end(self, status: str, message: Msg, *, is_refusal: bool) -> bool:
         """Tell whether a status ends the request; raises when it is a refusal."""
         if status == _IDLE:
             return False
-        if status in _NOTHING or found:
+        if status in _NOTHING or not is_refusal:
             return True
         said = (message.headers or {}).get("Description", "").strip().partition("\n")[0]
         reason = said if said and not said.startswith("Nats-") else "no such consumer"
         raise MessagingUnavailable(f"{self._stream}/{self._name}: {reason} ({status})")
 
     async def _forget(self) -> None:
+        """Leave; what has come and was not fetched is handed to whoever asks next."""
         subscription, self._subscription = self._subscription, None
+        heard, self._heard, self._request = self._heard, deque[Msg](), None
         if subscription is None or self._connection.client.is_closed:
             return
         with translated(f"leaving {self._stream}/{self._name}"):
             await subscription.unsubscribe()
+            if self._connection.reconnects == self._reconnects:
+                for message in heard:
+                    if _status(message) is None:
+                        await self._connection.client.publish(message.reply, b"-NAK")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _behind(message: Msg) -> int:
+    """Return how many messages a consumer had yet to deliver, as its reply subject tells."""
+    return int(_place(message)[6])
+
+
+def _place(message: Msg) -> list[str]:
+    """Return a delivery's stream, consumer, count, sequences, time and what is behind it."""
+    # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.…
+    tokens = message.reply.split(".")
+    return tokens[2:] if len(tokens) == _PLAIN_TOKENS else tokens[4:]
 
 
 def _status(message: Msg) -> str | None:

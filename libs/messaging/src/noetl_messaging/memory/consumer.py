@@ -97,3 +97,6 @@ class MemoryConsumer:
             if (queue.stream, queue.consumer) == self._key:
                 return queue.pending, queue.unsettled
         return 0, 0
+
+    async def close(self) -> None:
+        """Stop listening for messages: nothing comes that is not fetched."""

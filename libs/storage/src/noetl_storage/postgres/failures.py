@@ -64,6 +64,9 @@ def translated() -> Iterator[None]:
         if not _CLOSED.search(str(failure)):
             raise
         raise StorageUnavailable(f"the connection is gone: {_sentence(failure)}") from failure
+    except asyncpg.InternalClientError as failure:
+        # A server that stops says so to connections at rest, which are then of no use.
+        raise StorageUnavailable(f"the connection is gone: {_sentence(failure)}") from failure
     except asyncpg.PostgresError as failure:
         raise _named(failure) from failure
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import fanout
 from noetl_contracts.events import loop as events
 from noetl_contracts.events import stage as stage_events
@@ -52,12 +53,14 @@ def counters(loop: LoopState) -> dict[str, Any]:
     }
 
 
-def end(draft: Draft, run: RunState, result: ResultEnvelope) -> Outcome:
-    """End a loop with its result: its stage closes, its outcome is judged."""
+def end(
+    draft: Draft, run: RunState, result: ResultEnvelope, *, error: ErrorObject | None = None
+) -> Outcome:
+    """End a loop with its result: its stage closes, its outcome is judged unless it has failed."""
     loop = live_loop(run)
     stage = draft.state.stages.get(loop.stage_id) if loop.stage_id is not None else None
     stats = stats_of(loop, stage)
-    error = failure_policy.verdict(draft.program.steps[run.step], loop, stats)
+    error = error or failure_policy.verdict(draft.program.steps[run.step], loop, stats)
     if stage is not None:
         close_stage(draft, stage, StageStatus.FAILED if error else StageStatus.COMPLETED)
     if loop.mode == "fanout" and loop.stage_id is not None:

@@ -30,9 +30,7 @@ def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
         return
     issuing.start(draft, live, fact.worker_id)
     known = draft.state.frames.get(fact.frame_id)
-    attempt = (known.attempts if known is not None else 0) + 1
-    if known is None:
-        attempt = _recover(draft, fact)
+    attempt = _recover(draft, fact, told=known.attempts if known is not None else 0)
     _dispatch(draft, fact, attempt)
     draft.emit(
         frame.FrameStarted(
@@ -45,9 +43,10 @@ def open_frame(draft: Draft, fact: facts.FrameOpened) -> None:
     )
 
 
-def _recover(draft: Draft, fact: facts.FrameOpened) -> int:
+def _recover(draft: Draft, fact: facts.FrameOpened, *, told: int) -> int:
     """Record dispatches that only the frame's own record shows; return the next attempt."""
-    for attempt in range(1, fact.attempts_before + 1):
+    attempts = told + fact.attempts_before
+    for attempt in range(told + 1, attempts + 1):
         _dispatch(draft, fact, attempt, recovery={"source": "frame record"})
         draft.emit(
             frame.FrameAbandoned(
@@ -58,7 +57,7 @@ def _recover(draft: Draft, fact: facts.FrameOpened) -> int:
                 reason=GAP,
             )
         )
-    return fact.attempts_before + 1
+    return attempts + 1
 
 
 def _dispatch(

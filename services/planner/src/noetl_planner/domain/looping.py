@@ -52,7 +52,7 @@ def wakes(draft: Draft, run: RunState) -> Iterator[datetime]:
 
 def collected(draft: Draft, run: RunState, fact: facts.ItemsCollected) -> Outcome:
     """End a loop whose results have been gathered."""
-    return ending.end(draft, run, fact.result)
+    return ending.end(draft, run, fact.result, error=fact.error)
 
 
 def close_early(draft: Draft, run: RunState) -> None:

@@ -122,11 +122,12 @@ def collected(draft: Draft, run: RunState, fact: facts.ItemsCollected) -> Ended 
         "result": fact.result,
     }
     producer = _producer(draft, run)
-    status = RunStatus.FAILED if loop.failed or loop.cancelled else RunStatus.COMPLETED
+    has_failed = fact.error is not None or loop.failed or loop.cancelled
+    status = RunStatus.FAILED if has_failed else RunStatus.COMPLETED
     if status is RunStatus.COMPLETED:
         draft.emit(loop_events.LoopDone(**about))
     else:
-        error = _chunk_failed(run.step, loop, loop.first_error)
+        error = fact.error or _chunk_failed(run.step, loop, loop.first_error)
         draft.emit(loop_events.LoopFailed(error=error, **about))
     announcing.announce(draft, run, status)
     draft.emit(step.StepExit(step=run.step, run_id=run.run_id, status=status))

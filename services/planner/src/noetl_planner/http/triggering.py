@@ -46,14 +46,17 @@ class Listener:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take messages until told to stop."""
-        await loop.drain(
-            self._consumer,
-            self.take,
-            stop=stop,
-            messages_max=MESSAGES_MAX,
-            wait_s=WAIT_S,
-            name="triggers",
-        )
+        try:
+            await loop.drain(
+                self._consumer,
+                self.take,
+                stop=stop,
+                messages_max=MESSAGES_MAX,
+                wait_s=WAIT_S,
+                name="triggers",
+            )
+        finally:
+            await self._consumer.close()
 
     async def take(self, deliveries: list[Delivery]) -> None:
         """Start what each message starts; what cannot start anything becomes a dead letter."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+import structlog
 from msgspec import structs
 
 from noetl_contracts import codec
@@ -19,7 +20,8 @@ from noetl_contracts.payloads import (
     ResultEnvelope,
 )
 from noetl_planner.domain import ending
-from noetl_planner.shell.gathered import FrameEnd, InsideUnits, Unit, failure, regrouped
+from noetl_planner.shell import refusing
+from noetl_planner.shell.gathered import FrameEnd, InsideUnits, Unit, entries, failure, regrouped
 from noetl_planner.shell.gathering import Finished
 from noetl_planner.shell.layouts import Layouts
 from noetl_playbook import carried, error_view, parts
@@ -33,6 +35,8 @@ _PAGE_EVENTS = 5_000
 _READS_MAX = 32
 _PARTS_INLINE_BYTES_MAX = 2 * 1024
 
+log = structlog.get_logger(__name__)
+
 
 class Collector:
     """Pages through the outcomes in the ledger; bulk results are read from the payload store."""
@@ -42,7 +46,7 @@ class Collector:
         self._payloads = payloads
         self._load = envelopes.reading(payloads)
         self._layouts = Layouts(payloads)
-        self._inside_units = InsideUnits(payloads, open_result=self._value)
+        self._inside_units = InsideUnits(load=self._load, open_result=self._value)
 
     async def collect(self, of: Finished) -> FactBatch:
         """Return the fact that ends the loop, or a level of a reduce."""
@@ -51,7 +55,7 @@ class Collector:
         if loop.mode == "reduce":
             fact = await self._level(of, loop)
         else:
-            fact = ItemsCollected(run_id=loop.run_id, result=await self._result(of, loop))
+            fact = await self._items_collected(of, loop)
         return FactBatch(
             key=of.key,
             execution_id=of.execution_id,
@@ -60,6 +64,19 @@ class Collector:
             producer="planner",
             facts=[fact],
         )
+
+    async def _items_collected(self, of: Finished, loop: LoopState) -> ItemsCollected:
+        try:
+            return ItemsCollected(run_id=loop.run_id, result=await self._result(of, loop))
+        except refusing.UNREADABLE as failure:
+            log.exception("results unreadable", execution_id=of.execution_id, step=loop.step)
+            stats = codec.builtins(ending.stats_of(loop, of.stage))
+            kept = LoopResult(stats=stats, fanin={**ending.counters(loop), **parts.kept([])})
+            return ItemsCollected(
+                run_id=loop.run_id,
+                result=ResultEnvelope(status="error", context=carried.inline(kept)),
+                error=refusing.unreadable(failure),
+            )
 
     async def _result(self, of: Finished, loop: LoopState) -> ResultEnvelope:
         """Write the results as they are read, so that they are in memory once, encoded."""
@@ -215,9 +232,7 @@ class Collector:
         if event.result is None:
             count = 1 if as_one else event.row_count
             return [failure(event)] * count
-        value = await self._value(event.result)
-        results: list[Any] = value["results"]
-        return results
+        return entries(await self._value(event.result))
 
     async def _item_value(self, event: CallDone | CallError) -> Any:
         plain = None if event.result is None else await self._value(event.result)

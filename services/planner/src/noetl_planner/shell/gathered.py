@@ -6,14 +6,14 @@ from typing import Any
 from msgspec import Struct, structs
 
 from noetl_contracts import codec
+from noetl_contracts.errors import ResultMalformed
 from noetl_contracts.events.frame import FrameCommitted, FrameFailed
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.slicing import Layout
-from noetl_playbook import error_view
+from noetl_playbook import carried, error_view
 from noetl_playbook.parts import Part
 from noetl_replay.state import LoopState
-from noetl_storage import encoding
-from noetl_storage.ports import Payloads
+from noetl_storage.envelopes import Load
 
 FrameEnd = FrameCommitted | FrameFailed
 Open = Callable[[ResultEnvelope], Awaitable[Any]]
@@ -29,8 +29,8 @@ class Unit(Struct, frozen=True, kw_only=True):
 class InsideUnits:
     """Reads the units of a frame that its worker cut: their list, and what each of them kept."""
 
-    def __init__(self, payloads: Payloads, *, open_result: Open) -> None:
-        self._payloads = payloads
+    def __init__(self, *, load: Load, open_result: Open) -> None:
+        self._load = load
         self._open = open_result
 
     async def read(
@@ -40,8 +40,8 @@ class InsideUnits:
         if event.units is None or event.units.parts_ref is None:
             yield _failed(event, loop)
             return
-        data = encoding.decode(await self._payloads.read(event.units.parts_ref))
-        found = [await self._unit(part, loop, layout) for part in codec.convert(data, list[Part])]
+        listed = carried.read_as(await self._load(event.units.parts_ref), list[Part])
+        found = [await self._unit(part, loop, layout) for part in listed]
         if layout is not None and not loop.counts_frames:
             found = regrouped(found, layout.order)
         for unit in found:
@@ -50,15 +50,28 @@ class InsideUnits:
     async def _unit(self, part: Part, loop: LoopState, layout: Layout | None) -> Unit:
         results: list[Any] = []
         if part.result is not None:
-            results = (await self._open(part.result))["results"]
+            results = entries(await self._open(part.result))
         missing = _entries(part, loop, layout) - len(results)
         return Unit(part=part, results=[*results, *([None] * missing)])
 
 
+def entries(value: Any) -> list[Any]:
+    """Return what a frame gave, an entry a row; raises `ResultMalformed`."""
+    results = value.get("results") if isinstance(value, dict) else None
+    if not isinstance(results, list):
+        raise ResultMalformed("the result of a frame lists no results")
+    return results
+
+
 def regrouped(units: list[Unit], order: list[int]) -> list[Unit]:
-    """Return the results of units to the places that their items had; the first unit has all."""
+    """Return the results of units to the places that their items had; the first unit has all.
+
+    Raises `ResultMalformed` when they are not as many.
+    """
     values: list[Any] = [None] * len(order)
-    flat = (value for unit in units for value in unit.results)
+    flat = [value for unit in units for value in unit.results]
+    if len(flat) != len(order):
+        raise ResultMalformed(f"{len(order)} items have {len(flat)} results")
     for place, value in zip(order, flat, strict=True):
         values[place] = value
     return [

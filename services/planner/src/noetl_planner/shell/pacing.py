@@ -15,6 +15,8 @@ from noetl_messaging.ports import Consumer, Delivery
 TURN_S = 1.0
 # What the first turn takes, whose pace is not known.
 FIRST = 32
+# How many messages may come singly while a turn decides, without being asked for one by one.
+STANDING = 16
 
 
 class PacedConsumer:
@@ -40,6 +42,10 @@ class PacedConsumer:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
         return await self._consumer.pending()
 
+    async def close(self) -> None:
+        """Stop listening for messages, and give back what came and was not fetched."""
+        await self._consumer.close()
+
     def _look(self, messages_max: int) -> None:
         """Take less after a turn that was long, more after one that was full and short."""
         took_s = self._clock.monotonic() - self._taken_at
@@ -53,6 +59,6 @@ def paced(consumer: Callable[..., Consumer], clock: Clock) -> Callable[..., Cons
     """Open consumers that fetch by their pace."""
 
     def opened(**named: Any) -> Consumer:
-        return PacedConsumer(consumer(**named), clock)
+        return PacedConsumer(consumer(standing=STANDING, **named), clock)
 
     return opened

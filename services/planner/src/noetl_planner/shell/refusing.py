@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from noetl_contracts.errors import ErrorObject, code_of
+from noetl_contracts.errors import ErrorObject, PayloadSealBroken, ResultMalformed, code_of
 from noetl_contracts.facts import CancelRequested, ChildEnded, ExecutionRequested, FactBatch
 from noetl_contracts.status import ExecutionStatus
 from noetl_messaging.ports import Delivery
+from noetl_storage.encoding import PayloadUnreadable
+from noetl_storage.errors import PayloadCorrupt
 
 # A wish to cancel may overtake the request that it is about, but not by much.
 EARLY_DELIVERIES_MAX = 10
@@ -36,8 +38,12 @@ def answer(batches: Sequence[FactBatch], reason: str) -> list[FactBatch]:
     ]
 
 
+# What no patience makes readable.
+UNREADABLE = (PayloadCorrupt, PayloadUnreadable, PayloadSealBroken, ResultMalformed)
+
+
 def unreadable(failure: Exception) -> ErrorObject:
-    """Make the error of an execution that needs a payload which no patience makes readable."""
+    """Make the error of who needs a payload which no patience makes readable."""
     kind = "storage_quota"
     text = f"what the next step depends on cannot be read: {failure}"
     return ErrorObject(kind=kind, code=code_of(kind), step="(store)", message=text)

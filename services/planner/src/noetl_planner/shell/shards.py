@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
@@ -13,7 +14,15 @@ from noetl_storage.ports import Instances, ShardLeases
 
 log = structlog.get_logger(__name__)
 
-Turn = Callable[[], Awaitable[int]]
+
+class Shard(Protocol):
+    """What is done for a shard while it is owned."""
+
+    async def turn(self) -> int:
+        """Take on what there is; return how much it was."""
+
+    async def close(self) -> None:
+        """Leave the shard's messages to its next owner."""
 
 
 class ShardOwner:
@@ -27,7 +36,7 @@ class ShardOwner:
         owner: str,
         lease_s: float,
         shard_count: int,
-        open_shard: Callable[[ShardFence], Turn],
+        open_shard: Callable[[ShardFence], Shard],
     ) -> None:
         self._leases = leases
         self._instances = instances
@@ -80,14 +89,17 @@ class ShardOwner:
 
     def _begin(self, lease: ShardLease, tasks: asyncio.TaskGroup) -> None:
         fence = ShardFence(shard=lease.shard, owner=self._owner, epoch=lease.epoch)
-        turn = self._open_shard(fence)
+        shard = self._open_shard(fence)
         stop = asyncio.Event()
         former = self._leaving.pop(lease.shard, None)
 
         async def run() -> None:
             if former is not None:
                 await former
-            await pump(turn, idle_s=0.0, stop=stop, name=f"shard-{lease.shard}")
+            try:
+                await pump(shard.turn, idle_s=0.0, stop=stop, name=f"shard-{lease.shard}")
+            finally:
+                await shard.close()
 
         self._running[lease.shard] = (lease.epoch, stop, tasks.create_task(run()))
         log.info("shard taken", shard=lease.shard, epoch=lease.epoch)

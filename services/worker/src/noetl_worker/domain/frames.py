@@ -52,12 +52,14 @@ class Takeover(Struct, frozen=True, kw_only=True):
     """Who runs an earlier attempt's frame again, written once per attempt before its body runs.
 
     A frame's record names its first runner only; without this, an attempt's command that arrives
-    twice would find nobody of its own attempt and run twice.
+    twice would find nobody of its own attempt and run twice, and an attempt of which no report
+    arrived would leave no trace. `resumes` a frame that waited: the same dispatch, going on.
     """
 
     command_id: str
     fence: int
     holder: str
+    resumes: bool = False
 
 
 class Sliced(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The records of a slot's frames: written once each, and who runs them again."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import codec
@@ -18,14 +18,14 @@ class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """A frame's record as it stands; `is_new` unless an earlier attempt had written it.
+    """A frame's record as it stands; `dispatches` count the earlier attempts that ran it.
 
     `offered_bytes` is the size of what this attempt wanted to write.
     """
 
     record: FrameRecord
     ref: PayloadRef
-    is_new: bool
+    dispatches: int = 0
     offered_bytes: int = 0
 
 
@@ -55,42 +55,54 @@ class FrameBook:
         standing = await self._payloads.put_named(self._name(frame_id), data)
         await reach(Point.WORKER_FRAME_RECORDED)
         if standing is None or standing == data:
-            return self._recorded(frame_id, data, is_new=True, offered_bytes=len(data))
+            return self._recorded(frame_id, data, offered_bytes=len(data))
         return await self._taken(frame_id, standing, offered_bytes=len(data))
 
-    async def take_over(self, frame_id: FrameId) -> None:
-        """Be the one who runs an earlier attempt's frame again; raises `TakenElsewhere`.
+    async def take_over(self, frame_id: FrameId, record: FrameRecord) -> int:
+        """Be the one who runs an earlier attempt's frame again; return how many ran it before.
 
-        Should that one die, its own delivery comes again and leads to a new attempt.
+        Should this one die, its own delivery comes again and leads to a new attempt. Raises
+        `TakenElsewhere`.
         """
         mine = Takeover(
-            command_id=self._command.command_id, fence=self._command.attempt, holder=self._holder
+            command_id=self._command.command_id,
+            fence=self._command.attempt,
+            holder=self._holder,
+            resumes=self._command.resume is not None,
         )
         data = codec.canonical(mine)
-        name = frames.takeover_name(
-            self._command.execution_id, frame_id, fence=self._command.attempt
-        )
-        standing = await self._payloads.put_named(name, data)
+        standing = await self._payloads.put_named(self._takeover(frame_id, mine.fence), data)
         if standing is not None and standing != data:
             raise TakenElsewhere
+        return await self._dispatches(frame_id, record)
+
+    async def _dispatches(self, frame_id: FrameId, record: FrameRecord) -> int:
+        """Count the attempts before this one that ran a frame, reported or not."""
+        count = 1
+        for fence in range(record.fence + 1, self._command.attempt):
+            data = await self._payloads.find_named(self._takeover(frame_id, fence))
+            count += data is not None and not codec.decode_as(data, Takeover).resumes
+        return count
 
     async def _taken(self, frame_id: FrameId, data: bytes, *, offered_bytes: int = 0) -> Recorded:
         """Run what is recorded, unless another delivery of this attempt recorded it."""
-        recorded = self._recorded(frame_id, data, is_new=False, offered_bytes=offered_bytes)
+        recorded = self._recorded(frame_id, data, offered_bytes=offered_bytes)
         record = recorded.record
         mine = (self._command.command_id, self._command.attempt)
         if (record.command_id, record.fence) != mine:
-            await self.take_over(frame_id)
-        elif record.holder != self._holder:
+            dispatches = await self.take_over(frame_id, record)
+            return structs.replace(recorded, dispatches=dispatches)
+        if record.holder != self._holder:
             raise TakenElsewhere
         return recorded
 
-    def _recorded(
-        self, frame_id: FrameId, data: bytes, *, is_new: bool, offered_bytes: int
-    ) -> Recorded:
+    def _recorded(self, frame_id: FrameId, data: bytes, *, offered_bytes: int) -> Recorded:
         record = codec.decode_as(data, FrameRecord)
         ref = self._payloads.named_ref(self._name(frame_id), data, row_count=len(record.rows))
-        return Recorded(record=record, ref=ref, is_new=is_new, offered_bytes=offered_bytes)
+        return Recorded(record=record, ref=ref, offered_bytes=offered_bytes)
 
     def _name(self, frame_id: FrameId) -> str:
         return frames.record_name(self._command.execution_id, frame_id)
+
+    def _takeover(self, frame_id: FrameId, fence: int) -> str:
+        return frames.takeover_name(self._command.execution_id, frame_id, fence=fence)

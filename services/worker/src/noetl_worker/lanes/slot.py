@@ -142,9 +142,13 @@ class Slot:
         if left is None:
             return None
         record = codec.convert(await self._hands.payloads.load(left.rows_ref), FrameRecord)
-        await self._book.take_over(left.frame_id)
+        dispatches = await self._book.take_over(left.frame_id, record)
+        untold = max(0, dispatches - left.dispatches)
         frame = self._frame(left.frame_index, left.frame_id, record, left.rows_ref)
-        return Opened(frame=structs.replace(frame, attempt=left.dispatches + 1))
+        return Opened(
+            frame=structs.replace(frame, attempt=left.dispatches + untold + 1),
+            attempts_before=untold,
+        )
 
     async def _claimed(self, index: int) -> Opened | None:
         """Claim the next window of rows; None when there are none."""
@@ -201,9 +205,10 @@ class Slot:
         return self._opened(index, frame_id, recorded)
 
     def _opened(self, index: int, frame_id: FrameId, recorded: Recorded) -> Opened:
+        frame = self._frame(index, frame_id, recorded.record, recorded.ref)
         return Opened(
-            frame=self._frame(index, frame_id, recorded.record, recorded.ref),
-            attempts_before=int(not recorded.is_new),
+            frame=structs.replace(frame, attempt=recorded.dispatches + 1),
+            attempts_before=recorded.dispatches,
         )
 
     def _frame(

@@ -18,12 +18,17 @@ from noetl_worker.spark.reaching import check_reachable
 from noetl_worker.spark.starting import (
     LOOPBACK,
     Options,
+    SparkLost,
     SparkUnavailable,
     SparkUnreachable,
     settings_of,
 )
 
 _STOP_S = 10.0
+# A process that was killed is gone a moment after its sockets are.
+_GONE_S = 1.0
+# The latest Java process of this one.
+_launched: list[subprocess.Popen[bytes]] = []
 
 
 def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -33,7 +38,9 @@ def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     in its fork, and a finalizer that runs there may want one: neither process would go on.
     """
     options.pop("preexec_fn", None)
-    return subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
+    process = subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
+    _launched[:] = [process]
+    return process
 
 
 java_gateway.Popen = _spawn  # type: ignore[assignment,attr-defined]  # what Spark calls takes no other way
@@ -42,7 +49,8 @@ java_gateway.Popen = _spawn  # type: ignore[assignment,attr-defined]  # what Spa
 def start(options: Options) -> SparkSession:
     """Start a session, which takes seconds.
 
-    Raises `SparkUnavailable`, or `SparkUnreachable` where a cluster does not answer.
+    Raises `SparkUnavailable`, `SparkUnreachable` where a cluster does not answer, and `SparkLost`
+    where somebody killed its Java process meanwhile.
     """
     try:
         check_reachable(options)
@@ -63,10 +71,21 @@ def start(options: Options) -> SparkSession:
         raise SparkUnavailable(text) from problem
     except (Py4JError, PySparkException, OSError) as problem:
         text = f"no Spark session could be started at {options.address}: {said(problem)}"
+        was_killed = not options.is_remote and _was_killed()
         _forget()
+        if was_killed:
+            raise SparkLost(f"the Java process of a Spark session was killed: {text}") from problem
         if options.is_local:
             raise SparkUnavailable(text) from problem
         raise SparkUnreachable(text) from problem
+
+
+def _was_killed() -> bool:
+    """Tell whether a signal has ended the latest Java process; it was started for this one."""
+    for process in _launched:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_GONE_S) < 0
+    return False
 
 
 def _prepare(options: Options) -> None:
@@ -162,11 +181,14 @@ def _forget() -> None:
     SparkContext._jvm = None  # noqa: SLF001 - as above
     SparkContext._active_spark_context = None  # noqa: SLF001 - as above
     SparkSession._instantiatedSession = None  # noqa: SLF001 - as above
-    if gateway is None:
-        return
-    with contextlib.suppress(Py4JError, OSError):
-        gateway.shutdown()
-    process: subprocess.Popen[bytes] = gateway.proc  # type: ignore[attr-defined, unused-ignore]  # set by Spark's launcher
+    if gateway is not None:
+        with contextlib.suppress(Py4JError, OSError):
+            gateway.shutdown()
+    while _launched:
+        _end(_launched.pop())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         # It ends when its input does.
         with contextlib.suppress(OSError):

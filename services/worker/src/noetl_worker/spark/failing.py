@@ -10,7 +10,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_worker.domain.failures import failure, of_exception
 from noetl_worker.spark import executors
 from noetl_worker.spark.asking import CodeFailed
-from noetl_worker.spark.session import SparkLost
+from noetl_worker.spark.starting import SparkLost
 
 _CODE = "SPARK"
 _MESSAGE_CHARACTERS_MAX = 2_000

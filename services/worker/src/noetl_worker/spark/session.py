@@ -15,8 +15,8 @@ import structlog
 from msgspec import Struct
 
 from noetl_chassis import identity
-from noetl_contracts.errors import NoetlError, Retryable
-from noetl_worker.spark.starting import Options, SparkUnavailable
+from noetl_contracts.errors import NoetlError
+from noetl_worker.spark.starting import Options, SparkLost, SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +31,6 @@ _INTERRUPTS_MAX = 40
 _CLOSE_S = 30.0
 
 log = structlog.get_logger(__name__)
-
-
-class SparkLost(Retryable):
-    """A Spark job was lost, alone or with its session; the next job finds another one."""
 
 
 class _Job(Struct):
@@ -63,8 +59,8 @@ class Sparks:
         """Call `job` with the session in a thread of its own; return what it returns.
 
         Cancelling the caller cancels every Spark operation that the job has begun. What the job
-        raises is raised here; `SparkLost` when the session died under it; `SparkUnavailable` or
-        `SparkUnreachable` when none can be started.
+        raises is raised here; `SparkLost` when the session died under it or while it started;
+        `SparkUnavailable` or `SparkUnreachable` when none can be started.
         """
         session = await self._opened()
         mine = _Job(tag=f"noetl-{identity.token()}", name=name)

@@ -25,6 +25,10 @@ class SparkUnreachable(Retryable):
     """The cluster did not answer when a session was to be started there; it may later."""
 
 
+class SparkLost(Retryable):
+    """A Spark job was lost, alone or with its session; the next job finds another one."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """What a session is started with; `environ` is where a Java is looked for.
 

@@ -1,0 +1,39 @@
+"""A Spark session whose Java process is killed while it starts costs the jobs that wait for it."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support import spark
+from tests.support.polling import eventually
+
+from noetl_worker.settings import java_environ
+from noetl_worker.spark.session import open_sparks
+from noetl_worker.spark.starting import Options, SparkLost
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def test_a_driver_that_is_killed_while_it_starts_is_lost_and_another_one_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def adopt(variables: Mapping[str, str]) -> None:
+        for name, value in {**variables, **spark.BRIEF}.items():
+            monkeypatch.setenv(name, value)
+
+    options = Options(master="local[1]", folder=tmp_path, adopt=adopt, environ=java_environ())
+
+    async def is_killed() -> bool:
+        found = spark.drivers(psutil.Process().pid)
+        spark.kill(found)
+        return bool(found)
+
+    async with open_sparks(options) as sparks:
+        job = sparks.run(lambda session: session.range(3).count(), name="counting")
+        waiting = asyncio.create_task(job)
+        await eventually(is_killed, timeout_s=60)
+        with pytest.raises(SparkLost, match="killed"):
+            await waiting
+        assert await sparks.run(lambda session: session.range(3).count(), name="again") == 3
