@@ -1,8 +1,9 @@
 """Run very many seeds, going on where it stopped: `python -m tests.simulation.longrun`.
 
-A file keeps a line for each batch that is done, with the commit that it ran on; every line is
-complete or does not count. Seeds that broke an invariant are run again by `--again`, on the commit
-that repairs them; `--write` says in docs/simulation.md what came of all.
+docs/simulation.json keeps what came of the seeds that are done, with the commit that they ran on,
+and docs/simulation.md says it; both are written whenever a batch is done, so that a run goes on
+wherever the repository is. Seeds that broke an invariant are run again by `--again`, on the commit
+that repairs them.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from tests.simulation.hunt import PAGE
 from tests.simulation.world import simulate
 
@@ -25,6 +26,7 @@ SEEDS = 100_000
 BATCH = 100
 # A process is replaced after so many batches: nothing that it might have kept adds up.
 _BATCHES_PER_PROCESS = 50
+KEPT = PAGE.with_suffix(".json")
 _BEGIN, _END = "<!-- long run -->", "<!-- /long run -->"
 _SAID_MAX = 300
 
@@ -54,39 +56,61 @@ def main() -> int:
     """Run what is missing; 1 when a seed broke an invariant and was not run well again."""
     asked = argparse.ArgumentParser(prog="python -m tests.simulation.longrun")
     asked.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds in all, from 0 on")
-    asked.add_argument("--kept", type=Path, default=Path("longrun.jsonl"), help="what is done")
     asked.add_argument("--processes", type=int, default=1)
     asked.add_argument("--again", action="store_true", help="run the broken seeds, and no others")
-    asked.add_argument("--write", action="store_true", help="write the page, and run nothing")
     given = asked.parse_args()
-    kept: Path = given.kept
-    if not given.write:
-        done = read(kept)
-        todo = again(done) if given.again else missing(done, given.seeds)
-        for batch in _run(todo, is_again=given.again, processes=given.processes):
-            with kept.open("ab") as file:
-                file.write(msgspec.json.encode(batch) + b"\n")
-            _say(batch)
-    done = read(kept)
-    text = PAGE.read_text()
-    head, _, rest = text.partition(_BEGIN)
-    _, _, tail = rest.partition(_END)
-    PAGE.write_text(f"{head}{_BEGIN}\n{told(done)}\n{_END}{tail}")
+    done = read(KEPT)
+    todo = again(done) if given.again else missing(done, given.seeds)
+    for batch in _run(todo, is_again=given.again, processes=given.processes):
+        done = joined([*done, batch])
+        write(KEPT, done)
+        _write_page(done)
+        _say(batch)
     return 1 if still_broken(done) else 0
 
 
 def read(kept: Path) -> list[Batch]:
-    """Read the batches that are done; a line that was cut off is none."""
-    if not kept.exists():
-        return []
-    lines = kept.read_bytes().split(b"\n")[:-1]
-    return [msgspec.json.decode(line, type=Batch) for line in lines]
+    """Read the batches that are done."""
+    return msgspec.json.decode(kept.read_bytes(), type=list[Batch]) if kept.exists() else []
+
+
+def write(kept: Path, done: list[Batch]) -> None:
+    """Keep the batches that are done; whoever is killed here leaves the former file."""
+    beside = kept.with_suffix(".new")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
+    beside.replace(kept)
+
+
+def joined(done: list[Batch]) -> list[Batch]:
+    """Make one of batches that follow each other on one commit."""
+    found: list[Batch] = []
+    for batch in sorted(done, key=lambda one: (one.is_again, one.first)):
+        last = found[-1] if found else None
+        if last is None or batch.is_again or not _is_next(last, batch):
+            found.append(batch)
+        else:
+            found[-1] = structs.replace(
+                last,
+                count=last.count + batch.count,
+                events=last.events + batch.events,
+                steps=last.steps + batch.steps,
+                virtual_s=round(last.virtual_s + batch.virtual_s, 3),
+                faults=dict(sorted((Counter(last.faults) + Counter(batch.faults)).items())),
+                broken=(*last.broken, *batch.broken),
+            )
+    return found
 
 
 def missing(done: list[Batch], seeds: int) -> list[tuple[int, int]]:
-    """List the batches, as first seed and count, that are not done; none is cut short."""
-    begun = {one.first for one in done if not one.is_again}
-    return [(first, BATCH) for first in range(0, seeds, BATCH) if first not in begun]
+    """List what is not done, as first seeds and counts of at most `BATCH`."""
+    found: list[tuple[int, int]] = []
+    first = 0
+    ends = [(one.first, one.first + one.count) for one in done if not one.is_again]
+    for begin, end in [*sorted(ends), (seeds, seeds)]:
+        until = min(begin, seeds)
+        found += [(at, min(BATCH, until - at)) for at in range(first, until, BATCH)]
+        first = max(first, end)
+    return found
 
 
 def again(done: list[Batch]) -> list[tuple[int, int]]:
@@ -133,6 +157,16 @@ def told(done: list[Batch]) -> str:
     return "\n".join(lines)
 
 
+def _is_next(last: Batch, batch: Batch) -> bool:
+    return batch.first == last.first + last.count and batch.commit == last.commit
+
+
+def _write_page(done: list[Batch]) -> None:
+    head, _, rest = PAGE.read_text().partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    PAGE.write_text(f"{head}{_BEGIN}\n{told(done)}\n{_END}{tail}")
+
+
 def _run(todo: list[tuple[int, int]], *, is_again: bool, processes: int) -> Iterator[Batch]:
     commit, waiting = _commit(), iter(todo)
     with ProcessPoolExecutor(
@@ -167,11 +201,16 @@ def _batch(first: int, count: int, commit: str, *, is_again: bool) -> Batch:
 
 
 def _commit() -> str:
+    """Name the commit; what is written beside the code does not change what runs."""
+    changed = _git("status", "--porcelain", "--", ".", ":!docs")
+    return _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+
+
+def _git(*words: str) -> str:
     git = shutil.which("git")
     if git is None:
         return "unknown"
-    asked = [git, "describe", "--always", "--dirty", "--exclude=*"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603 - git's name
+    told = subprocess.run([git, *words], capture_output=True, text=True, check=True)  # noqa: S603 - git's name
     return told.stdout.strip()
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 from tests.simulation import longrun
 from tests.simulation.longrun import Batch, Broken
 
@@ -21,14 +21,23 @@ def batch(first: int, *broken: int, count: int = longrun.BATCH, is_again: bool =
     )
 
 
-def test_what_was_cut_off_is_run_again(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    lines = [msgspec.json.encode(one) for one in (batch(0), batch(200), batch(100))]
-    kept.write_bytes(b"\n".join(lines))
+def test_what_is_kept_is_not_run_again(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    assert longrun.read(kept) == []
+    longrun.write(kept, longrun.joined([batch(0, count=46_600), batch(46_700)]))
     done = longrun.read(kept)
-    assert [one.first for one in done] == [0, 200]
-    assert longrun.missing(done, 250) == [(100, 100)]
-    assert longrun.read(tmp_path / "none") == []
+    assert [(one.first, one.count) for one in done] == [(0, 46_600), (46_700, 100)]
+    assert longrun.missing(done, 46_950) == [(46_600, 100), (46_800, 100), (46_900, 50)]
+    assert longrun.missing(done, 50) == []
+
+
+def test_batches_that_follow_each_other_are_kept_as_one() -> None:
+    other = structs.replace(batch(300), commit="def")
+    again = batch(9, count=1, is_again=True)
+    one, rest, last = longrun.joined([batch(100, 107), again, batch(0, 7), batch(200), other])
+    assert (one.first, one.count, one.events, one.faults) == (0, 300, 30, {"lost_ack": 3})
+    assert [broken.seed for broken in one.broken] == [7, 107]
+    assert (rest, last) == (other, again)
 
 
 def test_a_broken_seed_counts_until_it_is_run_well_again() -> None:
