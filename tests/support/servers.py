@@ -8,7 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -19,6 +21,9 @@ from noetl_cli.stack.specs import ProcessSpec
 
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.02
+# A child that dies with its parent dies with the thread that started it, and the threads of an
+# event loop end with that: this one stays.
+_STARTER = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 def wait_until(is_true: Callable[[], bool], *, timeout_s: float, what: str) -> None:
@@ -60,9 +65,8 @@ class Server:
         """Start, and by default wait until the server answers."""
         assert not self.is_running, f"{self.spec.name} runs already"
         environ = launch.server_environ(self.spec, path=os.environ.get("PATH", ""))
-        self._process = launch.start(
-            self.spec, environ=environ, log=self.log, dies_with_parent=True
-        )
+        starting = partial(launch.start, environ=environ, log=self.log, dies_with_parent=True)
+        self._process = _STARTER.submit(starting, self.spec).result()
         if wait:
             self.wait_ready()
 

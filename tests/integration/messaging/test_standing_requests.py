@@ -53,8 +53,12 @@ async def fetched(consumer: JetStreamConsumer, *, wait_s: float = 60.0) -> list[
     return [one.data for one in found]
 
 
-def a_reader(connection: Connection, *, standing: int) -> JetStreamConsumer:
-    return JetStreamConsumer(connection, stream=topology.INGEST, name=NAME, standing=standing)
+def a_reader(
+    connection: Connection, *, standing: int, is_shared: bool = False
+) -> JetStreamConsumer:
+    return JetStreamConsumer(
+        connection, stream=topology.INGEST, name=NAME, standing=standing, is_shared=is_shared
+    )
 
 
 async def requests(connection: Connection, consumer: JetStreamConsumer, messages: int) -> int:
@@ -152,3 +156,10 @@ async def test_who_leaves_a_server_that_is_away_leaves_all_the_same(
         await reader.close()
     finally:
         await asyncio.to_thread(server.start)
+
+
+async def test_who_shares_takes_half_of_what_is_left(connection: Connection) -> None:
+    reader = a_reader(connection, standing=1, is_shared=True)
+    assert await requests(connection, reader, 2) == 2
+    await publish(connection, *range(2, 10))
+    assert [len(await fetched(reader)) for _ in range(4)] == [1, 4, 2, 1]

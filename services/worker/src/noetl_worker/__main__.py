@@ -79,7 +79,7 @@ def _lanes(
     nats: Connection, config: Settings, host: str, tenant_id: str | None = None
 ) -> tuple[JetStreamConsumer, ...]:
     return tuple(
-        JetStreamConsumer(nats, stream=topology.COMMANDS, name=name, standing=1)
+        JetStreamConsumer(nats, stream=topology.COMMANDS, name=name, standing=1, is_shared=True)
         for name in topology.worker_consumers(config.pool, host, tenant_id)
     )
 

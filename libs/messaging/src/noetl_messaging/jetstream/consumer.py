@@ -138,15 +138,26 @@ class JetStreamConsumer:
     for so many stays open from fetch to fetch, for as long as the one that made it may wait, and
     ends without a word. What it brings between two fetches waits here for the next, so that whoever
     leaves has to close; with 1, nothing is on its way while nobody fetches.
+
+    Who shares the consumer with others asks for no more than half of what was left behind its
+    latest message, so that a handful does not all go to whoever is first (guided self-scheduling,
+    Polychronopoulos and Kuck 1987, for two).
     """
 
     def __init__(
-        self, connection: Connection, *, stream: str, name: str, standing: int = 0
+        self,
+        connection: Connection,
+        *,
+        stream: str,
+        name: str,
+        standing: int = 0,
+        is_shared: bool = False,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._name = name
         self._standing = standing
+        self._is_shared = is_shared
         self._ask_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
         self._turn = asyncio.Lock()
         self._inbox = ""
@@ -230,7 +241,7 @@ class JetStreamConsumer:
         if self._subscription is None:
             await self._listen()
         is_standing = self._standing > 0 and wait_s > 0 and not self._behind
-        batch = min(messages_max, self._standing) if is_standing else messages_max
+        batch = min(messages_max, self._standing if is_standing else self._share(messages_max))
         self._requests += 1
         token = f"{self._inbox}.{self._requests}"
         asked = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
@@ -238,6 +249,10 @@ class JetStreamConsumer:
         self._request = _Request(
             token=token, left=batch, expires_at=_now() + wait_s, is_standing=is_standing
         )
+
+    def _share(self, messages_max: int) -> int:
+        """Return what to ask for of what is there; of an unknown number, all."""
+        return -(-self._behind // 2) if self._is_shared and self._behind else messages_max
 
     async def _listen(self) -> None:
         """Keep what is handed over under an inbox of its own, in order."""
