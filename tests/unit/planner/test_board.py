@@ -8,6 +8,7 @@ from tests.support.storage import an_execution, sealed
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId, TenantId
+from noetl_planner.http.following import Following
 from noetl_planner.http.stream import Follower
 from noetl_planner.shell import board
 from noetl_planner.shell.board import Board
@@ -62,7 +63,7 @@ async def test_nothing_is_kept_for_nobody() -> None:
 async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed_here() -> None:
     world, shown = ApiWorld(), Board()
     await world.append(EXECUTION, beginning())
-    follower = Follower(world.services(board=shown), EXECUTION, after=0, is_over=False)
+    follower = Follower(Following(world.services(board=shown), EXECUTION))
     pages = follower.pages()
     first = await anext(pages)
     assert [message.id for message in first] == [1, 2, 3][: len(beginning())]

@@ -22,6 +22,7 @@ from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import credentials, playbooks, submission, wishes
 from noetl_planner.http.credentials import PutBody
+from noetl_planner.http.following import Following
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.stream import END, Follower
 from noetl_planner.http.submission import ExecuteBody
@@ -120,7 +121,7 @@ class LocalRun:
         return accepted.execution_id
 
     async def _follow(self, execution_id: ExecutionId, opened: System) -> None:
-        follower = Follower(opened.services, execution_id, after=0, is_over=False)
+        follower = Follower(Following(opened.services, execution_id))
         async for page in follower.pages():
             for message in page:
                 if isinstance(message.data, str) and message.event != END:

@@ -39,9 +39,9 @@ from noetl_planner.http import (
     variables,
     webhooks,
 )
+from noetl_planner.http.following import Seats
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_planner.http.stream import Seats
 from noetl_storage.errors import HistoryDropped
 
 BODY_BYTES_MAX = 4 * 1024 * 1024

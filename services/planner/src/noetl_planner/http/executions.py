@@ -2,14 +2,24 @@
 
 from typing import Annotated, Any
 
-from litestar import get, post
-from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
-from litestar.status_codes import HTTP_202_ACCEPTED
+from litestar import Response, get, post
+from litestar.di import NamedDependency
+from litestar.openapi import ResponseSpec
+from litestar.params import (
+    FromPath,
+    FromQuery,
+    HeaderParameter,
+    JSONBody,
+    QueryParameter,
+    SkipValidation,
+)
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import finding, showing, submission, views, waiting, wishes
+from noetl_planner.http import ending, finding, showing, submission, views, waiting, wishes
+from noetl_planner.http.following import Seats
 from noetl_planner.http.services import Services
 from noetl_planner.http.submission import ExecuteBody
 from noetl_planner.http.views import EventView, StageView, StatusView, Summary
@@ -20,6 +30,7 @@ FRAMES_MAX = 1000
 IdempotencyKey = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
 ]
+Prefer = Annotated[str | None, HeaderParameter(name="Prefer", max_length=1000)]
 Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX)]
 From = Annotated[int, QueryParameter(ge=0)]
 
@@ -90,12 +101,34 @@ class FrameList(Struct, frozen=True, kw_only=True):
     total: int
 
 
-@post(["/execute", "/executions"], status_code=HTTP_202_ACCEPTED, tags=["executions"])
+@post(
+    ["/execute", "/executions"],
+    status_code=HTTP_202_ACCEPTED,
+    tags=["executions"],
+    responses={
+        HTTP_200_OK: ResponseSpec(
+            views.Ended, description="The execution is over; the caller preferred to wait."
+        )
+    },
+)
 async def execute(
-    services: Services, data: JSONBody[ExecuteBody], idempotency_key: IdempotencyKey = None
-) -> views.Accepted:
-    """Run a playbook: the answer is durable and comes before the first step."""
-    return await submission.execute(services, data, idempotency_key)
+    services: Services,
+    seats: NamedDependency[SkipValidation[Seats]],
+    data: JSONBody[ExecuteBody],
+    idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
+) -> Response[views.Accepted]:
+    """Run a playbook: the answer is durable and comes before the first step.
+
+    With `Prefer: wait=SECONDS` it comes with the end, if there is one within so many seconds.
+    """
+    accepted = await submission.execute(services, data, idempotency_key)
+    within_s = ending.wait_s(prefer)
+    over = await ending.ended(services, seats, accepted, within_s=within_s)
+    if over is None:
+        return Response(accepted, status_code=HTTP_202_ACCEPTED)
+    applied = {"Preference-Applied": f"wait={within_s}"}
+    return Response(over, status_code=HTTP_200_OK, headers=applied)
 
 
 @get("/executions", tags=["executions"])

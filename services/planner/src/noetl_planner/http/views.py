@@ -48,6 +48,12 @@ class Accepted(Struct, frozen=True, kw_only=True):
     deduplicated: bool = False
 
 
+class Ended(Accepted, frozen=True, kw_only=True):
+    """A run that is over already; `end` is the event that ended it."""
+
+    end: EventView
+
+
 class WishAnswer(Struct, frozen=True, kw_only=True):
     """What becomes of a wish about an execution; a terminal one stays as it is."""
 
