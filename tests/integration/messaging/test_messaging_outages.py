@@ -9,6 +9,7 @@ from tests.support.polling import eventually
 from tests.support.servers import NatsServer, nats_server
 
 from noetl_chassis.clock import SystemClock
+from noetl_cli.stack import nats
 from noetl_contracts import lanes, subjects
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging import topology
@@ -88,6 +89,17 @@ async def test_a_wrong_password_is_refused_without_showing_it(server: NatsServer
         ):
             pass
     assert "wrong-one" not in str(refused.value)
+
+
+async def test_a_store_without_room_for_the_streams_says_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "STORE_BYTES_MAX", "1GB")
+    needed = sum(spec.bytes_max for spec in DECLARED.streams) // (1024 * 1024)
+    with nats_server(tmp_path) as small:
+        async with open_connection(small.url, name="test", waits=WAITS) as opened:
+            with pytest.raises(MessagingUnavailable, match=rf"{needed} MiB.*max_file_store"):
+                await streams(opened).ensure()
 
 
 @STANDING

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nats.js import api
-from nats.js.errors import BadRequestError, NotFoundError
+from nats.js.errors import BadRequestError, NotFoundError, ServerError
 
-from noetl_messaging.errors import TopologyMismatch
+from noetl_messaging.errors import MessagingUnavailable, TopologyMismatch
 from noetl_messaging.jetstream.connection import Connection, translated
 from noetl_messaging.ports import Queue
 from noetl_messaging.topology import ConsumerSpec, Retention, StreamSpec, Topology
@@ -17,6 +17,9 @@ from noetl_messaging.topology import ConsumerSpec, Retention, StreamSpec, Topolo
 SEQUENCE_EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 SEQUENCES_PER_S = 1_000_000
 _STREAM_EXISTS = 10058
+# What a stream may hold is set aside when it is made, so that none can run out of it later.
+_NO_ROOM = frozenset({10023, 10047})
+_MIB = 1024 * 1024
 
 
 class JetStreamStreams:
@@ -118,7 +121,18 @@ class JetStreamStreams:
                     f"{name} cannot be made as declared: {failure.description}. Drain the queues, "
                     "delete it with an administrator's account and apply the topology again."
                 ) from failure
+            except ServerError as failure:
+                if failure.err_code not in _NO_ROOM:
+                    raise
+                raise MessagingUnavailable(self._no_room(name)) from failure
         return True
+
+    def _no_room(self, name: str) -> str:
+        needed = sum(spec.bytes_max for spec in self._topology.streams)
+        return (
+            f"NATS has no room for {name}: all streams together set {needed // _MIB} MiB of a "
+            "server's store aside. Raise `max_file_store`, or the account's limit, above that."
+        )
 
     async def _find_stream(self, name: str) -> api.StreamInfo | None:
         with translated(f"asking about {name}"):
