@@ -97,7 +97,7 @@ async def _fill(server: PostgresServer, url: str, executions: int) -> str:
     dsn = await server.create_database("auditing")
     archived, kept = range(0, executions, 2), range(1, executions, 2)
     async with open_payloads(url) as store:
-        for number, some in enumerate(_slices(archived, UNIT_HISTORIES), start=1):
+        for number, some in enumerate(slices(archived, UNIT_HISTORIES), start=1):
             unit = Unit(
                 manifest_id=str(number),
                 tenant_id=TENANT,
@@ -111,13 +111,13 @@ async def _fill(server: PostgresServer, url: str, executions: int) -> str:
     async with migrated(dsn) as database:
         stores = postgres_stores(database)
         fence = await a_fence(stores, lease_s=PATIENCE_S)
-        for some in _slices(kept, TOGETHER):
-            await _keep(stores, fence, some)
+        for some in slices(kept, TOGETHER):
+            await keep_many(stores, fence, some)
         await database.execute("analyze")
     return dsn
 
 
-def _slices(numbers: range, most: int) -> Iterator[range]:
+def slices(numbers: range, most: int) -> Iterator[range]:
     return (numbers[at : at + most] for at in range(0, len(numbers), most))
 
 
@@ -128,7 +128,7 @@ async def _events(numbers: Sequence[int]) -> AsyncIterator[StoredEvent]:
             yield stored.of(one)
 
 
-async def _keep(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -> None:
+async def keep_many(stores: Stores, fence: ShardFence, numbers: Sequence[int]) -> None:
     histories = [of_the_month(a_cursor_loop(), number) for number in numbers]
     await stores.ledger.append(an_append(fence, *(one.stream() for one in histories)))
     rows: dict[str, list[dict[str, Any]]] = {}

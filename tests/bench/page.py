@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.bench import auditing, page_peers, page_workloads
+from tests.bench import auditing, page_peers, page_workloads, reacting, retiring
 from tests.bench.plots import FILES
 
 
@@ -145,6 +145,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "past": _past,
     "projecting": _projecting,
     "auditing": auditing.section,
+    "retiring": retiring.section,
+    "reacting": reacting.section,
     "waves": _waves,
     "api": _api,
 }

@@ -18,7 +18,9 @@ from tests.bench import (
     loops,
     past,
     projecting,
+    reacting,
     references,
+    retiring,
     tiers,
     waves,
 )
@@ -59,6 +61,9 @@ SERIES = {
         alone=lambda _: auditing.measure(),
         is_usual=False,
     ),
+    "retiring": Series(
+        about="histories on their way out of the ledger", alone=lambda _: retiring.measure()
+    ),
     "floors": Series(
         about="PostgreSQL, JetStream, HTTP with nothing around", alone=lambda _: floors.measure()
     ),
@@ -87,6 +92,10 @@ SERIES = {
         on_stack=lambda stack, _, asked: fetching.measure(stack, requests=asked.requests),
     ),
     "w5": Series(about="workers killed", on_stack=lambda stack, _, __: crash.measure(stack)),
+    "reacting": Series(
+        about="how soon a report is in the ledger",
+        on_stack=lambda stack, _, __: reacting.measure(stack),
+    ),
     "small": Series(about="many executions", on_stack=lambda stack, _, __: latency.many(stack)),
     "pft": Series(
         about="the reference workload beside its floor",

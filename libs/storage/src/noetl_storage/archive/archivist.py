@@ -4,6 +4,7 @@ Each step is durable before the next one begins and does nothing the second time
 comes after a crash goes on with what is there. Nothing leaves that was not read back.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 
@@ -30,6 +31,8 @@ from noetl_storage.retention_ports import (
 
 _PAGE_EVENTS = 1000
 _PAGE_UNITS = 100
+# So many histories are asked for at once, each a page at a time.
+_TOGETHER = 4
 _DAY_S = 86_400.0
 _BY_DEFAULT = "default"
 
@@ -173,49 +176,72 @@ class Archivist:
             tell(Progress(unit=unit, status=UnitStatus.VERIFIED))
 
     async def _write(self, unit: ArchiveUnit) -> Manifest:
-        for span in await self._retention.list_spans(unit.manifest_id):
-            reason = await self._doubt(span)
-            if reason is not None:
-                await self._retention.leave_out(unit.manifest_id, span.execution_id, reason=reason)
         spans = await self._retention.list_spans(unit.manifest_id)
         if unit.action is Action.DROP:
-            kept = [_kept(span, at=unit.planned_at) for span in spans]
+            kept = [
+                _kept(span, at=unit.planned_at)
+                for span in spans
+                if await self._is_sound(unit, span, await self._page(span))
+            ]
             return await units.record(self._store, unit_of(unit), kept)
         return await units.write(
             self._store,
             unit_of(unit),
-            self._events(spans),
+            self._sound_events(unit, spans),
             previous={span.execution_id: span.previous for span in spans},
         )
 
-    async def _doubt(self, span: Span) -> str | None:
-        """Follow a history before any of it is written; say what is wrong with it, if anything."""
+    async def _sound_events(
+        self, unit: ArchiveUnit, spans: list[Span]
+    ) -> AsyncIterator[StoredEvent]:
+        """Yield what is archived; most histories are one page, which is read once."""
+        for at in range(0, len(spans), _TOGETHER):
+            some = spans[at : at + _TOGETHER]
+            firsts = await asyncio.gather(*(self._page(span) for span in some))
+            for span, first in zip(some, firsts, strict=True):
+                if await self._is_sound(unit, span, first):
+                    async for page in self._pages(span, first):
+                        for one in page:
+                            yield one
+
+    async def _is_sound(self, unit: ArchiveUnit, span: Span, first: list[StoredEvent]) -> bool:
+        """Tell whether a history is what was sealed, before any of it is written; else leave it."""
+        reason = await self._doubt(span, first)
+        if reason is not None:
+            await self._retention.leave_out(unit.manifest_id, span.execution_id, reason=reason)
+        return reason is None
+
+    async def _doubt(self, span: Span, first: list[StoredEvent]) -> str | None:
         version, checksum = span.first_version - 1, span.previous
-        async for one in self._events([span]):
-            if one.altered or not stored.is_sealed(one, checksum, version=version + 1):
-                return (
-                    f"version {version + 1} is not what was sealed there; see: noetl audit verify "
-                    f"{span.execution_id}"
-                )
-            version, checksum = one.stream_version, one.envelope_checksum
+        async for page in self._pages(span, first):
+            for one in page:
+                if one.altered or not stored.is_sealed(one, checksum, version=version + 1):
+                    return (
+                        f"version {version + 1} is not what was sealed there; see: "
+                        f"noetl audit verify {span.execution_id}"
+                    )
+                version, checksum = one.stream_version, one.envelope_checksum
         if (version, checksum) == (span.last_version, span.checksum):
             return None
         return f"the history ends at version {version} and not at {span.last_version}"
 
-    async def _events(self, spans: list[Span]) -> AsyncIterator[StoredEvent]:
-        for span in spans:
-            after = span.first_version - 1
-            while after < span.last_version:
-                page = await self._audit.read_stored(
-                    span.execution_id,
-                    after_version=after,
-                    events_max=min(_PAGE_EVENTS, span.last_version - after),
-                )
-                for one in page:
-                    yield one
-                if not page:
-                    break
-                after = page[-1].stream_version
+    async def _pages(
+        self, span: Span, first: list[StoredEvent]
+    ) -> AsyncIterator[list[StoredEvent]]:
+        page = first
+        while page:
+            yield page
+            page = await self._page(span, after=page[-1].stream_version)
+
+    async def _page(self, span: Span, *, after: int | None = None) -> list[StoredEvent]:
+        after = span.first_version - 1 if after is None else after
+        if after >= span.last_version:
+            return []
+        return await self._audit.read_stored(
+            span.execution_id,
+            after_version=after,
+            events_max=min(_PAGE_EVENTS, span.last_version - after),
+        )
 
     async def _verify(self, unit: ArchiveUnit) -> None:
         """Read a unit back, and compare it with what was planned."""
