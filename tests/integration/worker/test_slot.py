@@ -230,16 +230,22 @@ async def test_a_copy_of_a_slot_command_runs_no_row_and_reports_no_frame(
     assert await worker.commands.pending() == (0, 0)
 
 
+async def second_attempt(
+    worker: Bench, table: "asyncpg.Connection[Any]", *, is_known: bool
+) -> Command:
+    """Run a slot once; return its command's next attempt, which may know of the first's frame."""
+    await add(table, 3)
+    before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
+    return slot_of(loop_of(), attempt=2, open_frame=left_open(before) if is_known else None)
+
+
 @pytest.mark.parametrize("is_known", [True, False], ids=["reported", "unreported"])
 async def test_a_copy_of_a_later_attempt_does_not_run_its_frame_again(
     worker: Bench,
     table: "asyncpg.Connection[Any]",
     is_known: bool,  # noqa: FBT001 - a case of this test
 ) -> None:
-    await add(table, 3)
-    before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
-    left = left_open(before)
-    again = slot_of(loop_of(), attempt=2, open_frame=left if is_known else None)
+    again = await second_attempt(worker, table, is_known=is_known)
     await worker.run(again)
     facts = await worker.run(again)
     assert of(facts, FrameOpened) == []
@@ -255,10 +261,7 @@ async def test_attempts_of_which_no_report_arrived_are_told_by_the_next(
     table: "asyncpg.Connection[Any]",
     is_known: bool,  # noqa: FBT001 - a case of this test
 ) -> None:
-    await add(table, 3)
-    before = of(await worker.run(slot_of(loop_of())), FrameOpened)[0]
-    left = left_open(before)
-    again = slot_of(loop_of(), attempt=2, open_frame=left if is_known else None)
+    again = await second_attempt(worker, table, is_known=is_known)
     told: list[int] = []
     # Of the fifth, its worker died before it took the frame over.
     for attempt in (2, 3, 4, 6):

@@ -6,21 +6,11 @@ from contextlib import aclosing
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Retryable
-from noetl_contracts.events.execution import (
-    ExecutionCancelled,
-    PlaybookCompleted,
-    PlaybookFailed,
-)
-from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_contracts.status import TERMINAL_EXECUTION
 from noetl_planner.http import views
-from noetl_planner.http.following import Following, Seats
+from noetl_planner.http.following import STATUS_BY_END, Following, Seats
 from noetl_planner.http.services import ApiServices
 
-_STATUS_BY_END = {
-    PlaybookCompleted: ExecutionStatus.COMPLETED,
-    PlaybookFailed: ExecutionStatus.FAILED,
-    ExecutionCancelled: ExecutionStatus.CANCELLED,
-}
 # So long that most proxies on the way still wait; who wants to wait longer follows the execution.
 WAIT_MAX_S = 60
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
@@ -50,10 +40,9 @@ async def ended(
     with seats.taken():
         try:
             async with asyncio.timeout(within_s), aclosing(following.pages()) as pages:
-                async for page in pages:
-                    ends = (one for one in page if type(one.event) in _STATUS_BY_END)
-                    if (end := next(ends, None)) is not None:
-                        return _ended(accepted, end)
+                async for _ in pages:
+                    if following.end is not None:
+                        return _ended(accepted, following.end)
         except (TimeoutError, Retryable):
             return None
     return None
@@ -62,7 +51,7 @@ async def ended(
 def _ended(accepted: views.Accepted, end: Envelope) -> views.Ended:
     return views.Ended(
         execution_id=accepted.execution_id,
-        status=_STATUS_BY_END[type(end.event)],
+        status=STATUS_BY_END[type(end.event)],
         path=accepted.path,
         version=accepted.version,
         deduplicated=accepted.deduplicated,

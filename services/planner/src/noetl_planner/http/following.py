@@ -11,6 +11,7 @@ from noetl_contracts.events.execution import (
     PlaybookFailed,
 )
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.status import ExecutionStatus
 from noetl_planner.http.services import ApiServices
 from noetl_planner.shell.board import Feed
 
@@ -18,7 +19,11 @@ PAGE_EVENTS = 500
 POLL_FIRST_S = 0.1
 POLL_MAX_S = 1.0
 
-Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
+STATUS_BY_END = {
+    PlaybookCompleted: ExecutionStatus.COMPLETED,
+    PlaybookFailed: ExecutionStatus.FAILED,
+    ExecutionCancelled: ExecutionStatus.CANCELLED,
+}
 
 
 class Following:
@@ -39,6 +44,8 @@ class Following:
         self._execution_id = execution_id
         self.after = after
         self.is_over = is_over
+        # The event that ended the execution, once it was read.
+        self.end: Envelope | None = None
 
     async def pages(self) -> AsyncGenerator[list[Envelope]]:
         """Yield what was committed, in order, or nothing now and then; until it is over.
@@ -78,7 +85,9 @@ class Following:
         )
         if page:
             self.after = page[-1].stream_version
-            self.is_over = self.is_over or any(isinstance(one.event, Terminal) for one in page)
+            ends = (one for one in page if type(one.event) in STATUS_BY_END)
+            self.end = next(ends, self.end)
+            self.is_over = self.is_over or self.end is not None
         return page
 
 
