@@ -63,6 +63,16 @@ async def test_a_settled_message_never_comes_again(bus: Bus) -> None:
     assert await consumer.pending() == (0, 0)
 
 
+async def test_a_delivery_is_no_older_than_it_says(bus: Bus) -> None:
+    await bus.publisher.publish(a_command())
+    consumer = worker(bus)
+    held = await one(consumer)
+    age_s = held.age_s
+    bus.elapse(LEASE_S / 2)
+    assert await consumer.fetch(messages_max=1, wait_s=LEASE_S / 2) == []
+    assert held.age_s - age_s > LEASE_S / 2 * 0.9
+
+
 async def test_an_unsettled_message_comes_again_after_the_ack_wait(bus: Bus) -> None:
     await bus.publisher.publish(a_command())
     consumer = worker(bus)

@@ -108,6 +108,16 @@ async def test_a_short_wait_is_short_although_a_request_stands(connection: Conne
     assert await fetched(reader) == [b"7"]
 
 
+async def test_what_waited_for_its_fetch_is_as_old_as_its_request(connection: Connection) -> None:
+    reader, clock = a_reader(connection, standing=STANDING), asyncio.get_running_loop().time
+    assert await requests(connection, reader, 2) == 2
+    asked_before = clock()
+    await publish(connection, 7)
+    (found,) = await reader.fetch(messages_max=1, wait_s=60.0)
+    assert found.age_s >= clock() - asked_before
+    await found.ack()
+
+
 async def test_who_leaves_gives_back_what_came_and_was_not_fetched(connection: Connection) -> None:
     reader = a_reader(connection, standing=STANDING)
     assert await requests(connection, reader, 2) == 2

@@ -51,6 +51,7 @@ class DeafDelivery:
         self.message_id = delivery.message_id
         self.delivered = delivery.delivered
         self.stream_sequence = delivery.stream_sequence
+        self.age_s = 0.0
         self.was_acked = False
 
     async def ack(self) -> None:
@@ -72,6 +73,14 @@ class Redelivered(DeafDelivery):
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(delivery)
         self.delivered = 2
+
+
+class Late(DeafDelivery):
+    """A delivery that was on its way until its lease was over."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__(delivery)
+        self.age_s = 0.9
 
 
 def waiting(server: Script, *, lease_s: float = 1.0) -> Command:
@@ -146,6 +155,16 @@ async def test_a_redelivered_command_is_reported_lost_and_never_run(worker: Benc
     assert isinstance(fact, CommandLost)
     assert (fact.attempt, fact.reason, fact.is_release) == (1, "redelivered", False)
     assert delivery.was_acked
+
+
+async def test_a_command_that_comes_after_its_lease_is_left_to_its_next_holder(
+    worker: Bench,
+) -> None:
+    command = command_of("\n  - {step: s, tool: {kind: noop}}\n")
+    delivery = Late(await taken(worker, command))
+    await worker.lane.attend(delivery)
+    assert await worker.facts() == []
+    assert not delivery.was_acked
 
 
 async def test_a_redelivery_of_what_runs_here_is_adopted(worker: Bench, server: Script) -> None:

@@ -8,7 +8,7 @@ def test_a_command_gets_no_longer_lease_than_the_consumer_grants() -> None:
 
 def test_a_shorter_wish_is_kept() -> None:
     found = lease(lease_s=6, heartbeat_s=1, ack_wait_s=30)
-    assert found == Lease(lease_s=6, heartbeat_s=1)
+    assert found == Lease(lease_s=6, heartbeat_s=1, spare_s=24)
 
 
 def test_work_stops_a_fifth_of_the_lease_before_it_ends() -> None:

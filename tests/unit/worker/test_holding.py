@@ -5,16 +5,18 @@ import asyncio
 from tests.support.polling import eventually
 
 from noetl_chassis.clock import SystemClock
-from noetl_worker.domain.heartbeat import Lease
+from noetl_worker.domain.heartbeat import Lease, lease
 from noetl_worker.holding import Hold, Released
 
 
 class Delivery:
     subject, data, message_id, delivered = "", b"", "", 1
 
-    def __init__(self, stream_sequence: int = 7) -> None:
+    def __init__(self, stream_sequence: int = 7, age_s: float = 0.0) -> None:
         self.stream_sequence = stream_sequence
+        self.age_s = age_s
         self.acknowledgements = 0
+        self.beats = 0
 
     async def ack(self) -> None:
         self.acknowledgements += 1
@@ -24,12 +26,13 @@ class Delivery:
     async def term(self) -> None: ...
 
     async def extend(self) -> bool:
+        self.beats += 1
         return True
 
 
 def a_hold(delivery: Delivery | None = None, *, heartbeat_s: float = 10) -> Hold:
-    lease = Lease(lease_s=30, heartbeat_s=heartbeat_s)
-    return Hold(delivery or Delivery(), lease=lease, clock=SystemClock())
+    held = Lease(lease_s=30, heartbeat_s=heartbeat_s)
+    return Hold(delivery or Delivery(), lease=held, clock=SystemClock())
 
 
 async def test_a_short_command_is_not_attended_to() -> None:
@@ -82,3 +85,22 @@ async def test_a_message_that_was_overtaken_is_settled_until_the_end() -> None:
     await eventually(is_settled_again)
     keeping.cancel()
     assert latest.acknowledgements == 0
+
+
+async def test_a_lease_begins_when_its_delivery_was_handed_over() -> None:
+    assert not a_hold(Delivery(age_s=20)).is_over
+    assert a_hold(Delivery(age_s=24.1)).is_over
+    wanted = lease(lease_s=5, heartbeat_s=1, ack_wait_s=30)
+    short = [Hold(Delivery(age_s=age_s), lease=wanted, clock=SystemClock()) for age_s in (28, 30)]
+    assert [one.is_over for one in short] == [False, True]
+
+
+async def test_one_that_was_long_on_its_way_is_prolonged_at_once() -> None:
+    delivery = Delivery(age_s=20)
+    keeping = asyncio.create_task(a_hold(delivery).keep(on_beat=lambda: None))
+
+    async def has_beaten() -> bool:
+        return delivery.beats > 0
+
+    await eventually(has_beaten)
+    keeping.cancel()

@@ -42,6 +42,10 @@ class Delivery(Protocol):
     def stream_sequence(self) -> int:
         """Return the message's place in its stream."""
 
+    @property
+    def age_s(self) -> float:
+        """Return for how many seconds it has been handed over, at most: it may have travelled."""
+
     async def ack(self) -> None:
         """Settle: done."""
 

@@ -42,6 +42,8 @@ from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
 
+# A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
+_WAITS_PER_LEASE = 5
 # Keys of the Secret that executors on Kubernetes read: the chart's names.
 _SECRET_KEYS = ("nats-url", "payload-access-key", "payload-secret-key", "secret-key")
 _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3", "gs": "gcs", "azure": "azure"}
@@ -112,7 +114,7 @@ def build(
         lane=host,
         commands_max=commands_max,
         messages_max=config.spark_wave_frames_max if is_spark else config.fetch_messages_max,
-        wait_s=config.fetch_wait_s,
+        wait_s=min(config.fetch_wait_s, config.lease_s / _WAITS_PER_LEASE),
         speaker=_speaker(adapters, config, desk, lane),
     )
 

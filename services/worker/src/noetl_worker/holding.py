@@ -90,7 +90,7 @@ class Hold:
         self._name = str(delivery.stream_sequence)
         self._lease = lease
         self._clock = clock
-        self._confirmed_at = clock.monotonic()
+        self._confirmed_at = self._begun_at(delivery)
         self._interruption: Interruption | None = None
         self._interrupted = asyncio.Event()
         self._begin_keeping: Callable[[], None] | None = None
@@ -102,6 +102,11 @@ class Hold:
         """Tell this hold from that of a copy of the same command."""
         return self._name
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the lease is over: the command may be at work elsewhere."""
+        return self._remaining_s() <= 0
+
     async def adopt(self, delivery: Delivery) -> None:
         """Go on under a newer delivery of the same command.
 
@@ -109,7 +114,7 @@ class Hold:
         another worker, this one would be taken for lost.
         """
         former, self._delivery = self._delivery, delivery
-        self._confirmed_at = self._clock.monotonic()
+        self._confirmed_at = self._begun_at(delivery)
         if former.stream_sequence != delivery.stream_sequence:
             self._former.append(former)
             await former.ack()
@@ -145,7 +150,8 @@ class Hold:
     async def keep(self, *, on_beat: Callable[[], None]) -> None:
         """Beat for ever; raises an `Interruption`."""
         await self._pause(0.0)
-        pause_s = self._lease.heartbeat_s
+        # A delivery may have been on its way for a good part of its lease.
+        pause_s = self._confirmed_at + self._lease.heartbeat_s - self._clock.monotonic()
         while True:
             await self._pause(pause_s)
             on_beat()
@@ -159,7 +165,7 @@ class Hold:
                 await self._interrupted.wait()
         if self._interruption is not None:
             raise self._interruption
-        if self._remaining_s() <= 0:
+        if self.is_over:
             raise LeaseLost
 
     async def _beat(self) -> bool:
@@ -178,6 +184,9 @@ class Hold:
         with contextlib.suppress(Retryable):  # the next beat does it again
             for former in self._former:
                 await former.ack()
+
+    def _begun_at(self, delivery: Delivery) -> float:
+        return heartbeat.begun_at(self._lease, age_s=delivery.age_s, now=self._clock.monotonic())
 
     def _remaining_s(self) -> float:
         return heartbeat.remaining_s(

@@ -37,10 +37,11 @@ def offer_subject(command: Command) -> str:
 class OfferDelivery:
     """An offered command as a delivery: its lease is what the planner hears of its worker."""
 
-    def __init__(self, command: Command, data: bytes, desk: Desk) -> None:
+    def __init__(self, command: Command, data: bytes, desk: Desk, *, asked_at: float) -> None:
         self._command = command
         self._data = data
         self._desk = desk
+        self._asked_at = asked_at
         self._beats = 0
 
     @property
@@ -67,6 +68,11 @@ class OfferDelivery:
     def stream_sequence(self) -> int:
         """Return 0, which no stream gives: an attempt has one holder."""
         return 0
+
+    @property
+    def age_s(self) -> float:
+        """Return for how many seconds it has been granted, at most: it was asked for before."""
+        return self._desk.clock.monotonic() - self._asked_at
 
     async def ack(self) -> None:
         """Do nothing: no stream waits for it."""
@@ -126,12 +132,13 @@ class Offers:
     async def ask(self, command: Command, data: bytes) -> Delivery | None:
         """Ask for an offered command; None when it is not granted: then it must not be run."""
         subject = subjects.granted(command.command_id, command.attempt)
+        asked_at = self._desk.clock.monotonic()
         try:
             async with self._hints.watch(subject) as granted:
                 for number in range(ASKED_TIMES):
                     await self._report(command, self._desk.started(command), f"asked/{number}")
                     if await _is_set(granted):
-                        return OfferDelivery(command, data, self._desk)
+                        return OfferDelivery(command, data, self._desk, asked_at=asked_at)
             lost = CommandLost(
                 command_id=command.command_id,
                 attempt=command.attempt,

@@ -52,6 +52,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     commands_max: Count = 64
     # One fetch takes few, so that a pool's workers share what is waiting.
     fetch_messages_max: Count = 8
+    # At most a fifth of `lease_s`, of which it takes away.
     fetch_wait_s: Seconds = 2.0
     # How long each server may take to answer at the start.
     connect_s: Seconds = 30.0

@@ -42,11 +42,12 @@ class PullRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JetStreamDelivery:
     """One handing-over of a message."""
 
-    __slots__ = ("_connection", "_message", "_reconnects", "_tokens")
+    __slots__ = ("_asked_at", "_connection", "_message", "_reconnects", "_tokens")
 
-    def __init__(self, message: Msg, connection: Connection) -> None:
+    def __init__(self, message: Msg, connection: Connection, *, asked_at: float) -> None:
         self._message = message
         self._connection = connection
+        self._asked_at = asked_at
         self._reconnects = connection.reconnects
         self._tokens = _place(message)
 
@@ -74,6 +75,14 @@ class JetStreamDelivery:
     def stream_sequence(self) -> int:
         """Return the message's place in its stream."""
         return int(self._tokens[3])
+
+    @property
+    def age_s(self) -> float:
+        """Return for how many seconds it has been handed over, at most.
+
+        The server does not say when it did; it was after it had been asked.
+        """
+        return _now() - self._asked_at
 
     async def ack(self) -> None:
         """Settle: done."""
@@ -167,6 +176,8 @@ class JetStreamConsumer:
         self._woken = asyncio.Event()
         self._requests = 0
         self._request: _Request | None = None
+        # What waits to be fetched was asked for then: nothing is asked before it is taken.
+        self._asked_at = 0.0
         # How many more there were when the latest message was handed over.
         self._behind = 1
 
@@ -183,7 +194,8 @@ class JetStreamConsumer:
                 # A request that was left open would go on collecting messages for nobody.
                 if not is_complete:
                     await self._forget()
-        return [JetStreamDelivery(message, self._connection) for message in messages]
+            asked_at = self._asked_at
+        return [JetStreamDelivery(one, self._connection, asked_at=asked_at) for one in messages]
 
     async def pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
@@ -244,6 +256,7 @@ class JetStreamConsumer:
         batch = min(messages_max, self._standing if is_standing else self._share(messages_max))
         self._requests += 1
         token = f"{self._inbox}.{self._requests}"
+        self._asked_at = _now()
         asked = PullRequest(batch=batch, no_wait=not is_standing, expires=int(wait_s * _NS))
         await self._connection.client.publish(self._ask_subject, codec.encode(asked), reply=token)
         self._request = _Request(

@@ -18,6 +18,7 @@ class MemoryDelivery:
         self._key = key
         self._stored = stored
         self._delivered = delivered
+        self._handed_over_at = broker.monotonic()
 
     @property
     def subject(self) -> str:
@@ -43,6 +44,11 @@ class MemoryDelivery:
     def stream_sequence(self) -> int:
         """Return the message's place in its stream."""
         return self._stored.sequence
+
+    @property
+    def age_s(self) -> float:
+        """Return for how many seconds it has been handed over, at most."""
+        return self._broker.monotonic() - self._handed_over_at
 
     async def ack(self) -> None:
         """Settle: done."""

@@ -7,16 +7,29 @@ _BEATS_PER_LEASE_MIN = 3
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A right of `lease_s` seconds, renewed every `heartbeat_s`."""
+    """A right of `lease_s` seconds, renewed every `heartbeat_s`.
+
+    The consumer grants `spare_s` more than the command wants: so much older may a delivery be.
+    """
 
     lease_s: float
     heartbeat_s: float
+    spare_s: float = 0.0
 
 
 def lease(*, lease_s: float, heartbeat_s: float, ack_wait_s: float) -> Lease:
     """Fit a command's wishes to what the consumer grants: at least three beats per lease."""
     granted = min(lease_s, ack_wait_s)
-    return Lease(lease_s=granted, heartbeat_s=min(heartbeat_s, granted / _BEATS_PER_LEASE_MIN))
+    return Lease(
+        lease_s=granted,
+        heartbeat_s=min(heartbeat_s, granted / _BEATS_PER_LEASE_MIN),
+        spare_s=ack_wait_s - granted,
+    )
+
+
+def begun_at(held: Lease, *, age_s: float, now: float) -> float:
+    """Return when the lease of a delivery began that was handed over `age_s` seconds ago."""
+    return now - max(0.0, age_s - held.spare_s)
 
 
 def remaining_s(held: Lease, *, confirmed_at: float, now: float) -> float:

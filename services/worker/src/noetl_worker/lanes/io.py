@@ -122,6 +122,11 @@ class IoLane:
             lease_s=command.lease_s, heartbeat_s=command.heartbeat_s, ack_wait_s=lane.lease_s
         )
         hold = Hold(delivery, lease=lease, clock=lane.desk.clock)
+        if hold.is_over:
+            # It comes again, or has come to another worker already: only that one may settle it.
+            instruments.count(names.LEASES_LOST)
+            log.warning("a command came after its lease", step=command.step, age_s=delivery.age_s)
+            return
         if self._is_draining:
             hold.leaving.set()
         self._hold_by_fence[fence] = hold
