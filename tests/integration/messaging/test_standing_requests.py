@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
@@ -12,6 +13,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging import topology
+from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.apply import JetStreamStreams
 from noetl_messaging.jetstream.connection import Connection, Waits, open_connection
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
@@ -173,3 +175,30 @@ async def test_who_shares_takes_half_of_what_is_left(connection: Connection) -> 
     assert await requests(connection, reader, 2) == 2
     await publish(connection, *range(2, 10))
     assert [len(await fetched(reader)) for _ in range(4)] == [1, 4, 2, 1]
+
+
+async def fetch_for_ever(reader: JetStreamConsumer) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            await fetched(reader, wait_s=0.3)
+
+
+async def test_a_standing_request_that_was_lost_is_noticed(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = a_reader(connection, standing=STANDING)
+    assert await fetched(reader, wait_s=0.05) == []
+    publish_all, lost = connection.client.publish, list[str]()
+
+    async def lose_one(subject: str, *about: Any, **more: Any) -> None:
+        if "MSG.NEXT" in subject and not lost:
+            lost.append(subject)
+        else:
+            await publish_all(subject, *about, **more)
+
+    monkeypatch.setattr(connection.client, "publish", lose_one)
+    with pytest.raises(MessagingUnavailable, match="did not answer"):
+        await fetch_for_ever(reader)
+    await publish(connection, 7)
+    assert await fetched(reader) == [b"7"]
+    assert len(lost) == 1

@@ -239,15 +239,18 @@ class JetStreamConsumer:
             found += came
             if came or self._request is None:
                 continue
-            if may_leave and _now() >= until:
+            if self._is_lost(deadline):
+                await self._forget()
+                if not found:
+                    raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
+            elif may_leave and _now() >= until:
                 break
-            is_lost = self._connection.reconnects != self._reconnects or _now() >= deadline
-            if not (is_lost or self._connection.check()):
-                continue
-            await self._forget()
-            if not found:
-                raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
         return found
+
+    def _is_lost(self, deadline: float) -> bool:
+        """Tell whether the server has forgotten a request, or has not said that it ended."""
+        is_another = self._connection.reconnects != self._reconnects
+        return is_another or _now() >= deadline or self._connection.check() is not None
 
     async def _ask(self, messages_max: int, *, wait_s: float) -> None:
         if self._subscription is None:
