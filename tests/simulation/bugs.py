@@ -9,7 +9,6 @@ from unittest import mock
 from msgspec import Struct, structs
 
 from noetl_contracts.events.loop import LoopDone, LoopFailed
-from noetl_messaging.ports import Delivery
 from noetl_outbox import domain as outbox_domain
 from noetl_outbox.domain import Verdict
 from noetl_planner.domain import command_facts, draft, fences
@@ -18,6 +17,7 @@ from noetl_planner.shell.gathering import Gathering
 from noetl_projector.domain import ordering
 from noetl_projector.domain.ordering import Gap
 from noetl_projector.service import Projector
+from noetl_projector.shell.arriving import Arrived
 from noetl_reaper.service import Reaper
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
@@ -65,10 +65,10 @@ def _planner_acks_first() -> list[Patch]:
 def _projector_acks_first() -> list[Patch]:
     project = Projector._project
 
-    async def broken(self: Projector, open_deliveries: dict[Delivery, None]) -> None:
-        for delivery in open_deliveries:
+    async def broken(self: Projector, arrived: Arrived) -> None:
+        for delivery in arrived.open:
             await delivery.ack()
-        await project(self, open_deliveries)
+        await project(self, arrived)
 
     return [(Projector, "_project", broken)]
 

@@ -20,6 +20,7 @@ from tests.support.storage import memory_stores
 from noetl_contracts import codec, ids
 from noetl_contracts.events import command
 from noetl_contracts.ids import ExecutionId
+from noetl_messaging import topology
 from noetl_storage.errors import StorageUnavailable
 from noetl_storage.ports import Projections
 
@@ -215,6 +216,32 @@ async def test_a_failed_transaction_settles_nothing_and_is_made_again(
     desk.bus.elapse(0.1)
     await run_dry(projector)
     assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_what_lies_behind_a_full_fetch_is_projected_in_the_same_turn(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    batches = history.batches(size=3)
+    await desk.send(batches)
+    projector = desk.projector(batch_messages_max=2)
+    assert await projector.project() == min(len(batches), 16)
+    assert projector.summarize()["gaps"] == 0
+    await run_dry(projector)
+    assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_what_was_read_meanwhile_comes_again_after_a_failed_transaction(desk: Desk) -> None:
+    history = a_cursor_loop()
+    await desk.append(history)
+    await desk.send(history.batches(size=5))
+    failing = FailingProjections(desk.stores.projections, before=1)
+    projector = desk.projector(projections=failing, batch_messages_max=2)
+    with pytest.raises(StorageUnavailable):
+        await projector.project()
+    consumer = desk.bus.consumer(topology.EVENTS, topology.projector_consumer(index=0, count=1))
+    desk.bus.elapse(0.1)
+    returned = await consumer.fetch(messages_max=4, wait_s=1.0)
+    assert [one.delivered for one in returned] == [2, 2, 2, 2]
 
 
 async def test_an_unknown_event_type_is_buried_and_the_ledger_fills_in(desk: Desk) -> None:

@@ -2,25 +2,21 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
-from noetl_contracts import stored
 from noetl_contracts.envelope import Envelope, EventBatch
-from noetl_contracts.errors import MalformedMessage, Retryable, UnknownEventType
+from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
-from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
-from noetl_messaging.ports import Delivery
 from noetl_projector.domain import ordering, read_models, sharding
 from noetl_projector.domain.cache import Held, StateCache
 from noetl_projector.domain.ordering import Gap
 from noetl_projector.domain.policy import Policy
+from noetl_projector.shell.arriving import Arrival, Arrived, Arriving
 from noetl_projector.shell.counting import Counting
 from noetl_projector.shell.epochs import Epochs
 from noetl_projector.shell.guarding import LedgerGuard
@@ -30,15 +26,12 @@ from noetl_projector.shell.stores import Stores
 POISONED_MAX = 10_000
 # Executions set aside that a summary names.
 SHOWN_MAX = 20
+# Snapshots are commits, one an execution; these share the time that a disk takes for one.
+_SNAPSHOTS_TOGETHER = 4
+# Before other turns are let in: what lies behind a full fetch is taken at once.
+_FETCHES_A_TURN = 8
 
 log = structlog.get_logger(__name__)
-
-
-class Arrival(NamedTuple):
-    """A delivery and the batch that was read from it."""
-
-    delivery: Delivery
-    batch: EventBatch
 
 
 class Projector:
@@ -59,6 +52,7 @@ class Projector:
         self._poisoned: dict[ExecutionId, None] = {}
         self._paced_until = 0.0
         self.counting = Counting(policy)
+        self._arriving = Arriving(stores, policy, self.counting)
         self._epochs = Epochs(
             projections=stores.projections,
             checkpoints=stores.checkpoints,
@@ -70,23 +64,23 @@ class Projector:
         self._turn = asyncio.Lock()
 
     async def project(self) -> int:
-        """Project what one fetch brings in one transaction, settle it; return how many messages."""
-        policy = self._policy
+        """Project what a fetch brings in one transaction, settle it; return how many messages.
+
+        What lies behind a full fetch is read while that is written, a few times over.
+        """
         await asyncio.sleep(self._paced_until - self._clock.monotonic())
-        deliveries = await self._stores.consumer.fetch(
-            messages_max=policy.batch_messages_max, wait_s=policy.fetch_wait_s
-        )
-        if not deliveries:
+        arrived = await self._arriving.take(wait_s=self._policy.fetch_wait_s)
+        if not arrived.messages:
             return 0
-        self._paced_until = self._clock.monotonic() + policy.pace_s
+        self._paced_until = self._clock.monotonic() + self._policy.pace_s
+        messages = 0
         async with self._turn:
-            open_deliveries = dict.fromkeys(deliveries)
-            try:
-                await reach(Point.PROJECTOR_FETCHED)
-                await self._project(open_deliveries)
-            finally:
-                await self._give_back(open_deliveries)
-        return len(deliveries)
+            for left in reversed(range(_FETCHES_A_TURN)):
+                messages += arrived.messages
+                arrived = await self._project_and_take(arrived, is_last=not left)
+                if not arrived.messages:
+                    break
+        return messages
 
     async def begin(self) -> None:
         """Compare all positions with the ledger, and go on from the latest epochs."""
@@ -138,10 +132,27 @@ class Projector:
         self.counting.lag(undelivered + unsettled, now=self._clock.now())
         self._epochs.measure()
 
-    async def _project(self, open_deliveries: dict[Delivery, None]) -> None:
-        inbox = await self._read(open_deliveries)
+    async def _project_and_take(self, arrived: Arrived, *, is_last: bool) -> Arrived:
+        """Project what came, or give it back; return what has come meanwhile."""
         try:
-            moving = await self._advance_all(inbox, open_deliveries)
+            done, following = await asyncio.gather(
+                self._project(arrived),
+                self._arriving.take_next(arrived, is_wanted=not is_last),
+                return_exceptions=True,
+            )
+        finally:
+            await self._arriving.give_back(arrived)
+        if isinstance(following, BaseException):
+            raise following if done is None else done
+        if done is not None:
+            await self._arriving.give_back(following)
+            raise done
+        return following
+
+    async def _project(self, arrived: Arrived) -> None:
+        inbox = arrived.inbox
+        try:
+            moving = await self._advance_all(arrived)
             before = self.counting.tally.events
             left_out = set(await self._apply(moving.values()))
             self.counting.batch(
@@ -159,35 +170,15 @@ class Projector:
         await self._remember(held for key, held in moving.items() if key not in left_out)
         for execution_id, arrivals in inbox.items():
             if execution_id in left_out:
-                _count(len(arrivals), "moved")
+                self.counting.messages(len(arrivals), "moved")
                 continue
             for delivery, _ in arrivals:
-                await reach(Point.PROJECTOR_ACK_BEFORE)
-                await delivery.ack()
-                del open_deliveries[delivery]
-                await reach(Point.PROJECTOR_ACK_AFTER)
+                await arrived.ack(delivery)
             outcome = "set_aside" if execution_id in self._poisoned else "projected"
-            _count(len(arrivals), outcome)
+            self.counting.messages(len(arrivals), outcome)
 
-    async def _read(
-        self, open_deliveries: dict[Delivery, None]
-    ) -> dict[ExecutionId, list[Arrival]]:
-        inbox: dict[ExecutionId, list[Arrival]] = {}
-        for delivery in list(open_deliveries):
-            try:
-                batch = _decode(delivery)
-            except (MalformedMessage, UnknownEventType) as failure:
-                self.counting.tally.undecodable += 1
-                await self._bury(delivery, str(failure), "undecodable")
-                del open_deliveries[delivery]
-                continue
-            self.counting.place(delivery, batch)
-            inbox.setdefault(batch.execution_id, []).append(Arrival(delivery, batch))
-        return inbox
-
-    async def _advance_all(
-        self, inbox: dict[ExecutionId, list[Arrival]], open_deliveries: dict[Delivery, None]
-    ) -> dict[ExecutionId, Held]:
+    async def _advance_all(self, arrived: Arrived) -> dict[ExecutionId, Held]:
+        inbox = arrived.inbox
         unknown = [key for key in inbox if self._states.find(key) is None]
         positions = await self._stores.projections.list_positions(unknown) if unknown else {}
         moving: dict[ExecutionId, Held] = {}
@@ -203,11 +194,10 @@ class Projector:
                 self._poison(execution_id, failure)
                 # One letter tells of it; the ledger has the rest.
                 first, *inbox[execution_id] = arrivals
-                await self._bury(first.delivery, str(failure), "poisoned")
-                del open_deliveries[first.delivery]
+                await self._arriving.bury(first.delivery, arrived, str(failure), "poisoned")
             except Moved:
                 self._forget([execution_id])
-                _count(len(inbox.pop(execution_id)), "moved")
+                self.counting.messages(len(inbox.pop(execution_id)), "moved")
             else:
                 if held.state.version > held.position:
                     moving[execution_id] = held
@@ -301,21 +291,29 @@ class Projector:
         return [ExecutionId(stranger) for stranger in left_out]
 
     async def _remember(self, projected: Iterable[Held]) -> None:
-        for held in projected:
-            if not read_models.is_snapshot_due(
+        policy = self._policy
+        due = [
+            held
+            for held in projected
+            if read_models.is_snapshot_due(
                 held.state,
                 remembered=held.remembered,
-                every=self._policy.snapshot_every_versions,
-                at_end_after=self._policy.snapshot_at_end_versions,
-            ):
-                continue
-            try:
-                await self._histories.remember(held)
-                self.counting.tally.snapshots += 1
-            except Retryable as failure:
-                log.warning(
-                    "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
-                )
+                every=policy.snapshot_every_versions,
+                at_end_after=policy.snapshot_at_end_versions,
+            )
+        ]
+        for at in range(0, len(due), _SNAPSHOTS_TOGETHER):
+            some = due[at : at + _SNAPSHOTS_TOGETHER]
+            await asyncio.gather(*(self._keep_snapshot(held) for held in some))
+
+    async def _keep_snapshot(self, held: Held) -> None:
+        try:
+            await self._histories.remember(held)
+            self.counting.tally.snapshots += 1
+        except Retryable as failure:
+            log.warning(
+                "snapshot not kept", execution_id=held.state.execution_id, reason=str(failure)
+            )
 
     async def _catch_up(self, execution_id: ExecutionId) -> int:
         try:
@@ -359,34 +357,3 @@ class Projector:
     def _forget(self, execution_ids: Iterable[ExecutionId]) -> None:
         for execution_id in execution_ids:
             self._states.drop(execution_id)
-
-    async def _bury(self, delivery: Delivery, reason: str, outcome: str) -> None:
-        await self._stores.letters.bury(
-            delivery,
-            stream=topology.EVENTS,
-            consumer=topology.projector_consumer(
-                index=self._policy.index, count=self._policy.count
-            ),
-            reason=reason,
-        )
-        _count(1, outcome)
-        log.error("message buried", subject=delivery.subject, reason=reason)
-
-    async def _give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Let what is not settled come again; without a server it comes again by itself."""
-        with suppress(MessagingUnavailable):
-            for delivery in deliveries:
-                await delivery.nak(self._policy.retry_delay_s)
-                _count(1, "returned")
-
-
-def _decode(delivery: Delivery) -> EventBatch:
-    batch = stored.decode_batch(delivery.data)
-    reason = ordering.disorder(batch)
-    if reason is not None:
-        raise MalformedMessage(reason)
-    return batch
-
-
-def _count(messages: int, outcome: str) -> None:
-    instruments.count(names.PROJECTOR_MESSAGES, messages, labels={names.OUTCOME: outcome})

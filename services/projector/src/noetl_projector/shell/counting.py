@@ -30,6 +30,10 @@ class Counting:
             messages=messages, executions=executions, events=events, stale=stale
         )
 
+    def messages(self, messages: int, outcome: str) -> None:
+        """Count what became of messages."""
+        instruments.count(names.PROJECTOR_MESSAGES, messages, labels={names.OUTCOME: outcome})
+
     def duplicates(self, events: int) -> None:
         """Count events that had been projected before."""
         if events:
