@@ -28,6 +28,8 @@ ITEMS = 3_000
 IN_FLIGHT = 1_000
 # Items take as long as a slow answer does, so that what is measured is not a queue of reports.
 DELAY_MS = 2_000.0
+# Answers that take equally long come back together, as many at a time as there are places.
+SPREADS = (0.0, 0.5)
 LOOK_S = 0.1
 LOOP = (
     HEAD
@@ -44,18 +46,25 @@ Heard = list[tuple[float, bytes]]
 
 
 def measure(stack: Stack) -> dict[str, Any]:
-    """Run one loop while listening; tell the times in milliseconds."""
+    """Run one loop while listening, for each spread of delays; tell the times in milliseconds."""
     client = Client(stack)
     client.register(LOOP)
-    with site(delay_ms=DELAY_MS) as served:
+    return {
+        "items": ITEMS,
+        "in_flight": IN_FLIGHT,
+        "delay_ms": DELAY_MS,
+        "runs": [_measure(stack, client, spread) for spread in SPREADS],
+    }
+
+
+def _measure(stack: Stack, client: Client, spread: float) -> dict[str, Any]:
+    with site(delay_ms=DELAY_MS, spread=spread) as served:
         client.run("crowd", n=IN_FLIGHT, site=served.url)
         reports, events, ages_s = asyncio.run(_listen(stack, client, served))
     waits_ms = [1000 * seconds for seconds in _waits(reports, events)]
     assert len(waits_ms) == ITEMS, len(waits_ms)
     return {
-        "items": ITEMS,
-        "in_flight": IN_FLIGHT,
-        "delay_ms": DELAY_MS,
+        "spread": spread,
         **{f"ingest_p{percent}_ms": _share(waits_ms, percent) for percent in (50, 95, 99)},
         "epoch_age_p99_s": round(share(ages_s, 0.99), 2),
         "epoch_age_most_s": round(max(ages_s), 2),
@@ -64,14 +73,23 @@ def measure(stack: Stack) -> dict[str, Any]:
 
 def section(one: dict[str, Any]) -> str:
     """Write the figures for people."""
-    times = " / ".join(f"{one[f'ingest_p{percent}_ms']:,}" for percent in (50, 95, 99))
-    return f"""## {one["items"]:,} requests of {one["delay_ms"] / 1000:g} s as items of a loop, {one["in_flight"]:,} in flight
+    rows = "\n".join(_row(run, one["delay_ms"] / 1000) for run in one["runs"])
+    return f"""## {one["items"]:,} requests as items of a loop, {one["in_flight"]:,} in flight
 
-| what | figure |
-|---|---:|
-| from a worker's report of an item until its event is committed and heard of, p50 / p95 / p99 | {times} ms |
-| age of a projector's epochs, p99 / most | {one["epoch_age_p99_s"]} / {one["epoch_age_most_s"]} s |
+From a worker's report of an item until its event is committed and heard of.
+
+| requests take | p50 / p95 / p99 | age of a projector's epochs, p99 / most |
+|---|---:|---:|
+{rows}
 """
+
+
+def _row(run: dict[str, Any], delay_s: float) -> str:
+    shortest, longest = (delay_s * (1 + sign * run["spread"]) for sign in (-1, 1))
+    length = f"{longest:g} s" if shortest == longest else f"{shortest:g} to {longest:g} s"
+    times = " / ".join(f"{run[f'ingest_p{percent}_ms']:,}" for percent in (50, 95, 99))
+    ages = f"{run['epoch_age_p99_s']} / {run['epoch_age_most_s']}"
+    return f"| {length} | {times} ms | {ages} s |"
 
 
 async def _listen(stack: Stack, client: Client, served: Site) -> tuple[Heard, Heard, list[float]]:
