@@ -24,8 +24,9 @@ from tests.simulation.world import simulate
 
 SEEDS = 100_000
 BATCH = 100
-# A process is replaced after so many batches: nothing that it might have kept adds up.
-_BATCHES_PER_PROCESS = 50
+# Processes are replaced after so many batches: nothing that they might have kept adds up. The pool
+# goes with them, as one that replaces them by itself may wait for ever (CPython gh-115634).
+_BATCHES_PER_POOL = 100
 KEPT = PAGE.with_suffix(".json")
 _BEGIN, _END = "<!-- long run -->", "<!-- /long run -->"
 _SAID_MAX = 300
@@ -169,15 +170,11 @@ def _write_page(done: list[Batch]) -> None:
 
 def _run(todo: list[tuple[int, int]], *, is_again: bool, processes: int) -> Iterator[Batch]:
     commit, waiting = _commit(), iter(todo)
-    with ProcessPoolExecutor(
-        processes,
-        mp_context=multiprocessing.get_context("spawn"),
-        max_tasks_per_child=_BATCHES_PER_PROCESS,
-    ) as pool:
-        while some := list(islice(waiting, _BATCHES_PER_PROCESS)):
-            for ended in as_completed(
-                pool.submit(_batch, *one, commit, is_again=is_again) for one in some
-            ):
+    spawning = multiprocessing.get_context("spawn")
+    while some := list(islice(waiting, _BATCHES_PER_POOL)):
+        with ProcessPoolExecutor(processes, mp_context=spawning) as pool:
+            asked = [pool.submit(_batch, *one, commit, is_again=is_again) for one in some]
+            for ended in as_completed(asked):
                 yield ended.result()
 
 
