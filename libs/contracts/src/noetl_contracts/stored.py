@@ -4,7 +4,6 @@ The checksum chain covers these and not the event that they are read as, so that
 later release adds, renames or drops leaves every older event provable.
 """
 
-import operator
 from datetime import datetime
 from typing import Any
 
@@ -68,7 +67,6 @@ _NOTES = ("altered", "concealed")
 _COVERED = tuple(
     name for name in StoredEvent.__struct_fields__ if name not in {*_UNCOVERED, *_NOTES}
 )
-_covered_values = operator.attrgetter(*_COVERED)
 
 
 def tag_of(kind: str) -> str:
@@ -105,8 +103,7 @@ def encode(one: StoredEvent) -> bytes:
 
 def covered(stored: StoredEvent, *, version: int | None = None) -> bytes:
     """Return the bytes that an event's checksum covers, perhaps as if it stood at a version."""
-    values: dict[str, Any] = dict(zip(_COVERED, _covered_values(stored), strict=True))
-    values |= _UNCOVERED
+    values = {name: getattr(stored, name) for name in _COVERED} | _UNCOVERED
     if version is not None:
         values["stream_version"] = version
     return codec.canonical(values)

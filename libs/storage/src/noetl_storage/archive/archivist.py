@@ -5,8 +5,7 @@ comes after a crash goes on with what is there. Nothing leaves that was not read
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 
 from msgspec import Struct
@@ -196,29 +195,14 @@ class Archivist:
         self, unit: ArchiveUnit, spans: list[Span]
     ) -> AsyncIterator[StoredEvent]:
         """Yield what is archived; most histories are one page, which is read once."""
-        async with aclosing(self._firsts(spans)) as firsts:
-            async for span, first in firsts:
+        for at in range(0, len(spans), _TOGETHER):
+            some = spans[at : at + _TOGETHER]
+            firsts = await asyncio.gather(*(self._page(span) for span in some))
+            for span, first in zip(some, firsts, strict=True):
                 if await self._is_sound(unit, span, first):
                     async for page in self._pages(span, first):
                         for one in page:
                             yield one
-
-    async def _firsts(self, spans: list[Span]) -> AsyncGenerator[tuple[Span, list[StoredEvent]]]:
-        """Yield each history's first page; the next few are asked for meanwhile."""
-        asked = self._ask(spans[:_TOGETHER])
-        try:
-            for at in range(0, len(spans), _TOGETHER):
-                firsts = await asked
-                asked = self._ask(spans[at + _TOGETHER : at + 2 * _TOGETHER])
-                # They are to be on their way before these are looked at.
-                await asyncio.sleep(0)
-                for span, first in zip(spans[at : at + _TOGETHER], firsts, strict=True):
-                    yield span, first
-        finally:
-            asked.cancel()
-
-    def _ask(self, spans: list[Span]) -> asyncio.Future[list[list[StoredEvent]]]:
-        return asyncio.gather(*(self._page(span) for span in spans))
 
     async def _is_sound(self, unit: ArchiveUnit, span: Span, first: list[StoredEvent]) -> bool:
         """Tell whether a history is what was sealed, before any of it is written; else leave it."""
