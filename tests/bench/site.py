@@ -1,6 +1,7 @@
 """A site that answers every GET with one kilobyte of JSON after a while: `python -m tests.bench.site --delay-ms 2`.
 
-With `--spread 0.5` that while is half to one and a half times as long, by the item asked for. It is a bare protocol, as an HTTP framework would cost more than what is measured.
+With `--spread 0.5` that while is half to one and a half times as long, by the item asked for. It is
+a bare protocol, as an HTTP framework would cost more than what is measured.
 """
 
 import argparse
