@@ -51,7 +51,7 @@ def measure() -> dict[str, Any]:
 
 async def _measure(server: PostgresServer, broker: NatsServer) -> dict[str, Any]:
     dsn = await server.create_database("handover")
-    async with _giver(dsn, broker.url) as giver:
+    async with working_giver(dsn, broker.url) as giver:
         steps = [await giver.rate(STEPS, in_flight=1, events=STEP_EVENTS) for _ in range(ROUNDS)]
         items = [
             await giver.rate(ITEMS, in_flight=IN_FLIGHT, events=ITEM_EVENTS) for _ in range(ROUNDS)
@@ -104,8 +104,7 @@ class Giver:
         while ended < count:
             told = await self._facts.take(in_flight)
             done = sum(int(one.data[:8]) for one in told)
-            await self._connection.execute(INSERT, self._next_id, CONTEXT, events * done)
-            self._next_id += events * done
+            await self._keep(events * done)
             ended += done
             more = min(done, count - given)
             given += more
@@ -114,13 +113,26 @@ class Giver:
                 await one.ack()
         return count / (time.perf_counter() - began)
 
+    async def run(self, *, first: int, last: int) -> None:
+        """Hand one over and wait for it; commit so many rows before and after."""
+        await self._keep(first)
+        await self._give(1)
+        (told,) = await self._facts.take(1)
+        await self._keep(last)
+        await told.ack()
+
+    async def _keep(self, events: int) -> None:
+        await self._connection.execute(INSERT, self._next_id, CONTEXT, events)
+        self._next_id += events
+
     async def _give(self, count: int) -> None:
         acks = [await self._jetstream.publish_async("work.do", COMMAND) for _ in range(count)]
         await asyncio.gather(*acks)
 
 
 @asynccontextmanager
-async def _giver(dsn: str, url: str) -> AsyncIterator[Giver]:
+async def working_giver(dsn: str, url: str) -> AsyncIterator[Giver]:
+    """Connect to the servers, and to a process that takes what is handed over."""
     client = await nats.connect(url)
     connection = await asyncpg.connect(dsn)
     try:

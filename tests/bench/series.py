@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 from tests.bench import (
+    answering,
     api,
     appending,
     auditing,
@@ -68,8 +69,8 @@ SERIES = {
         about="PostgreSQL, JetStream, HTTP with nothing around", alone=lambda _: floors.measure()
     ),
     "handover": Series(
-        about="messages and rows of steps and items, and no engine",
-        alone=lambda _: handover.measure(),
+        about="messages and rows of executions, steps and items, and no engine",
+        alone=lambda _: {**answering.measure(), **handover.measure()},
     ),
     "tiers": Series(
         about="payloads from store and memory",

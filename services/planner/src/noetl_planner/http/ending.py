@@ -36,7 +36,9 @@ async def ended(
     if not within_s or not seats.has_room(services.streams_max):
         return None
     is_over = accepted.status in TERMINAL_EXECUTION
-    following = Following(services, accepted.execution_id, is_over=is_over)
+    following = Following(
+        services, accepted.execution_id, is_over=is_over, is_new=not accepted.deduplicated
+    )
     with seats.taken():
         try:
             async with asyncio.timeout(within_s), aclosing(following.pages()) as pages:

@@ -30,6 +30,7 @@ class Following:
     """Reads on in a history until its end; at most a page is held, and one that waits here.
 
     What follows `after` is read; with `is_over` the end was seen before, and nothing is waited for.
+    With `is_new` there is nothing yet that the ledger could be asked for.
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class Following:
         *,
         after: int = 0,
         is_over: bool = False,
+        is_new: bool = False,
     ) -> None:
         self._services = services
         self._execution_id = execution_id
         self.after = after
         self.is_over = is_over
+        self._is_new = is_new
         # The event that ended the execution, once it was read.
         self.end: Envelope | None = None
 
@@ -64,6 +67,8 @@ class Following:
 
     async def _pages(self, feed: Feed) -> AsyncIterator[list[Envelope]]:
         poll_s = POLL_FIRST_S
+        if self._is_new:
+            await _grown(feed, within_s=poll_s)
         while not self._services.stop.is_set():
             feed.grown.clear()
             page = await self._next_page(feed)
