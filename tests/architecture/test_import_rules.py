@@ -7,6 +7,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 # Members whose code a member may use must stand in its own manifest.
 MEMBER_BY_PACKAGE = {
@@ -100,3 +102,12 @@ def test_no_decision_can_reach_a_projection() -> None:
         or (isinstance(node, ast.Attribute) and node.attr == "projections")
     ]
     assert not readers, f"decide from the folded history; a projection may lag: {readers}"
+
+
+@pytest.mark.parametrize("service", ["projector", "reaper", "outbox"])
+def test_what_reads_no_table_begins_without_arrow(service: str) -> None:
+    code = f"import sys, noetl_{service}.__main__; print('pyarrow' in sys.modules)"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == ("False", 0), done.stderr

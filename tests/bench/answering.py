@@ -1,8 +1,8 @@
-"""What of W1 is the servers' and the clients' own: the same exchange, messages and rows, no engine.
+"""W1 beside what the servers and clients take for it alone: the same exchange, messages and rows, no engine.
 
-A process is asked by HTTP, through the framework and the server of the planner: it commits as many
-rows as the engine does when it accepts an execution, hands one step over as in `handover`, commits
-what became of it, and answers. The client is the one that W1 has.
+For the floor a process is asked by HTTP, through the framework and the server of the planner: it
+commits as many rows as the engine does when it accepts an execution, hands one step over as in
+`handover`, commits what became of it, and answers. The client is the one that W1 has.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,26 @@ from typing import Any
 import httpx
 import uvloop
 from litestar import Litestar, post
+from tests.bench.client import Client
 from tests.bench.handover import Giver, working_giver
+from tests.bench.latency import ONE, ROUNDS, SINGLES
+from tests.bench.page_workloads import told
 from tests.bench.spread import share, spread
 from tests.support.servers import nats_server, postgres_server
+from tests.support.stack import Stack
 
 from noetl_planner.http.server import serve
 
-SINGLES, ROUNDS = 50, 5
 # playbook.initialized, step.enter, command.issued; then started, completed, call.done, step.exit,
 # playbook.completed.
 FIRST_EVENTS, LAST_EVENTS = 3, 5
 ASKED = {"path": "one", "workload": {}}
 
 
-def measure() -> dict[str, Any]:
-    """Measure on servers of its own that keep what they are told."""
+def measure(stack: Stack) -> dict[str, Any]:
+    """Measure both in turn; the floor on servers of its own that keep what they are told."""
+    client = Client(stack)
+    client.register(ONE)
     with (
         tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder,
         postgres_server(Path(folder), is_durable=True) as server,
@@ -41,24 +46,52 @@ def measure() -> dict[str, Any]:
         _front(asyncio.run(server.create_database("answering")), broker.url) as url,
         httpx.Client(base_url=url) as http,
     ):
-        _series(http)
-        rounds = [_series(http) for _ in range(ROUNDS)]
+        ways: dict[str, Callable[[], float]] = {
+            "floor": lambda: _asked(http),
+            "engine": lambda: client.run("one"),
+        }
+        found: dict[str, list[list[float]]] = {name: [] for name in ways}
+        for turn in range(1 + ROUNDS):
+            for name, run in ways.items():
+                series = [run() * 1000 for _ in range(SINGLES)]
+                # What is warm is told of.
+                found[name] += [series] if turn else []
+    return {"units": SINGLES, "rounds": ROUNDS, **{name: _told(of) for name, of in found.items()}}
+
+
+def _told(series: list[list[float]]) -> dict[str, Any]:
     return {
-        "execution_p50_ms": spread([share(one, 0.5) for one in rounds]),
-        "execution_p95_ms": spread([share(one, 0.95) for one in rounds]),
+        "p50_ms": spread([share(one, 0.5) for one in series]),
+        "p95_ms": spread([share(one, 0.95) for one in series]),
     }
 
 
-def _series(http: httpx.Client) -> list[float]:
-    return [_asked(http) for _ in range(SINGLES)]
+def section(found: dict[str, Any]) -> str:
+    """Write the figures for people."""
+    rows = "\n".join(
+        f"| {about} | {told(found[name]['p50_ms'])} / {told(found[name]['p95_ms'])} ms |"
+        for name, about in (("floor", "no engine"), ("engine", "an execution of W1"))
+    )
+    ratio = found["engine"]["p50_ms"]["median"] / found["floor"]["p50_ms"]["median"]
+    return f"""## W1 beside the same exchange, messages and rows with no engine
+
+Two processes that decide, check, project and repeat nothing; the first is asked over HTTP through the planner's server
+and framework, and answers at the end. Both are asked in turn, {found["rounds"]} times {found["units"]}.
+
+| what | p50 / p95 |
+|---|---:|
+{rows}
+
+**Ratio** of the medians: {ratio:.1f}.
+"""
 
 
 def _asked(http: httpx.Client) -> float:
-    """Return the milliseconds from the request to its answer."""
+    """Return the seconds from the request to its answer."""
     began = time.perf_counter()
     answer = http.post("/api/execute", json=ASKED).raise_for_status()
     assert answer.json()["status"] == "COMPLETED", answer.text
-    return (time.perf_counter() - began) * 1000
+    return time.perf_counter() - began
 
 
 @contextmanager
@@ -78,10 +111,10 @@ async def _serve(dsn: str, url: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with working_giver(dsn, url) as giver:
-        await serve(_app(giver), host="127.0.0.1", port=0, stop=stop, started=_told)
+        await serve(_app(giver), host="127.0.0.1", port=0, stop=stop, started=_say)
 
 
-def _told(port: int) -> None:
+def _say(port: int) -> None:
     sys.stdout.write(f"http://127.0.0.1:{port}\n")
     sys.stdout.flush()
 

@@ -1,8 +1,10 @@
-"""CPU seconds of running processes: a stack's by part, or a family's."""
+"""CPU seconds of running processes, and waits for a processor: a stack's by part, or a family's."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
+from msgspec import Struct
 from tests.support.stack import Stack
 
 
@@ -41,6 +43,33 @@ def spent(stack: Stack, **others: int) -> dict[str, float]:
         ended = times.children_user + times.children_system
         seconds[part] = seconds.get(part, 0.0) + times.user + times.system + ended
     return seconds
+
+
+class Readiness(Struct, frozen=True, kw_only=True):
+    """How long threads ran, and how long they were ready and waited for a processor; seconds."""
+
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+
+    def __add__(self, other: "Readiness") -> "Readiness":
+        return Readiness(ran_s=self.ran_s + other.ran_s, waited_s=self.waited_s + other.waited_s)
+
+    def __sub__(self, other: "Readiness") -> "Readiness":
+        return Readiness(ran_s=self.ran_s - other.ran_s, waited_s=self.waited_s - other.waited_s)
+
+
+def readiness(stack: Stack) -> dict[str, Readiness]:
+    """Read how ready each part's processes were so far (Linux, `/proc/PID/task/TID/schedstat`)."""
+    found: dict[str, Readiness] = {}
+    for part, process in processes(stack):
+        for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+            try:
+                ran, waited, _ = map(int, file.read_text().split())
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # ended between the listing and the look
+            ready = Readiness(ran_s=ran / 1e9, waited_s=waited / 1e9)
+            found[part] = found.get(part, Readiness()) + ready
+    return found
 
 
 def family_cpu_s(leader: psutil.Process) -> float:

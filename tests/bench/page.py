@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.bench import auditing, page_peers, page_workloads, reacting, retiring
+from tests.bench import answering, auditing, page_peers, page_workloads, reacting, retiring
 from tests.bench.plots import FILES
 
 
@@ -67,6 +67,9 @@ most {ratio["most"]}.{steady}
 
 def _lasting(one: dict[str, Any]) -> str:
     memory = ", ".join(f"{name} {mib}" for name, mib in one["memory_mib"].items())
+    # Runs of earlier commits did not look.
+    if "control_plane_mib" in one:
+        memory += f"; the control plane in all {one['control_plane_mib']}"
     keys = (
         *("events", "command_events", "frames", "rows_per_frame", "frame_events_per_frame"),
         *("transactions_each", "wal_bytes_each", "connections"),
@@ -141,6 +144,7 @@ Every size and body: [Spark](spark.md).
 SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "pft": _pft,
     **page_workloads.SECTIONS,
+    "answering": answering.section,
     "tiers": _tiers,
     "past": _past,
     "projecting": _projecting,

@@ -142,15 +142,13 @@ FLOORS = {
 
 
 def _handover(found: dict[str, Any]) -> str:
-    return f"""## What of W1, W2 and W3 is the servers' and the clients' own
+    return f"""## What of W2 and W3 is the servers' and the clients' own
 
 The same messages over JetStream, and as many rows committed to PostgreSQL as the engine writes events, between two
-processes that decide, check, project and repeat nothing: the most that any engine of this design could do. For W1 the
-first of them is asked over HTTP by W1's client, through the planner's server and framework, and answers at the end.
+processes that decide, check, project and repeat nothing: the most that any engine of this design could do.
 
 | what | figure |
 |---|---:|
-| an execution of W1, p50 / p95 | {told(found["execution_p50_ms"])} / {told(found["execution_p95_ms"])} ms |
 | a step of W2: one handed over at a time | {told(found["steps_per_s"])} steps/s |
 | an item of W3: a hundred in flight | {told(found["items_per_s"])} items/s |
 """

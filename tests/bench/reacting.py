@@ -13,6 +13,7 @@ from typing import Any
 from nats.aio.msg import Msg
 from prometheus_client.parser import text_string_to_metric_families
 from tests.bench.client import HEAD, Client
+from tests.bench.cpu import Readiness, readiness
 from tests.bench.site import Site, site
 from tests.bench.spread import share
 from tests.support.asking import http
@@ -31,6 +32,8 @@ DELAY_MS = 2_000.0
 # Answers that take equally long come back together, as many at a time as there are places.
 SPREADS = (0.0, 0.5)
 LOOK_S = 0.1
+# Those that a report passes through, with the worker that goes on with the next item.
+PARTS = ("worker", "nats", "planner", "postgres", "s3")
 LOOP = (
     HEAD
     + f"""metadata: {{name: crowd}}
@@ -60,7 +63,9 @@ def measure(stack: Stack) -> dict[str, Any]:
 def _measure(stack: Stack, client: Client, spread: float) -> dict[str, Any]:
     with site(delay_ms=DELAY_MS, spread=spread) as served:
         client.run("crowd", n=IN_FLIGHT, site=served.url)
+        before = readiness(stack)
         reports, events, ages_s = asyncio.run(_listen(stack, client, served))
+    after = readiness(stack)
     waits_ms = [1000 * seconds for seconds in _waits(reports, events)]
     assert len(waits_ms) == ITEMS, len(waits_ms)
     return {
@@ -68,7 +73,12 @@ def _measure(stack: Stack, client: Client, spread: float) -> dict[str, Any]:
         **{f"ingest_p{percent}_ms": _share(waits_ms, percent) for percent in (50, 95, 99)},
         "epoch_age_p99_s": round(share(ages_s, 0.99), 2),
         "epoch_age_most_s": round(max(ages_s), 2),
+        "ready": {part: _ready(after[part] - before[part]) for part in PARTS},
     }
+
+
+def _ready(one: Readiness) -> dict[str, float]:
+    return {"ran_s": round(one.ran_s, 1), "waited_s": round(one.waited_s, 1)}
 
 
 def section(one: dict[str, Any]) -> str:
@@ -76,10 +86,11 @@ def section(one: dict[str, Any]) -> str:
     rows = "\n".join(_row(run, one["delay_ms"] / 1000) for run in one["runs"])
     return f"""## {one["items"]:,} requests as items of a loop, {one["in_flight"]:,} in flight
 
-From a worker's report of an item until its event is committed and heard of.
+From a worker's report of an item until its event is committed and heard of; and how long processes ran meanwhile,
+and were ready to run and waited for a processor.
 
-| requests take | p50 / p95 / p99 | age of a projector's epochs, p99 / most |
-|---|---:|---:|
+| requests take | p50 / p95 / p99 | age of a projector's epochs, p99 / most | {" | ".join(PARTS)}: ran / waited |
+|---|---:|---:|{"---:|" * len(PARTS)}
 {rows}
 """
 
@@ -89,7 +100,13 @@ def _row(run: dict[str, Any], delay_s: float) -> str:
     length = f"{longest:g} s" if shortest == longest else f"{shortest:g} to {longest:g} s"
     times = " / ".join(f"{run[f'ingest_p{percent}_ms']:,}" for percent in (50, 95, 99))
     ages = f"{run['epoch_age_p99_s']} / {run['epoch_age_most_s']}"
-    return f"| {length} | {times} ms | {ages} s |"
+    ready = " | ".join(_shown(run, part) for part in PARTS)
+    return f"| {length} | {times} ms | {ages} s | {ready} |"
+
+
+def _shown(run: dict[str, Any], part: str) -> str:
+    ready = run["ready"][part]
+    return f"{ready['ran_s']} / {ready['waited_s']} s"
 
 
 async def _listen(stack: Stack, client: Client, served: Site) -> tuple[Heard, Heard, list[float]]:

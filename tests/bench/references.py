@@ -77,6 +77,7 @@ def _engine(stack: Stack, served: Fixture, variant: str, size: Size) -> dict[str
         "transactions_each": each["transactions"],
         "wal_bytes_each": each["wal_bytes"],
         "memory_mib": seen.memory_mib,
+        "control_plane_mib": seen.control_plane_mib,
         "connections": seen.connections,
         **history(stack, run.execution_id),
     }

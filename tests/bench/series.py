@@ -69,8 +69,8 @@ SERIES = {
         about="PostgreSQL, JetStream, HTTP with nothing around", alone=lambda _: floors.measure()
     ),
     "handover": Series(
-        about="messages and rows of executions, steps and items, and no engine",
-        alone=lambda _: {**answering.measure(), **handover.measure()},
+        about="messages and rows of steps and items, and no engine",
+        alone=lambda _: handover.measure(),
     ),
     "tiers": Series(
         about="payloads from store and memory",
@@ -80,6 +80,10 @@ SERIES = {
         about="frames in Spark's waves", alone=lambda _: waves.measure(), is_usual=False
     ),
     "w1": Series(about="one step", on_stack=lambda stack, _, __: latency.single(stack)),
+    "answering": Series(
+        about="one step beside the same exchange with no engine",
+        on_stack=lambda stack, _, __: answering.measure(stack),
+    ),
     "w2": Series(about="a chain of steps", on_stack=lambda stack, _, __: latency.steps(stack)),
     "w3": Series(
         about="items of a loop", on_stack=lambda stack, _, asked: loops.by_item(stack, asked.items)

@@ -10,14 +10,19 @@ from msgspec import Struct, field
 from tests.bench.cpu import processes
 from tests.support.stack import Stack
 
+CONTROL_PLANE = frozenset({"planner", "projector", "outbox", "reaper"})
 _EVERY_S = 2.0
 _MIB = 2**20
 
 
 class HighWater(Struct):
-    """The most that was seen: MiB by part (what its processes share, once), connections."""
+    """The most that was seen: MiB by part (what its processes share, once), connections.
+
+    `control_plane_mib` is what the control plane held at the end, what is shared once.
+    """
 
     memory_mib: dict[str, int] = field(default_factory=dict)
+    control_plane_mib: int = 0
     connections: int = 0
 
 
@@ -37,6 +42,7 @@ def high_water(stack: Stack) -> Iterator[HighWater]:
     finally:
         is_over.set()
         watcher.join()
+        seen.control_plane_mib = _control_plane(stack) // _MIB
 
 
 def _look(stack: Stack, seen: HighWater) -> None:
@@ -56,3 +62,18 @@ def _look(stack: Stack, seen: HighWater) -> None:
         found = (own[part] + shared[part]) // _MIB
         seen.memory_mib[part] = max(seen.memory_mib.get(part, 0), found)
     seen.connections = max(seen.connections, connections)
+
+
+def _control_plane(stack: Stack) -> int:
+    """Count the bytes that several processes hold together: their own pages, and shared ones once.
+
+    Of a file that several map, the pages that are shared are those of the process that has most.
+    """
+    own, shared = 0, Counter[str]()
+    for part, process in processes(stack):
+        if part in CONTROL_PLANE:
+            for mapped in process.memory_maps(grouped=True):
+                alone = mapped.private_clean + mapped.private_dirty
+                own += alone
+                shared[mapped.path] = max(shared[mapped.path], mapped.rss - alone)
+    return own + shared.total()

@@ -6,7 +6,8 @@ from noetl_contracts import codec, stored
 from noetl_contracts.archives import Kept, Manifest, Part
 from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.stored import StoredEvent
-from noetl_storage.archive import parquet, units
+from noetl_storage.archive import units
+from noetl_storage.archive.packing import parquet
 from noetl_storage.errors import PayloadCorrupt
 from noetl_storage.ports import Payloads
 

@@ -16,7 +16,8 @@ from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Append, Head, Link
 from noetl_contracts.stored import StoredEvent
 from noetl_storage import histories
-from noetl_storage.archive import archivist, parquet, units
+from noetl_storage.archive import archivist, units
+from noetl_storage.archive.packing import parquet
 from noetl_storage.audit_ports import Bucket, LedgerAudit
 from noetl_storage.errors import ArchiveUnreachable, HistoryDropped, PayloadMissing
 from noetl_storage.ports import LedgerReader, LedgerWriter, Payloads

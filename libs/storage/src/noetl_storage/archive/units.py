@@ -12,7 +12,7 @@ from noetl_contracts.archives import Kept, Manifest, Part, Unit
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.stored import StoredEvent
 from noetl_storage import digests
-from noetl_storage.archive import parquet
+from noetl_storage.archive.packing import parquet
 from noetl_storage.errors import PayloadCorrupt, PayloadMissing
 from noetl_storage.ports import Payloads
 

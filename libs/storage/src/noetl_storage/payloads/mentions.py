@@ -6,8 +6,15 @@ digits for such a name: what is kept for nothing costs space, what is not kept i
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
+from typing import TYPE_CHECKING
 
-from noetl_storage import digests, encoding
+from noetl_storage import digests
+from noetl_storage.deferred import Deferred
+
+if TYPE_CHECKING:
+    from noetl_storage import encoding
+else:
+    encoding = Deferred("noetl_storage.encoding")
 
 # More than a digest, so that none is cut in two.
 _OVERLAP_BYTES = 128
