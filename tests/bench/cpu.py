@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-from msgspec import Struct
 from tests.support.stack import Stack
 
 
@@ -45,30 +44,20 @@ def spent(stack: Stack, **others: int) -> dict[str, float]:
     return seconds
 
 
-class Readiness(Struct, frozen=True, kw_only=True):
-    """How long threads ran, and how long they were ready and waited for a processor; seconds."""
+def readiness(stack: Stack) -> dict[str, tuple[float, float]]:
+    """Return how long each part's processes ran so far, and were ready to run and waited; seconds.
 
-    ran_s: float = 0.0
-    waited_s: float = 0.0
-
-    def __add__(self, other: "Readiness") -> "Readiness":
-        return Readiness(ran_s=self.ran_s + other.ran_s, waited_s=self.waited_s + other.waited_s)
-
-    def __sub__(self, other: "Readiness") -> "Readiness":
-        return Readiness(ran_s=self.ran_s - other.ran_s, waited_s=self.waited_s - other.waited_s)
-
-
-def readiness(stack: Stack) -> dict[str, Readiness]:
-    """Read how ready each part's processes were so far (Linux, `/proc/PID/task/TID/schedstat`)."""
-    found: dict[str, Readiness] = {}
+    A process is its first thread, where an event loop runs (Linux, `/proc/PID/schedstat`).
+    """
+    found: dict[str, tuple[float, float]] = {}
     for part, process in processes(stack):
-        for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-            try:
-                ran, waited, _ = map(int, file.read_text().split())
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # ended between the listing and the look
-            ready = Readiness(ran_s=ran / 1e9, waited_s=waited / 1e9)
-            found[part] = found.get(part, Readiness()) + ready
+        try:
+            told = Path(f"/proc/{process.pid}/schedstat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended between the listing and the look
+        ran_ns, waited_ns, _ = map(int, told.split())
+        ran_s, waited_s = found.get(part, (0.0, 0.0))
+        found[part] = ran_s + ran_ns / 1e9, waited_s + waited_ns / 1e9
     return found
 
 

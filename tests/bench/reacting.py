@@ -13,7 +13,7 @@ from typing import Any
 from nats.aio.msg import Msg
 from prometheus_client.parser import text_string_to_metric_families
 from tests.bench.client import HEAD, Client
-from tests.bench.cpu import Readiness, readiness
+from tests.bench.cpu import readiness
 from tests.bench.site import Site, site
 from tests.bench.spread import share
 from tests.support.asking import http
@@ -32,8 +32,8 @@ DELAY_MS = 2_000.0
 # Answers that take equally long come back together, as many at a time as there are places.
 SPREADS = (0.0, 0.5)
 LOOK_S = 0.1
-# Those that a report passes through, with the worker that goes on with the next item.
-PARTS = ("worker", "nats", "planner", "postgres", "s3")
+# Those that a report passes through and whose work is done by one thread of each process.
+PARTS = ("worker", "planner", "postgres")
 LOOP = (
     HEAD
     + f"""metadata: {{name: crowd}}
@@ -73,12 +73,13 @@ def _measure(stack: Stack, client: Client, spread: float) -> dict[str, Any]:
         **{f"ingest_p{percent}_ms": _share(waits_ms, percent) for percent in (50, 95, 99)},
         "epoch_age_p99_s": round(share(ages_s, 0.99), 2),
         "epoch_age_most_s": round(max(ages_s), 2),
-        "ready": {part: _ready(after[part] - before[part]) for part in PARTS},
+        "ready": {part: _ready(before[part], after[part]) for part in PARTS},
     }
 
 
-def _ready(one: Readiness) -> dict[str, float]:
-    return {"ran_s": round(one.ran_s, 1), "waited_s": round(one.waited_s, 1)}
+def _ready(before: tuple[float, float], after: tuple[float, float]) -> dict[str, float]:
+    ran_s, waited_s = (round(late - soon, 1) for soon, late in zip(before, after, strict=True))
+    return {"ran_s": ran_s, "waited_s": waited_s}
 
 
 def section(one: dict[str, Any]) -> str:
@@ -86,8 +87,8 @@ def section(one: dict[str, Any]) -> str:
     rows = "\n".join(_row(run, one["delay_ms"] / 1000) for run in one["runs"])
     return f"""## {one["items"]:,} requests as items of a loop, {one["in_flight"]:,} in flight
 
-From a worker's report of an item until its event is committed and heard of; and how long processes ran meanwhile,
-and were ready to run and waited for a processor.
+From a worker's report of an item until its event is committed and heard of; and how long event loops and the
+database's processes ran meanwhile, and were ready to run and waited for a processor.
 
 | requests take | p50 / p95 / p99 | age of a projector's epochs, p99 / most | {" | ".join(PARTS)}: ran / waited |
 |---|---:|---:|{"---:|" * len(PARTS)}

@@ -42,7 +42,7 @@ def high_water(stack: Stack) -> Iterator[HighWater]:
     finally:
         is_over.set()
         watcher.join()
-        seen.control_plane_mib = _control_plane(stack) // _MIB
+    seen.control_plane_mib = _control_plane(stack) // _MIB
 
 
 def _look(stack: Stack, seen: HighWater) -> None:

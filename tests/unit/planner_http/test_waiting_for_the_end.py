@@ -9,11 +9,14 @@ from tests.support.api import PLAYBOOK, ApiWorld, beginning, ending
 from tests.support.polling import eventually
 
 from noetl_contracts import facts
+from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events.execution import PlaybookFailed
 from noetl_contracts.ids import ExecutionId
+from noetl_planner.http import following
 from noetl_planner.http.app import create_app
 from noetl_planner.http.ending import wait_s
+from noetl_storage.memory.ledger import MemoryLedger
 
 # A test that waited so long would be over its time.
 LONG = {"Prefer": "respond-async, wait=60"}
@@ -71,6 +74,39 @@ async def test_who_waits_is_answered_with_the_end(api: httpx.AsyncClient, world:
     async with asyncio.timeout(30):
         gone = await api.post("/api/execute", json=ASKED, headers=headers)
     assert (gone.status_code, gone.json()["status"]) == (202, "COMPLETED")
+
+
+async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
+    world: ApiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a commit the ledger is looked at now and then: not within this test.
+    monkeypatch.setattr(following, "POLL_FIRST_S", 60.0)
+    reads: list[ExecutionId] = []
+
+    class Watched(MemoryLedger):
+        async def read(
+            self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 500
+        ) -> list[Envelope]:
+            reads.append(execution_id)
+            return await super().read(
+                execution_id, after_version=after_version, events_max=events_max
+            )
+
+    services = world.services(ledger=Watched(world.store))
+    transport = httpx.ASGITransport(app=create_app(services))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
+        await register(api)
+        waiting = asyncio.create_task(api.post("/api/execute", json=ASKED, headers=LONG))
+        execution_id = await asked_for(world)
+        await world.append(execution_id, [*beginning(), *ending()])
+        history = await world.ledger.read(execution_id, after_version=0, events_max=500)
+
+        async def shown() -> bool:
+            services.board.put(execution_id, history)
+            return waiting.done()
+
+        await eventually(shown)
+        assert ((await waiting).status_code, reads) == (200, [])
 
 
 async def test_a_failure_is_an_end_as_well(api: httpx.AsyncClient, world: ApiWorld) -> None:
