@@ -149,6 +149,7 @@ CALLS = {
         "append",
         "claim_shards",
         "hand_over_letter",
+        "keep_begun_request",
         "keep_letter",
         "list_executions",
         "lead_role",
@@ -313,6 +314,9 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
             publish_lease_s=5,
         )
     )
+    begun = a_request()
+    stream = a_stream(begun.execution_id, [a_run()])
+    await planner.ledger.append(an_append(fence, stream, begun=begun, latest=CatalogId("1")))
     await planner.outbox.release(ids)
     await planner.outbox.settle(ids)
     await planner.outbox.backlog()

@@ -9,6 +9,7 @@ from unittest import mock
 from msgspec import Struct, structs
 
 from noetl_contracts.events.loop import LoopDone, LoopFailed
+from noetl_contracts.ledger import Request
 from noetl_outbox import domain as outbox_domain
 from noetl_outbox.domain import Verdict
 from noetl_planner.domain import command_facts, draft, fences
@@ -22,6 +23,7 @@ from noetl_reaper.service import Reaper
 from noetl_storage.memory.ledger import MemoryLedger
 from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
+from noetl_storage.memory.store import MemoryStore, StoredRequest
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import heartbeat
 from noetl_worker.keeping import Keeper
@@ -198,6 +200,16 @@ def _no_redrive() -> list[Patch]:
     return [(MemoryRequests, "redrive", broken)]
 
 
+def _begins_again() -> list[Patch]:
+    def broken(self: MemoryStore, request: Request, *, latest: object) -> None:
+        now = self.now()
+        self.request_by_id[request.request_id] = StoredRequest(
+            request=request, sent_at=now, settled_at=now
+        )
+
+    return [(MemoryStore, "keep_begun", broken)]
+
+
 def _stores_later() -> list[Patch]:
     """Report a payload while its write is still on the way; it goes down with the process."""
     put = MemoryPayloads.put
@@ -278,8 +290,9 @@ BUGS = tuple(
         ("a projection's position is not compared", "11, I3", _positions_unchecked),
         ("the fence of an attempt is not checked", "7, I1", _attempt_unchecked, "cut", "stranded"),
         ("a worker runs what was delivered before", "7", _runs_redeliveries),
-        ("a worker goes on after its lease", "7", _no_lease_end, "cut", "long"),
+        ("a worker goes on after its lease", "7", _no_lease_end, "long", "cut_at_work"),
         ("requests are not sent again", "15", _no_redrive, "lost_message", "wipe"),
+        ("a known key begins another execution", "4", _begins_again, "lost_reply"),
         ("a result is reported before it is stored", "9, I4", _stores_later),
         ("a state is kept whose events were refused", "3, I6", _keeps_states),
         (

@@ -25,6 +25,7 @@ FAULTS = (
     "cut",
     "stranded",
     "long",
+    "cut_at_work",
 )
 # The most of each: a share of the calls, for crash and pause the mean number of steps between two,
 # for wipe and partition seconds between two.
@@ -49,6 +50,8 @@ _RATES: dict[str, tuple[float, float]] = {
     "stranded": (0.05, 0.8),
     # Of the tasks outside: those that take longer than a lease.
     "long": (0.02, 0.4),
+    # Of those: how many lose the broker meanwhile.
+    "cut_at_work": (0.3, 1.0),
 }
 # The longest breaks of a line: within a lease, about as long as one, and beyond it.
 _CUTS_S = (6.0, 12.0, 24.0)

@@ -40,7 +40,11 @@ class Site:
         process = self._process
         chance, at = process.fate.chance, call.site
         is_long = process.fate.happens("long")
-        await asyncio.sleep(chance.random() * (_LONG_S if is_long else _SLOW_S))
+        seconds = chance.random() * (_LONG_S if is_long else _SLOW_S)
+        if is_long and process.fate.happens("cut_at_work"):
+            # It comes back about when there is something to report, and perhaps too late for that.
+            process.cut_off("broker", seconds * (0.7 + chance.random() * 0.6))
+        await asyncio.sleep(seconds)
         if call.input["flaky"] and not process.fate.is_healed and chance.random() < _FLAKY_SHARE:
             return Outcome(error=failure("connection", "the line is dead", source="outside"))
         row = (at.execution_id, at.step, at.unit, at.row_index)

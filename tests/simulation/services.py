@@ -158,16 +158,20 @@ def _consumer(world: "World", process: Process, stream: str, name: str) -> Wired
     )
 
 
-def api(world: "World", process: Process, tenant: str) -> ApiServices:
-    """What the API of a planner's process is handed, for one tenant."""
+def api(
+    world: "World", process: Process, tenant: str, adapters: planning.Adapters | None = None
+) -> ApiServices:
+    """What the API of a planner's process is handed, for one tenant; without any shards here."""
     config = structs.replace(PLANNER, tenant_id=tenant)
     lifecycle = Lifecycle(instance=process.name, stop=process.stop, health=Health(), health_port=0)
-    return planning.api_services(_planning(world, process), config, lifecycle, process.stop)
+    adapters = adapters or _planning(world, process)
+    return planning.api_services(adapters, config, lifecycle, process.stop)
 
 
 async def plan(world: "World", process: Process) -> None:
-    """Run a planner."""
+    """Run a planner, and what it begins for those who ask its own doors."""
     adapters = _planning(world, process)
+    world.open_doors(process, lambda tenant: api(world, process, tenant, adapters))
     together = planning.shared(adapters, PLANNER, producer=process.name)
     owner = ShardOwner(
         leases=adapters.shards,

@@ -17,11 +17,13 @@ _ERRORS: dict[str, type[Exception]] = {
     "payloads": StorageUnavailable,
 }
 # Calls that are hints: they fail for nobody.
-_HINTS = frozenset({"poke"})
+_HINTS = frozenset({"poke", "say"})
 # What may be answered from an earlier reading: views that promise no more than that.
 STALE = frozenset({"list_live", "list_queues", "list_overdue", "list_stalled", "list_behind"})
 # Calls whose answers are not written down: they are many, and follow from the others.
-_SILENT = frozenset({"fetch", "poke", "register", "extend", "lead", "list_live", "list_queues"})
+_SILENT = frozenset(
+    {"fetch", "poke", "say", "register", "extend", "lead", "list_live", "list_queues"}
+)
 # What processes without work call as well: a line that breaks there breaks nothing.
 _IDLE = _SILENT - {"extend"}
 

@@ -93,8 +93,8 @@ class World:
         self.witness.store, self.witness.broker = self.store, self.broker
         self.asked: list[Asked] = []
         self.posts: list[Post] = []
-        self._doors: dict[str, ApiServices] = {}
-        self._api: Process | None = None
+        # The latest process of each post that answers, and its doors by tenant.
+        self._doors: dict[str, tuple[Process, dict[str, ApiServices]]] = {}
 
     async def run(self) -> None:
         """Prepare in calm, run in the weather, heal, drain, and judge."""
@@ -159,18 +159,23 @@ class World:
 
     async def _answer(self, process: Process) -> None:
         """Be the API: what is asked of it runs in its process."""
-        self._doors = {tenant: services.api(self, process, tenant) for tenant in TENANTS}
-        self._api = process
+        self.open_doors(process, lambda tenant: services.api(self, process, tenant))
         await process.stop.wait()
+
+    def open_doors(self, process: Process, door: Callable[[str], ApiServices]) -> None:
+        """Let a process be asked, in the place of its predecessor."""
+        post = process.name.rpartition(".")[0]
+        self._doors[post] = process, {tenant: door(tenant) for tenant in TENANTS}
 
     async def _call(self, tenant: str, call: Callable[[ApiServices], Any]) -> Any:
         """Ask the API until it answers, as a client does."""
         while True:
-            if self._api is not None and not self._api.is_dead:
+            alive = [one for one in self._doors.values() if not one[0].is_dead]
+            if alive:
+                process, doors = self.chance.choice(alive)
                 context = contextvars.Context()
-                context.run(OWNER.set, self._api)
-                doors = self._doors[tenant]
-                answer = self.loop.create_task(call(doors), context=context)
+                context.run(OWNER.set, process)
+                answer = self.loop.create_task(call(doors[tenant]), context=context)
                 answer.add_done_callback(_heard)
                 done, _ = await asyncio.wait([answer], timeout=_ANSWER_S)
                 if done and answer.exception() is None:

@@ -80,6 +80,9 @@ class World:
         (held,) = await adapters.shards.claim(owner="p", lease_s=1e6, shards_max=1, shard_count=1)
         fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
         together = planning.shared(adapters, configs.planner, producer="p")
+        self.services = structs.replace(
+            opened.services, publisher=self.broker, hints=self.broker, clock=self.clock
+        )
         self._publishing = asyncio.ensure_future(_forever(together.publishing.turn))
         return planning.shard_planner(fence, adapters, together, configs.planner), adapters
 

@@ -83,3 +83,25 @@ def test_what_was_accepted_is_its_owners_alone_and_forgotten_in_time() -> None:
     for number in range(board.ACCEPTED_MAX):
         shown.accept(ExecutionId(str(number)), owner)
     assert not shown.is_accepted(EXECUTION, owner)
+
+
+async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_follows() -> None:
+    shown = Board()
+    shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
+    shown.put(EXECUTION, HISTORY[:2])
+    async with shown.follow(SilentHints(), EXECUTION) as feed:
+        assert feed.grown.is_set()
+        shown.put(EXECUTION, HISTORY[2:])
+        assert len(feed.take(after=0, events_max=9)) == len(HISTORY)
+    # It is handed over once, and what comes later is not kept for anybody.
+    shown.put(EXECUTION, HISTORY[2:])
+    async with shown.follow(SilentHints(), EXECUTION) as feed:
+        assert not feed.grown.is_set()
+        assert feed.take(after=0, events_max=9) == []
+
+
+def test_what_was_not_promised_after_all_is_forgotten() -> None:
+    shown, owner = Board(), (storage.TENANT, storage.ORGANIZATION)
+    shown.accept(EXECUTION, owner)
+    shown.forget(EXECUTION)
+    assert not shown.is_accepted(EXECUTION, owner)

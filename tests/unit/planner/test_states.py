@@ -88,3 +88,19 @@ async def test_a_state_is_taken_out_and_forgotten() -> None:
         await states.take(about(1))
         assert ledger.reads == 1
         ledger.reads = 0
+
+
+async def test_a_state_that_has_been_overtaken_is_not_put_back() -> None:
+    ledger = EmptyLedger()
+    for has_ended in (True, False):
+        states = States(ledger=ledger, snapshots=no_snapshots(), states_max=10)
+        later = a_state(1, has_ended=has_ended)
+        later.version = 2
+        earlier = a_state(1, has_ended=False)
+        earlier.version = 1
+        assert states.put_back(later)
+        assert not states.put_back(earlier)
+        assert await states.take(about(1)) is later
+        assert states.put_back(earlier)
+        assert states.put_back(later)
+        assert await states.take(about(1)) is later

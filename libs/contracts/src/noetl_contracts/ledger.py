@@ -69,20 +69,6 @@ class SettledRequest(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
 
 
-class Append(Struct, frozen=True, kw_only=True):
-    """One transaction of the planner: events, messages, settled requests, under a fence.
-
-    `publish_lease_s` above 0 hands the new outbox rows to the writer for that long, so that it may
-    publish at once what it has just committed; the rows stay until they are settled.
-    """
-
-    fence: ShardFence
-    streams: list[StreamAppend]
-    messages: list[NewMessage]
-    settled_requests: list[SettledRequest] = msgspec.field(default_factory=list)
-    publish_lease_s: float = 0.0
-
-
 class OutboxRow(Struct, frozen=True, kw_only=True):
     """A committed message that has not been settled; rows of an execution go out in id order."""
 
@@ -118,6 +104,26 @@ class Request(Struct, frozen=True, kw_only=True):
     subject: str
     data: bytes
     idempotency_key: str | None = None
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """One transaction of the planner: events, messages, settled requests, under a fence.
+
+    `begun` is a request that nobody has kept before: it is kept with what was decided on it, and
+    settled by that. One that is known already refuses the append, as does a `latest` playbook that
+    is not the latest of its path any more.
+
+    `publish_lease_s` above 0 hands the new outbox rows to the writer for that long, so that it may
+    publish at once what it has just committed; the rows stay until they are settled.
+    """
+
+    fence: ShardFence
+    streams: list[StreamAppend]
+    messages: list[NewMessage]
+    settled_requests: list[SettledRequest] = msgspec.field(default_factory=list)
+    begun: Request | None = None
+    latest: CatalogId | None = None
+    publish_lease_s: float = 0.0
 
 
 class CatalogEntry(Struct, frozen=True, kw_only=True):

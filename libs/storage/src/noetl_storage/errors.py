@@ -19,6 +19,14 @@ class DuplicateKey(Permanent):
         self.key = key
 
 
+class RequestKnown(Permanent):
+    """A request with this identity, or with this idempotency key, has been kept before."""
+
+
+class PlaybookOutdated(Retryable):
+    """The playbook has a later version: look it up again."""
+
+
 class PayloadMissing(Retryable):
     """No bytes are stored under this reference."""
 

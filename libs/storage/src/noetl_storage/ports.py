@@ -82,8 +82,8 @@ class LedgerWriter(Protocol):
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages in one transaction; return the outbox ids of the messages.
 
-        Raises `VersionConflict`, `ShardLost`, `DuplicateKey` or `StorageUnavailable`; nothing is
-        written then.
+        Raises `VersionConflict`, `ShardLost`, `DuplicateKey`, `RequestKnown`, `PlaybookOutdated` or
+        `StorageUnavailable`; nothing is written then.
         """
 
 

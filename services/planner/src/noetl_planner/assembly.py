@@ -25,15 +25,17 @@ from noetl_planner.http import server
 from noetl_planner.http.app import create_app
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.triggering import Listener
-from noetl_planner.service import Bounds, ShardPlanner, Shared
+from noetl_planner.service import ShardPlanner
 from noetl_planner.settings import Settings, pools_of, tenants_of
 from noetl_planner.shell import running
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.collecting import Collector
 from noetl_planner.shell.crowd import Crowd
+from noetl_planner.shell.desk import Desk
 from noetl_planner.shell.gathering import Gathering
 from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
+from noetl_planner.shell.sharing import Bounds, Shared
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
@@ -95,6 +97,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     snowflake: Snowflake
     crowd: Crowd
     board: Board = msgspec.field(default_factory=Board)
+    desk: Desk = msgspec.field(default_factory=Desk)
 
 
 def open_ledger(config: Settings, *, name: str) -> AbstractAsyncContextManager[Database]:
@@ -143,6 +146,7 @@ def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
         hints=adapters.hints,
         crowd=adapters.crowd,
         board=adapters.board,
+        desk=adapters.desk,
         clock=adapters.clock,
         snowflake=adapters.snowflake,
         limits=limits(config),
@@ -159,8 +163,8 @@ def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
 def shard_planner(
     fence: ShardFence, adapters: Adapters, together: Shared, config: Settings
 ) -> ShardPlanner:
-    """Build the planner of one shard."""
-    return ShardPlanner(
+    """Build the planner of one shard, and let the doors hand new executions to it."""
+    planner = ShardPlanner(
         fence=fence,
         consumer=adapters.consumer(name=topology.planner_consumer(fence.shard)),
         states=States(
@@ -168,6 +172,8 @@ def shard_planner(
         ),
         shared=together,
     )
+    together.desk.seat(fence.shard, planner)
+    return planner
 
 
 def api_services(
@@ -188,6 +194,7 @@ def api_services(
         hints=adapters.hints,
         crowd=adapters.crowd,
         board=adapters.board,
+        desk=adapters.desk,
         backlogs=adapters.backlogs,
         publisher=adapters.publisher,
         clock=adapters.clock,

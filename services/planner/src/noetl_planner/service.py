@@ -1,14 +1,13 @@
 """Fetch facts, decide, append, publish, ack: one transaction per turn and shard."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names, tracing
-from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
-from noetl_chassis.identity import Snowflake
 from noetl_contracts import facts
 from noetl_contracts.errors import (
     ErrorObject,
@@ -16,33 +15,28 @@ from noetl_contracts.errors import (
     Permanent,
     ResultMalformed,
 )
-from noetl_contracts.ids import EventId
-from noetl_contracts.ledger import Append, NewMessage, ShardFence, StreamAppend
+from noetl_contracts.ids import CatalogId, EventId
+from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_messaging import topology
-from noetl_messaging.ports import Consumer, DeadLetters, Delivery, Hints
+from noetl_messaging.ports import Consumer, Delivery
 from noetl_planner.domain import growth
 from noetl_planner.domain.decide import decide
-from noetl_planner.domain.draft import Decision, Draft, Limits, Stamp
+from noetl_planner.domain.draft import Decision, Draft, Stamp
 from noetl_planner.shell import accounts, admitting, outgoing, refusing, telling
 from noetl_planner.shell.admitting import Refused, Work
-from noetl_planner.shell.board import Board
-from noetl_planner.shell.crowd import Crowd
-from noetl_planner.shell.gathering import Gathering, Mailbox
+from noetl_planner.shell.gathering import Mailbox
 from noetl_planner.shell.outgoing import CommandTooLarge
-from noetl_planner.shell.publishing import Publishing
+from noetl_planner.shell.sharing import Shared
 from noetl_planner.shell.states import (
     ForeignExecution,
-    LoadedPayloads,
     PlaybookMissing,
-    Programs,
     States,
 )
 from noetl_planner.shell.wakeups import Wakeups
 from noetl_playbook.handles import PayloadNeeded
 from noetl_replay.state import ExecutionState, empty
 from noetl_storage.errors import DuplicateKey, RowRefused, VersionConflict
-from noetl_storage.ports import LedgerWriter, Payloads
 
 log = structlog.get_logger(__name__)
 
@@ -52,35 +46,6 @@ _REASON_CHARACTERS_MAX = 1000
 
 class DecisionFailed(Permanent):
     """The planner cannot decide on a fact because of a defect, which its log tells of."""
-
-
-class Bounds(Struct, frozen=True, kw_only=True):
-    """How much one turn takes on, and for how long."""
-
-    messages_max: int
-    fetch_wait_s: float
-    publish_lease_s: float
-    shard_count: int
-
-
-class Shared(Struct, frozen=True, kw_only=True):
-    """What all shards of one process use together."""
-
-    ledger: LedgerWriter
-    payloads: Payloads
-    programs: Programs
-    loaded: LoadedPayloads
-    gathering: Gathering
-    publishing: Publishing
-    dead_letters: DeadLetters
-    hints: Hints
-    crowd: Crowd
-    board: Board
-    clock: Clock
-    snowflake: Snowflake
-    limits: Limits
-    bounds: Bounds
-    producer: str
 
 
 class Decided(Struct, kw_only=True):
@@ -123,8 +88,30 @@ class ShardPlanner:
         await self._commit(decided)
         return len(decided)
 
+    async def begin(self, request: Request, *, latest: CatalogId | None) -> bool:
+        """Decide on a request that nobody has kept, and keep it with what follows from it.
+
+        False when it is to be sent instead, like what has to be looked at again by a turn soon.
+        """
+        decided = await self._decide(admitting.brought(request))
+        if decided is None or not decided.decision.envelopes or self._is_pressing(decided):
+            return False
+        try:
+            await self._append([decided], begun=request, latest=latest)
+        except NoetlError as failure:
+            log.info("request sent instead", execution_id=request.execution_id, reason=str(failure))
+            return False
+        return True
+
+    def _is_pressing(self, decided: Decided) -> bool:
+        """Tell whether a turn that waits for messages may come too late for what was decided."""
+        until = self._shared.clock.now() + timedelta(seconds=self._shared.bounds.fetch_wait_s)
+        wake_at = decided.decision.wake_at
+        return bool(decided.decision.to_collect) or (wake_at is not None and wake_at < until)
+
     async def close(self) -> None:
         """Leave the shard's messages to its next owner."""
+        self._shared.desk.vacate(self._fence.shard, self)
         await self._consumer.close()
 
     async def _sorted(
@@ -305,7 +292,13 @@ class ShardPlanner:
         if again is not None:
             await self._append([again])
 
-    async def _append(self, decided: list[Decided]) -> None:
+    async def _append(
+        self,
+        decided: list[Decided],
+        *,
+        begun: Request | None = None,
+        latest: CatalogId | None = None,
+    ) -> None:
         shared = self._shared
         await self._store_payloads(decided)
         messages = [message for one in decided for message in one.messages]
@@ -318,7 +311,11 @@ class ShardPlanner:
                 messages=messages,
                 settled_requests=[
                     each for one in decided for each in admitting.settled(one.work.batches)
-                ],
+                ]
+                if begun is None
+                else [],
+                begun=begun,
+                latest=latest,
                 publish_lease_s=shared.bounds.publish_lease_s,
             )
         )
@@ -341,8 +338,8 @@ class ShardPlanner:
 
     async def _conclude(self, one: Decided) -> None:
         """After the commit: keep the state, settle deliveries, arrange what comes next."""
-        self._states.put_back(one.state)
-        self._wakeups.set(one.state, one.decision.wake_at)
+        if self._states.put_back(one.state):
+            self._wakeups.set(one.state, one.decision.wake_at)
         await reach(Point.PLANNER_ACK_BEFORE)
         for delivery in one.work.deliveries:
             await delivery.ack()

@@ -72,6 +72,8 @@ class MemoryLedger:
         for stream in streams:
             self._check_version(stream)
         keys = self._new_keys(streams)
+        if batch.begun is not None:
+            self._store.keep_begun(batch.begun, latest=batch.latest)
         for stream in streams:
             self._write(stream)
         self._store.keys |= keys

@@ -27,7 +27,7 @@ class MemoryRequests:
 
     async def submit(self, request: Request) -> ExecutionId:
         """Keep a request; return its execution, or that of the earlier one with the same key."""
-        earlier = self._find_earlier(request)
+        earlier = self._store.find_request(request)
         if earlier is not None:
             return earlier.execution_id
         self._store.request_by_id[request.request_id] = StoredRequest(
@@ -120,17 +120,6 @@ class MemoryRequests:
             for one in self._store.letter_by_id.values()
             if (one.letter.tenant_id, one.letter.organization_id, one.letter.address) == place
         ]
-
-    def _find_earlier(self, request: Request) -> Request | None:
-        for stored in self._store.request_by_id.values():
-            known = stored.request
-            is_same_key = request.idempotency_key is not None and (
-                (known.tenant_id, known.idempotency_key)
-                == (request.tenant_id, request.idempotency_key)
-            )
-            if known.request_id == request.request_id or is_same_key:
-                return known
-        return None
 
     def _send(self, request: Request, *, message_id: str) -> None:
         message = NewMessage(

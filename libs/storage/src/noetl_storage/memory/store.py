@@ -9,6 +9,7 @@ from typing import Any
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.epochs import CheckpointCommitted
+from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger import (
     CatalogEntry,
     Head,
@@ -23,6 +24,7 @@ from noetl_contracts.ledger import (
 from noetl_contracts.schedules import Schedule
 from noetl_contracts.triggers import Trigger
 from noetl_contracts.webhooks import Webhook
+from noetl_storage.errors import PlaybookOutdated, RequestKnown
 from noetl_storage.lineage_ports import LineageRow
 from noetl_storage.ports import Clock
 
@@ -129,6 +131,36 @@ class MemoryStore:
         """Return the moment that many seconds from now."""
         return self.now() + timedelta(seconds=seconds)
 
+    def find_request(self, request: Request) -> Request | None:
+        """Return the request of this identity, or of this key in its tenant, or None."""
+        for stored in self.request_by_id.values():
+            other = stored.request
+            if other.request_id == request.request_id:
+                return other
+            if request.idempotency_key is not None and (
+                (other.tenant_id, other.idempotency_key)
+                == (request.tenant_id, request.idempotency_key)
+            ):
+                return other
+        return None
+
+    def keep_begun(self, request: Request, *, latest: CatalogId | None) -> None:
+        """Keep a request that its transaction settles.
+
+        Raises `RequestKnown`, or `PlaybookOutdated` for a playbook with a later version.
+        """
+        known = next((one for one in self.catalog if one.catalog_id == latest), None)
+        if known is not None and any(_is_later(one, known) for one in self.catalog):
+            raise PlaybookOutdated(f"catalog entry {latest} is not the latest of its path")
+        if self.find_request(request) is not None:
+            raise RequestKnown(
+                f"request {request.request_id}, or its idempotency key, was kept before"
+            )
+        now = self.now()
+        self.request_by_id[request.request_id] = StoredRequest(
+            request=request, sent_at=now, sends=0, settled_at=now
+        )
+
     def settle_request(self, settled: SettledRequest) -> None:
         """Note that a planner has taken a request in; its message need not go out any more."""
         stored = self.request_by_id.get(settled.request_id)
@@ -160,6 +192,11 @@ class MemoryStore:
             leased_until=self.after(lease_s) if is_leased else None,
         )
         return outbox_id
+
+
+def _is_later(entry: CatalogEntry, known: CatalogEntry) -> bool:
+    places = [(one.tenant_id, one.organization_id, one.path) for one in (entry, known)]
+    return places[0] == places[1] and entry.version > known.version
 
 
 def _is_of(request: Request, settled: SettledRequest) -> bool:

@@ -6,9 +6,12 @@ from contextlib import contextmanager
 
 import asyncpg
 
+from noetl_contracts.errors import NoetlError
 from noetl_storage.errors import (
     DuplicateKey,
     NodeNumbersExhausted,
+    PlaybookOutdated,
+    RequestKnown,
     RetentionRefused,
     RowRefused,
     ShardLost,
@@ -18,10 +21,15 @@ from noetl_storage.errors import (
     VersionConflict,
 )
 
-_SHARD_LOST = "NT001"
-_VERSION_CONFLICT = "NT002"
-_NODES_EXHAUSTED = "NT003"
-_RETENTION_REFUSED = "NT004"
+# What functions of ours raise, by its state.
+_OWN: dict[str, type[NoetlError]] = {
+    "NT001": ShardLost,
+    "NT002": VersionConflict,
+    "NT003": NodeNumbersExhausted,
+    "NT004": RetentionRefused,
+    "NT005": RequestKnown,
+    "NT006": PlaybookOutdated,
+}
 _KEY_IN_DETAIL = re.compile(r"\(execution_id, idempotency_key\)=\(\d+, (.*)\)[^)]*$", re.DOTALL)
 # The driver has one class for a closed connection and for calls that can never work.
 _CLOSED = re.compile(r"\bclos(?:ed|ing)\b|\breleased\b")
@@ -73,14 +81,9 @@ def translated() -> Iterator[None]:
 
 def _named(failure: asyncpg.PostgresError) -> Exception:
     """Name what a function of ours refused; anything else stays what it is."""
-    if failure.sqlstate == _SHARD_LOST:
-        return ShardLost(_sentence(failure))
-    if failure.sqlstate == _VERSION_CONFLICT:
-        return VersionConflict(_sentence(failure))
-    if failure.sqlstate == _NODES_EXHAUSTED:
-        return NodeNumbersExhausted(_sentence(failure))
-    if failure.sqlstate == _RETENTION_REFUSED:
-        return RetentionRefused(_sentence(failure))
+    own = _OWN.get(failure.sqlstate)
+    if own is not None:
+        return own(_sentence(failure))
     if isinstance(failure, asyncpg.UniqueViolationError):
         key = _KEY_IN_DETAIL.search(failure.detail or "")
         return DuplicateKey(key[1]) if key else VersionConflict(_sentence(failure))

@@ -82,18 +82,23 @@ class PostgresLedger:
 
     async def append(self, batch: Append) -> list[int]:
         """Write events and messages in one transaction; return the messages' outbox ids."""
-        fence = batch.fence
+        fence, begun = batch.fence, batch.begun
         streams = appends.checked_streams(batch)
         outbox_ids: list[int] = await self._database.get_value(
-            _QUERIES["append"],
+            _QUERIES["append"] if begun is None else _QUERIES["begin"],
             *(fence.shard, fence.owner, fence.epoch),
             *_stream_arrays(streams),
             *_event_arrays(streams),
             *_message_arrays(batch.messages),
             *_settled_arrays(batch.settled_requests),
             batch.publish_lease_s,
+            *(() if begun is None else (*rows.request_columns(begun), _number(batch.latest))),
         )
         return outbox_ids
+
+
+def _number(identity: str | None) -> int | None:
+    return None if identity is None else int(identity)
 
 
 def _head(record: asyncpg.Record) -> Head:

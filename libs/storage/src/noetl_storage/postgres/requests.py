@@ -4,7 +4,7 @@ import asyncpg
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Letter, Match, Reception, Request
-from noetl_storage.postgres import queries
+from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database
 from noetl_storage.surfaces import open_waits
 
@@ -19,17 +19,7 @@ class PostgresRequests:
 
     async def submit(self, request: Request) -> ExecutionId:
         """Keep a request; return its execution, or that of the earlier one with the same key."""
-        found = await self._database.get_value(
-            _QUERIES["submit"],
-            request.request_id,
-            int(request.execution_id),
-            request.tenant_id,
-            request.organization_id,
-            request.kind,
-            request.subject,
-            request.data,
-            request.idempotency_key,
-        )
+        found = await self._database.get_value(_QUERIES["submit"], *rows.request_columns(request))
         return ExecutionId(str(found))
 
     async def find(self, request_id: str) -> Request | None:

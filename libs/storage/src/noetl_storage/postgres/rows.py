@@ -11,6 +11,7 @@ from noetl_contracts import codec, envelope, stored, upcast
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ledger import Request
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.stored import StoredEvent
 
@@ -18,8 +19,22 @@ from noetl_contracts.stored import StoredEvent
 _INEXACT = re.compile(r"[:,\[]-?\d[\d.]*[eE]|[:,\[]-0\.0[,}\]]|\\u0000")
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
-# The columns of `noetl.append`'s events, in its order.
+# Values of one row, in the order of the function that takes them.
 Columns = tuple[Any, ...]
+
+
+def request_columns(request: Request) -> Columns:
+    """Split a request into the values that the functions which keep one take, in their order."""
+    return (
+        request.request_id,
+        int(request.execution_id),
+        request.tenant_id,
+        request.organization_id,
+        request.kind,
+        request.subject,
+        request.data,
+        request.idempotency_key,
+    )
 
 
 def to_columns(row: Envelope) -> Columns:

@@ -15,9 +15,11 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lanes import Pools
 from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
+from noetl_planner.http.known import Known
 from noetl_planner.http.rooms import Rooms
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
+from noetl_planner.shell.desk import Desk
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
@@ -60,6 +62,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     hints: Hints
     crowd: Crowd
     board: Board = msgspec.field(default_factory=Board)
+    known: Known = msgspec.field(default_factory=Known)
+    desk: Desk = msgspec.field(default_factory=Desk)
     rooms: Rooms = msgspec.field(default_factory=Rooms)
     backlogs: Backlogs
     publisher: Publisher

@@ -1,5 +1,6 @@
 """Durable asks: to run a playbook, and how any ask is kept and sent."""
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -48,9 +49,28 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     priority: Priority | None = None
 
 
+class _UnsureError(Exception):
+    """The latest version that is known here may not be the latest, and was not taken."""
+
+
 async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> views.Accepted:
-    """Keep a request to run a playbook; the answer is durable."""
-    entry = await find_playbook(services, body.path, _version(body.version))
+    """Keep a request to run a playbook; the answer is durable.
+
+    What is known here as the latest version is held to be that where the execution begins in the
+    transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
+    """
+    version = _version(body.version)
+    known = services.known.find(body.path.strip("/"), version)
+    if known is not None:
+        with suppress(_UnsureError, ApiError):
+            return await _execute(services, body, key, known, is_sure=version is not None)
+    entry = await find_playbook(services, body.path, version)
+    return await _execute(services, body, key, entry, is_sure=True)
+
+
+async def _execute(
+    services: ApiServices, body: ExecuteBody, key: str | None, entry: CatalogEntry, *, is_sure: bool
+) -> views.Accepted:
     check_requirements(services, entry, pool=body.pool)
     parent = body.parent_execution_id
     workload, workload_ref = await carried_inputs(services, _inputs(body))
@@ -65,7 +85,9 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
         priority=body.priority,
     )
     is_pinned = _version(body.version) is not None
-    return await begin(services, fact, entry, key=_key(body, key), is_pinned=is_pinned)
+    return await begin(
+        services, fact, entry, key=_key(body, key), is_pinned=is_pinned, is_sure=is_sure
+    )
 
 
 async def start(
@@ -114,19 +136,34 @@ async def begin(
     *,
     key: str | None,
     is_pinned: bool,
+    is_sure: bool = True,
 ) -> views.Accepted:
     """Keep the request of an execution; one with a known key answers with the earlier one.
 
-    `is_pinned` says that the version was asked for, and not merely the latest.
+    Where the shard is owned here, the execution has begun as well.
+
+    `is_pinned` says that the version was asked for, and not merely the latest. Where it is not
+    sure to be that and the execution does not begin here, `_UnsureError` is raised.
     """
     execution_id = ExecutionId(services.mint())
     request = request_of(
         services, fact, execution_id, request_id=finding.request_id(execution_id), kind="execute"
     )
-    accepted = await submit(services, structs.replace(request, idempotency_key=key))
+    request = structs.replace(request, idempotency_key=key)
+    # Before the first commit, which whoever follows it then finds.
+    services.board.accept(execution_id, (services.tenant_id, services.organization_id))
+    is_begun = await services.desk.begin(
+        shard_of(execution_id, services.shard_count),
+        request,
+        latest=None if is_sure else entry.catalog_id,
+    )
+    if not is_begun and not is_sure:
+        services.board.forget(execution_id)
+        raise _UnsureError
+    accepted = execution_id if is_begun else await submit(services, request)
     if accepted != execution_id:
+        services.board.forget(execution_id)
         return await _earlier(services, accepted, fact, is_pinned=is_pinned)
-    services.board.accept(accepted, (services.tenant_id, services.organization_id))
     return views.Accepted(
         execution_id=accepted, status="PENDING", path=entry.path, version=entry.version
     )
@@ -162,6 +199,7 @@ async def find_playbook(services: ApiServices, path: str, version: int | None) -
     wanted = path.strip("/")
     entry = await services.catalog.find(wanted, version=version, **services.place)
     if entry is not None:
+        services.known.keep(version, entry)
         return entry
     latest = await services.catalog.find(wanted, **services.place) if version is not None else None
     if latest is not None:

@@ -9,7 +9,7 @@ from noetl_contracts import facts, ids, subjects
 from noetl_contracts.errors import MalformedMessage, Permanent, ResultMalformed, SubjectError
 from noetl_contracts.facts import ExecutionRequested, FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import SettledRequest
+from noetl_contracts.ledger import Request, SettledRequest
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Delivery
 from noetl_planner.shell import plausible
 
@@ -100,6 +100,11 @@ def read(delivery: Delivery, *, shard: int, shard_count: int) -> tuple[FactBatch
             continue
         admitted.append(fact)
     return (structs.replace(batch, facts=admitted) if faults else batch), faults
+
+
+def brought(request: Request) -> Work:
+    """Return the work of a request that came by no message."""
+    return Work(batches=[facts.decode_batch(request.data)], deliveries=[])
 
 
 def asking(batches: Iterable[FactBatch]) -> FactBatch:

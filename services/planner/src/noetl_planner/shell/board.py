@@ -16,7 +16,7 @@ from noetl_messaging.ports import Hints
 
 # Who is further behind reads on in the ledger.
 EVENTS_MAX = 500
-# Whoever asks for an execution follows it at once, or is looked up like everybody.
+# Whoever asks for an execution and does not follow it at once is looked up like everybody.
 ACCEPTED_MAX = 256
 
 Owner = tuple[TenantId, OrganizationId]
@@ -53,33 +53,58 @@ class Feed:
         return fresh[:events_max]
 
 
+class Accepted:
+    """An execution that this process has promised to run, and its first commit."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.first: Sequence[Envelope] = ()
+
+
 class Board:
-    """Hands the commits of this process's shards to the followers that it has."""
+    """Hands the commits of this process's shards to the followers that it has.
+
+    Whoever asks for an execution follows it at once, but its first commit may come before that: it
+    is kept for the first who follows.
+    """
 
     def __init__(self) -> None:
         self._feeds: dict[ExecutionId, list[Feed]] = {}
-        self._owner_by_accepted: OrderedDict[ExecutionId, Owner] = OrderedDict()
+        self._accepted: OrderedDict[ExecutionId, Accepted] = OrderedDict()
 
     def accept(self, execution_id: ExecutionId, owner: Owner) -> None:
-        """Remember whose execution this process has just promised to run."""
-        self._owner_by_accepted[execution_id] = owner
-        while len(self._owner_by_accepted) > ACCEPTED_MAX:
-            self._owner_by_accepted.popitem(last=False)
+        """Remember whose execution this process is about to promise to run."""
+        self._accepted[execution_id] = Accepted(owner)
+        while len(self._accepted) > ACCEPTED_MAX:
+            self._accepted.popitem(last=False)
+
+    def forget(self, execution_id: ExecutionId) -> None:
+        """Forget an execution that was not promised after all."""
+        self._accepted.pop(execution_id, None)
 
     def is_accepted(self, execution_id: str, owner: Owner) -> bool:
         """Tell whether an execution is known to be an owner's; most are not known here."""
-        return self._owner_by_accepted.get(ExecutionId(execution_id)) == owner
+        accepted = self._accepted.get(ExecutionId(execution_id))
+        return accepted is not None and accepted.owner == owner
 
     def put(self, execution_id: ExecutionId, envelopes: Sequence[Envelope]) -> None:
         """Show what was committed to whoever follows."""
-        for feed in self._feeds.get(execution_id, ()):
+        feeds = self._feeds.get(execution_id, ())
+        for feed in feeds:
             feed.put(envelopes)
+        accepted = self._accepted.get(execution_id)
+        if accepted is not None and not feeds and envelopes[0].stream_version == 1:
+            accepted.first = envelopes
 
     @asynccontextmanager
     async def follow(self, hints: Hints, execution_id: ExecutionId) -> AsyncIterator[Feed]:
         """Hear of an execution's commits, here and elsewhere, while the block runs."""
         async with hints.watch(subjects.followed(execution_id)) as grown:
             feed = Feed(grown)
+            accepted = self._accepted.get(execution_id)
+            if accepted is not None and accepted.first:
+                feed.put(accepted.first)
+                accepted.first = ()
             feeds = self._feeds.setdefault(execution_id, [])
             feeds.append(feed)
             try:

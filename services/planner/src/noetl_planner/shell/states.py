@@ -58,15 +58,23 @@ class States:
         self.drop(batch.execution_id)
         return state
 
-    def put_back(self, state: ExecutionState) -> None:
-        """Keep a state; what it has touched is for projectors and not kept."""
+    def put_back(self, state: ExecutionState) -> bool:
+        """Keep a state; what it has touched is for projectors and not kept.
+
+        False when a later one is kept: what was begun beside the turns may have gone on meanwhile.
+        """
         take_changes(state)
+        other = self._kept.get(state.execution_id) or self._ended.get(state.execution_id)
+        if other is not None and other.version > state.version:
+            return False
+        self.drop(state.execution_id)
         kept, most = (
             (self._ended, _ENDED_MAX) if state.is_terminal() else (self._kept, self._states_max)
         )
         kept[state.execution_id] = state
         while len(kept) > most:
             kept.popitem(last=False)
+        return True
 
     def drop(self, execution_id: ExecutionId) -> None:
         """Forget a state that may be wrong."""
