@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.bench import answering, auditing, page_peers, page_workloads, reacting, retiring
+from tests.bench.page_workloads import told
 from tests.bench.plots import FILES
 
 
@@ -108,12 +109,13 @@ def _past(past: dict[str, Any]) -> str:
 
 
 def _projecting(one: dict[str, Any]) -> str:
+    own, servers = one["projector_cpu_us_per_event"], one["postgres_cpu_us_per_event"]
     return f"""## One projector on PostgreSQL, its messages in memory
 
 | what | figure |
 |---|---:|
-| {one["events"]:,} events as fast as it goes | {one["events_per_s"]:,} events/s |
-| CPU of the projector, of PostgreSQL | {one["projector_cpu_us_per_event"]}, {one["postgres_cpu_us_per_event"]} us an event |
+| {one["events"]:,} events as fast as it goes, {one["rounds"]} times | {told(one["events_per_s"])} events/s |
+| CPU of the projector, of PostgreSQL | {told(own)}, {told(servers)} us an event |
 | lag at {one["steady_events_per_s"]:,} events/s, p50 / p95 | {one["lag_p50_ms"]} / {one["lag_p95_ms"]} ms |
 """
 

@@ -108,7 +108,7 @@ def run(
 
 def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine on uvloop; what NoETL can name ends in one line and exit code 1."""
-    _calm_collector()
+    calm_collector()
     try:
         uvloop.run(_awaited(main))
     except NoetlError as failure:
@@ -122,7 +122,7 @@ def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
         sys.exit(128 + signal.SIGINT)
 
 
-def _calm_collector() -> None:
+def calm_collector() -> None:
     """Let the cycle collector run less: almost all of a service's garbage is freed by counting.
 
     With its defaults the collector took a seventh of a busy worker's time.
