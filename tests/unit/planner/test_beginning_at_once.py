@@ -116,6 +116,13 @@ def test_what_a_turn_has_to_look_at_soon_is_sent_to_it(world: World) -> None:
     assert types(world, accepted.execution_id)[:2] == BEGUN[:2]
 
 
+def test_large_inputs_are_read_by_a_turn(world: World) -> None:
+    accepted = ask(world, "plain", workload={"text": "x" * submission.INLINE_BYTES_MAX})
+    assert types(world, accepted.execution_id) == []
+    world.settle()
+    assert types(world, accepted.execution_id) == BEGUN
+
+
 @pytest.mark.parametrize("is_written", [False, True])
 def test_without_an_answer_of_the_ledger_it_begins_once(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_written: bool

@@ -152,7 +152,8 @@ async def begin(
     request = structs.replace(request, idempotency_key=key)
     # Before the first commit, which whoever follows it then finds.
     services.board.accept(execution_id, (services.tenant_id, services.organization_id))
-    is_begun = await services.desk.begin(
+    # Whoever asks does not wait until large inputs are read.
+    is_begun = fact.workload_ref is None and await services.desk.begin(
         shard_of(execution_id, services.shard_count),
         request,
         latest=None if is_sure else entry.catalog_id,
