@@ -1,12 +1,12 @@
 """Messages from outside: callbacks, signals, approvals; durable before they are answered."""
 
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import Response, get, post
+from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
-from litestar.status_codes import HTTP_202_ACCEPTED
+from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
 from noetl_contracts.ledger import OpenWait
@@ -52,7 +52,15 @@ class Received(Struct, frozen=True, kw_only=True):
     repeated: bool
 
 
-@post("/callbacks/{token:str}", status_code=HTTP_202_ACCEPTED, tags=["messages"])
+REPEATED = {HTTP_200_OK: ResponseSpec(Received, description="The same message was kept before.")}
+
+
+@post(
+    "/callbacks/{token:str}",
+    status_code=HTTP_202_ACCEPTED,
+    tags=["messages"],
+    responses=REPEATED,
+)
 async def take_callback(
     services: Services, token: FromPath[str], data: JSONBody[Any]
 ) -> Response[Received]:
@@ -60,7 +68,12 @@ async def take_callback(
     return _answer(await receiving.take_callback(services, token, data))
 
 
-@post("/signals/{correlation_key:path}", status_code=HTTP_202_ACCEPTED, tags=["messages"])
+@post(
+    "/signals/{correlation_key:path}",
+    status_code=HTTP_202_ACCEPTED,
+    tags=["messages"],
+    responses=REPEATED,
+)
 async def take_signal(
     services: Services, correlation_key: FromPath[str], data: JSONBody[Any]
 ) -> Response[Received]:
@@ -68,7 +81,12 @@ async def take_signal(
     return _answer(await receiving.take_signal(services, correlation_key.removeprefix("/"), data))
 
 
-@post("/approvals/{approval_id:str}", status_code=HTTP_202_ACCEPTED, tags=["messages"])
+@post(
+    "/approvals/{approval_id:str}",
+    status_code=HTTP_202_ACCEPTED,
+    tags=["messages"],
+    responses=REPEATED,
+)
 async def decide(
     services: Services, approval_id: FromPath[str], data: JSONBody[ApprovalBody]
 ) -> Response[Received]:
@@ -94,7 +112,7 @@ async def list_approvals(
 
 
 def _answer(repeated: bool) -> Response[Received]:  # noqa: FBT001 - the only argument
-    status = HTTPStatus.OK if repeated else HTTPStatus.ACCEPTED
+    status = HTTP_200_OK if repeated else HTTP_202_ACCEPTED
     return Response(Received(accepted=True, repeated=repeated), status_code=status)
 
 

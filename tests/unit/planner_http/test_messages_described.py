@@ -1,0 +1,25 @@
+"""A message that comes twice is answered as the description says."""
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+
+
+@pytest.mark.parametrize(
+    ("described", "door", "body"),
+    [
+        ("/api/signals/{correlation_key}", "/api/signals/order-1", {"paid": True}),
+        ("/api/callbacks/{token}", None, {}),
+        ("/api/approvals/{approval_id}", None, {}),
+    ],
+)
+async def test_the_answer_to_a_repetition_is_described(
+    api: AsyncTestClient[Litestar], described: str, door: str | None, body: dict[str, bool]
+) -> None:
+    paths = (await api.get("/schema/openapi.json")).json()["paths"]
+    assert {"200", "202"} <= paths[described]["post"]["responses"].keys()
+    if door is not None:
+        # The others need a wait, or a token, that names them.
+        answers = [await api.post(door, json=body) for _ in range(2)]
+        assert [one.status_code for one in answers] == [202, 200]
+        assert [one.json()["repeated"] for one in answers] == [False, True]
