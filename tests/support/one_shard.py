@@ -124,6 +124,10 @@ class World:
             self.clock.advance(15)
         raise AssertionError("a message is never settled")
 
+    def begun(self) -> int:
+        """Return how many executions have a history."""
+        return len(self.adapters.ledger._store.head_by_execution)  # type: ignore[attr-defined]  # over memory
+
     def history(self, execution_id: ExecutionId) -> list[Envelope]:
         return self.run(self.adapters.ledger.read(execution_id, events_max=1000))
 

@@ -123,10 +123,15 @@ def test_large_inputs_are_read_by_a_turn(world: World) -> None:
     assert types(world, accepted.execution_id) == BEGUN
 
 
+@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("is_written", [False, True])
 def test_without_an_answer_of_the_ledger_it_begins_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_written: bool, is_known: bool
 ) -> None:
+    if is_known:
+        # What was looked up before is believed to be the latest, and is looked up again.
+        ask(world, "plain")
+    histories = world.begun()
     append = world.adapters.ledger.append
 
     async def cut(batch: Append) -> list[int]:
@@ -142,6 +147,7 @@ def test_without_an_answer_of_the_ledger_it_begins_once(
     assert unsettled(world) == 1
     world.settle()
     assert types(world, accepted.execution_id) == BEGUN
+    assert world.begun() == histories + 1
 
 
 def test_a_failure_after_the_commit_changes_nothing(

@@ -74,13 +74,8 @@ class PostgresRequests:
             _QUERIES["hand_over"],
             letter_id,
             open_wait,
-            request.request_id,
-            int(request.execution_id),
-            request.tenant_id,
-            request.organization_id,
-            request.kind,
-            request.subject,
-            request.data,
+            # A letter is handed over once, and its request needs no key.
+            *rows.request_columns(request)[:-1],
         )
         return handed
 

@@ -7,7 +7,7 @@ import asyncpg
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Request
 from noetl_contracts.schedules import CatchUp, Overlap, Schedule
-from noetl_storage.postgres import queries
+from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database
 
 _QUERIES = queries.load("schedules")
@@ -95,14 +95,7 @@ class PostgresSchedules:
             schedule.next_at,
             next_at,
             nominal_at,
-            request.request_id,
-            int(request.execution_id),
-            request.tenant_id,
-            request.organization_id,
-            request.kind,
-            request.subject,
-            request.data,
-            request.idempotency_key,
+            *rows.request_columns(request),
         )
         return None if begun is None else ExecutionId(str(begun))
 

@@ -60,16 +60,25 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
     """
     version = _version(body.version)
+    # One for both tries: the first may have been committed although its answer was lost.
+    execution_id = ExecutionId(services.mint())
     known = services.known.find(body.path.strip("/"), version)
     if known is not None:
         with suppress(_UnsureError, ApiError):
-            return await _execute(services, body, key, known, is_sure=version is not None)
+            is_sure = version is not None
+            return await _execute(services, body, key, known, execution_id, is_sure=is_sure)
     entry = await find_playbook(services, body.path, version)
-    return await _execute(services, body, key, entry, is_sure=True)
+    return await _execute(services, body, key, entry, execution_id, is_sure=True)
 
 
 async def _execute(
-    services: ApiServices, body: ExecuteBody, key: str | None, entry: CatalogEntry, *, is_sure: bool
+    services: ApiServices,
+    body: ExecuteBody,
+    key: str | None,
+    entry: CatalogEntry,
+    execution_id: ExecutionId,
+    *,
+    is_sure: bool,
 ) -> views.Accepted:
     check_requirements(services, entry, pool=body.pool)
     parent = body.parent_execution_id
@@ -86,7 +95,13 @@ async def _execute(
     )
     is_pinned = _version(body.version) is not None
     return await begin(
-        services, fact, entry, key=_key(body, key), is_pinned=is_pinned, is_sure=is_sure
+        services,
+        fact,
+        entry,
+        key=_key(body, key),
+        is_pinned=is_pinned,
+        is_sure=is_sure,
+        execution_id=execution_id,
     )
 
 
@@ -137,15 +152,17 @@ async def begin(
     key: str | None,
     is_pinned: bool,
     is_sure: bool = True,
+    execution_id: ExecutionId | None = None,
 ) -> views.Accepted:
     """Keep the request of an execution; one with a known key answers with the earlier one.
 
     Where the shard is owned here, the execution has begun as well.
 
     `is_pinned` says that the version was asked for, and not merely the latest. Where it is not
-    sure to be that and the execution does not begin here, `_UnsureError` is raised.
+    sure to be that and the execution does not begin here, `_UnsureError` is raised; whoever tries
+    again then gives the same `execution_id`.
     """
-    execution_id = ExecutionId(services.mint())
+    execution_id = execution_id or ExecutionId(services.mint())
     request = request_of(
         services, fact, execution_id, request_id=finding.request_id(execution_id), kind="execute"
     )
