@@ -61,10 +61,11 @@ workflow:
 
 
 class SilentHints:
-    """Hints that only remember what was poked."""
+    """Hints that only remember what was poked, and what was watched."""
 
     def __init__(self) -> None:
         self.poked: list[str] = []
+        self.watched: list[str] = []
 
     async def poke(self, subject: str) -> None:
         self.poked.append(subject)
@@ -86,8 +87,11 @@ class SilentHints:
             yield b""
 
     @asynccontextmanager
-    async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
-        yield asyncio.Event()
+    async def watch(
+        self, subject: str, woken: asyncio.Event | None = None
+    ) -> AsyncIterator[asyncio.Event]:
+        self.watched.append(subject)
+        yield woken or asyncio.Event()
 
 
 class ClosedBus:

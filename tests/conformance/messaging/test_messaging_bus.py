@@ -287,6 +287,18 @@ async def test_a_hint_wakes_a_listener_and_many_wake_it_once(bus: Bus) -> None:
     assert heard
 
 
+async def test_a_hint_sets_the_event_that_it_is_given(bus: Bus) -> None:
+    mine = asyncio.Event()
+
+    async def is_set() -> bool:
+        await bus.hints.poke(subjects.poke("test"))
+        return mine.is_set()
+
+    async with bus.hints.watch(subjects.poke("test"), mine) as woken:
+        assert woken is mine
+        await eventually(is_set)
+
+
 async def test_hints_below_a_prefix_are_told_apart(bus: Bus) -> None:
     heard: list[str] = []
     enough = asyncio.Event()

@@ -6,8 +6,12 @@ from tests.support import storage
 from tests.support.api import ApiWorld, SilentHints, beginning, ending
 from tests.support.storage import an_execution, sealed
 
+from noetl_chassis.clock import SystemClock
+from noetl_contracts import subjects
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.ids import ExecutionId, TenantId
+from noetl_messaging import topology
+from noetl_messaging.memory.broker import MemoryBroker
 from noetl_planner.http.following import Following
 from noetl_planner.http.stream import Follower
 from noetl_planner.shell import board
@@ -98,6 +102,51 @@ async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_fol
     async with shown.follow(SilentHints(), EXECUTION) as feed:
         assert not feed.grown.is_set()
         assert feed.take(after=0, events_max=9) == []
+
+
+async def test_others_are_listened_to_once_nothing_comes_of_what_has_begun_here() -> None:
+    shown, hints = Board(), SilentHints()
+    shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
+    shown.put(EXECUTION, HISTORY[:2])
+    async with shown.follow(hints, EXECUTION) as feed:
+        await feed.wait(within_s=60)
+        assert hints.watched == []
+        feed.grown.clear()
+        await feed.wait(within_s=0.001)
+        await feed.wait(within_s=0.001)
+        assert hints.watched == [subjects.followed(EXECUTION)]
+
+
+async def test_others_are_listened_to_at_once_where_anybody_may_decide() -> None:
+    shown, broker = Board(), MemoryBroker(topology.declare(shard_count=1), SystemClock())
+    async with shown.follow(broker, EXECUTION) as feed:
+        await broker.poke(subjects.followed(EXECUTION))
+        assert feed.grown.is_set()
+    await broker.poke(subjects.followed(EXECUTION))
+    assert broker.listened == frozenset()
+
+
+async def test_who_waits_for_the_end_alone_is_not_woken_before_it() -> None:
+    shown = Board()
+    async with shown.follow(SilentHints(), EXECUTION, is_patient=True) as feed:
+        shown.put(EXECUTION, HISTORY[:2])
+        assert not feed.grown.is_set()
+        shown.put(EXECUTION, HISTORY[2:], is_over=True)
+        assert feed.grown.is_set()
+        assert len(feed.take(after=0, events_max=9)) == len(HISTORY)
+        feed.grown.clear()
+        # Nor does it gather more than it can hold.
+        for _ in range(board.PATIENT_EVENTS):
+            shown.put(EXECUTION, HISTORY[:1])
+        assert feed.grown.is_set()
+
+
+async def test_an_end_that_came_before_anybody_followed_wakes_whoever_does() -> None:
+    shown = Board()
+    shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
+    shown.put(EXECUTION, HISTORY, is_over=True)
+    async with shown.follow(SilentHints(), EXECUTION, is_patient=True) as feed:
+        assert feed.grown.is_set()
 
 
 def test_what_was_not_promised_after_all_is_forgotten() -> None:

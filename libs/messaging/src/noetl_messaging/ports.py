@@ -195,8 +195,10 @@ class Hints(Protocol):
     async def poke(self, subject: str) -> None:
         """Wake whoever listens; never raises and never waits for anyone."""
 
-    def watch(self, subject: str) -> AbstractAsyncContextManager[asyncio.Event]:
-        """Hold an event that every wake-up sets; whoever waits for it clears it.
+    def watch(
+        self, subject: str, woken: asyncio.Event | None = None
+    ) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Hold an event that every wake-up sets, `woken` or a new one; whoever waits clears it.
 
         Raises `MessagingUnavailable` when there is no listening.
         """

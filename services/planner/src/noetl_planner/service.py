@@ -321,6 +321,9 @@ class ShardPlanner:
         )
         instruments.record(names.APPEND_DURATION, shared.clock.monotonic() - started)
         await reach(Point.PLANNER_APPEND_AFTER)
+        # Who waits for an end is answered before anything is published.
+        for one in decided:
+            telling.tell_end(shared.board, one.state, one.decision)
         await shared.publishing.offer(outbox_ids, messages)
         for one in decided:
             await self._conclude(one)

@@ -35,17 +35,19 @@ class NatsHints:
             log.debug("hint %s was not sent: %s", subject, failure)
 
     @asynccontextmanager
-    async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
+    async def watch(
+        self, subject: str, woken: asyncio.Event | None = None
+    ) -> AsyncIterator[asyncio.Event]:
         """Hold an event that every wake-up sets; whoever waits for it clears it."""
-        woken = asyncio.Event()
+        rung = woken or asyncio.Event()
 
         async def wake(_message: Msg) -> None:
-            woken.set()
+            rung.set()
 
         with translated(f"listening to {subject}"):
             subscription = await self._connection.client.subscribe(subject, cb=wake)
         try:
-            yield woken
+            yield rung
         finally:
             if not self._connection.client.is_closed:
                 await subscription.unsubscribe()

@@ -200,9 +200,11 @@ class MemoryBroker:
             woken.set()
 
     @asynccontextmanager
-    async def watch(self, subject: str) -> AsyncIterator[asyncio.Event]:
+    async def watch(
+        self, subject: str, woken: asyncio.Event | None = None
+    ) -> AsyncIterator[asyncio.Event]:
         """Hold an event that every wake-up sets."""
-        woken = asyncio.Event()
+        woken = woken or asyncio.Event()
         listeners = self._listeners.setdefault(subject, [])
         listeners.append(woken)
         try:

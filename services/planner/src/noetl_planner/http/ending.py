@@ -37,7 +37,11 @@ async def ended(
         return None
     is_over = accepted.status in TERMINAL_EXECUTION
     following = Following(
-        services, accepted.execution_id, is_over=is_over, is_new=not accepted.deduplicated
+        services,
+        accepted.execution_id,
+        is_over=is_over,
+        is_new=not accepted.deduplicated,
+        is_patient=True,
     )
     with seats.taken():
         try:

@@ -30,7 +30,8 @@ class Following:
     """Reads on in a history until its end; at most a page is held, and one that waits here.
 
     What follows `after` is read; with `is_over` the end was seen before, and nothing is waited for.
-    With `is_new` there is nothing yet that the ledger could be asked for.
+    With `is_new` there is nothing yet that the ledger could be asked for; with `is_patient` what
+    comes before the end may come late.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class Following:
         after: int = 0,
         is_over: bool = False,
         is_new: bool = False,
+        is_patient: bool = False,
     ) -> None:
         self._services = services
         self._execution_id = execution_id
         self.after = after
         self.is_over = is_over
         self._is_new = is_new
+        self._is_patient = is_patient
         # The event that ended the execution, once it was read.
         self.end: Envelope | None = None
 
@@ -56,7 +59,8 @@ class Following:
         Ends early when the process does. Raises `Retryable` when the ledger cannot be read.
         """
         services = self._services
-        async with services.board.follow(services.hints, self._execution_id) as feed:
+        board, hints = services.board, services.hints
+        async with board.follow(hints, self._execution_id, is_patient=self._is_patient) as feed:
             ending = asyncio.ensure_future(services.stop.wait())
             ending.add_done_callback(lambda _: feed.grown.set())
             try:
@@ -68,7 +72,7 @@ class Following:
     async def _pages(self, feed: Feed) -> AsyncIterator[list[Envelope]]:
         poll_s = POLL_FIRST_S
         if self._is_new:
-            await _grown(feed, within_s=poll_s)
+            await feed.wait(within_s=poll_s)
         while not self._services.stop.is_set():
             feed.grown.clear()
             page = await self._next_page(feed)
@@ -79,7 +83,7 @@ class Following:
                 return
             if page:
                 poll_s = POLL_FIRST_S
-            await _grown(feed, within_s=poll_s)
+            await feed.wait(within_s=poll_s)
             poll_s = min(poll_s * 2, POLL_MAX_S)
 
     async def _next_page(self, feed: Feed) -> list[Envelope]:
@@ -114,11 +118,3 @@ class Seats:
     def has_room(self, seats_max: int) -> bool:
         """Tell whether one more client may follow."""
         return self._taken < seats_max
-
-
-async def _grown(feed: Feed, *, within_s: float) -> None:
-    try:
-        async with asyncio.timeout(within_s):
-            await feed.grown.wait()
-    except TimeoutError:
-        return

@@ -64,6 +64,7 @@ class Unfolding:
         """
         services = self._services
         async with services.board.follow(services.hints, self.state.execution_id) as feed:
+            await feed.listen()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
             found = seen(None)
             while found is None and waited_s < DECIDED_WITHIN_S:

@@ -6,8 +6,9 @@ planner and finds nothing here.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from noetl_contracts import subjects
 from noetl_contracts.envelope import Envelope
@@ -16,6 +17,8 @@ from noetl_messaging.ports import Hints
 
 # Who is further behind reads on in the ledger.
 EVENTS_MAX = 500
+# Who waits for an end alone takes what came before it now and then.
+PATIENT_EVENTS = 200
 # Whoever asks for an execution and does not follow it at once is looked up like everybody.
 ACCEPTED_MAX = 256
 
@@ -23,20 +26,43 @@ Owner = tuple[TenantId, OrganizationId]
 
 
 class Feed:
-    """Committed events of one execution, in order, until somebody takes them."""
+    """Committed events of one execution, in order, until somebody takes them.
 
-    def __init__(self, grown: asyncio.Event) -> None:
+    `hear` begins to listen to other planners, and has them set the event that it is given.
+    """
+
+    def __init__(
+        self, hear: Callable[[asyncio.Event], Awaitable[object]], *, is_patient: bool
+    ) -> None:
         # Set by this process's commits and by other planners' hints.
-        self.grown = grown
+        self.grown = asyncio.Event()
+        self._hear = hear
+        self._is_patient = is_patient
+        self._is_listening = False
         self._waiting: list[Envelope] = []
 
-    def put(self, envelopes: Sequence[Envelope]) -> None:
-        """Add what was committed."""
+    def put(self, envelopes: Sequence[Envelope], *, is_over: bool = False) -> None:
+        """Add what was committed; with `is_over` the execution has ended."""
         if len(self._waiting) + len(envelopes) > EVENTS_MAX:
             self._waiting.clear()
         else:
             self._waiting += envelopes
-        self.grown.set()
+        if is_over or not self._is_patient or len(self._waiting) >= PATIENT_EVENTS:
+            self.grown.set()
+
+    async def wait(self, *, within_s: float) -> None:
+        """Wait for news; when none come, hear of other planners' commits from then on."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.grown.wait()
+        except TimeoutError:
+            await self.listen()
+
+    async def listen(self) -> None:
+        """Hear of other planners' commits; those that they made before are in the ledger."""
+        if not self._is_listening:
+            self._is_listening = True
+            await self._hear(self.grown)
 
     def take(self, *, after: int, events_max: int) -> list[Envelope]:
         """Take out what follows a version without a gap; nothing where the ledger must be asked."""
@@ -59,6 +85,7 @@ class Accepted:
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.first: Sequence[Envelope] = ()
+        self.is_over = False
 
 
 class Board:
@@ -87,24 +114,36 @@ class Board:
         accepted = self._accepted.get(ExecutionId(execution_id))
         return accepted is not None and accepted.owner == owner
 
-    def put(self, execution_id: ExecutionId, envelopes: Sequence[Envelope]) -> None:
-        """Show what was committed to whoever follows."""
+    def put(
+        self, execution_id: ExecutionId, envelopes: Sequence[Envelope], *, is_over: bool = False
+    ) -> None:
+        """Show what was committed to whoever follows; with `is_over` the execution has ended."""
         feeds = self._feeds.get(execution_id, ())
         for feed in feeds:
-            feed.put(envelopes)
+            feed.put(envelopes, is_over=is_over)
         accepted = self._accepted.get(execution_id)
         if accepted is not None and not feeds and envelopes[0].stream_version == 1:
-            accepted.first = envelopes
+            accepted.first, accepted.is_over = envelopes, is_over
 
     @asynccontextmanager
-    async def follow(self, hints: Hints, execution_id: ExecutionId) -> AsyncIterator[Feed]:
-        """Hear of an execution's commits, here and elsewhere, while the block runs."""
-        async with hints.watch(subjects.followed(execution_id)) as grown:
-            feed = Feed(grown)
+    async def follow(
+        self, hints: Hints, execution_id: ExecutionId, *, is_patient: bool = False
+    ) -> AsyncIterator[Feed]:
+        """Hear of an execution's commits while the block runs, here and elsewhere.
+
+        What has begun here is decided on here, until another planner takes its shard over: others
+        are listened to once nothing comes for a while. With `is_patient` nothing but the end, or
+        much, counts as news.
+        """
+        async with AsyncExitStack() as ears:
+            watch = partial(hints.watch, subjects.followed(execution_id))
+            feed = Feed(lambda grown: ears.enter_async_context(watch(grown)), is_patient=is_patient)
             accepted = self._accepted.get(execution_id)
             if accepted is not None and accepted.first:
-                feed.put(accepted.first)
+                feed.put(accepted.first, is_over=accepted.is_over)
                 accepted.first = ()
+            else:
+                await feed.listen()
             feeds = self._feeds.setdefault(execution_id, [])
             feeds.append(feed)
             try:

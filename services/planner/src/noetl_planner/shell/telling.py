@@ -14,10 +14,16 @@ from noetl_replay.state import ExecutionState
 MADE, TAKEN, WITHDRAWN = "made", "taken", "withdrawn"
 
 
+def tell_end(board: Board, state: ExecutionState, decision: Decision) -> None:
+    """Wake who waits for an end, when this was it."""
+    if state.is_terminal() and decision.envelopes:
+        board.put(state.execution_id, decision.envelopes, is_over=True)
+
+
 async def tell(
     hints: Hints, crowd: Crowd, board: Board, state: ExecutionState, decision: Decision
 ) -> None:
-    """Stop, halt, pause, offer, grant, and wake who follows the execution."""
+    """Stop, halt, pause, offer, grant, and wake who follows what goes on."""
     for command_id in decision.to_stop:
         await hints.poke(subjects.stop(command_id))
     if decision.to_stop and (state.is_terminal() or state.cancelling_at):
@@ -29,7 +35,8 @@ async def tell(
         await hints.poke(subjects.taken_so_far(command_id, taken.token()))
     await _offer(hints, crowd, decision)
     if decision.envelopes:
-        board.put(state.execution_id, decision.envelopes)
+        if not state.is_terminal():
+            board.put(state.execution_id, decision.envelopes)
         await hints.poke(subjects.followed(state.execution_id))
 
 
