@@ -8,7 +8,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from noetl_contracts import subjects
 from noetl_contracts.envelope import Envelope
@@ -32,7 +31,7 @@ class Feed:
     """
 
     def __init__(
-        self, hear: Callable[[asyncio.Event], Awaitable[object]], *, is_patient: bool
+        self, hear: Callable[[asyncio.Event], Awaitable[None]], *, is_patient: bool
     ) -> None:
         # Set by this process's commits and by other planners' hints.
         self.grown = asyncio.Event()
@@ -136,8 +135,11 @@ class Board:
         much, counts as news.
         """
         async with AsyncExitStack() as ears:
-            watch = partial(hints.watch, subjects.followed(execution_id))
-            feed = Feed(lambda grown: ears.enter_async_context(watch(grown)), is_patient=is_patient)
+
+            async def hear(grown: asyncio.Event) -> None:
+                await ears.enter_async_context(hints.watch(subjects.followed(execution_id), grown))
+
+            feed = Feed(hear, is_patient=is_patient)
             accepted = self._accepted.get(execution_id)
             if accepted is not None and accepted.first:
                 feed.put(accepted.first, is_over=accepted.is_over)
