@@ -30,6 +30,7 @@ workflow:
     tool: {kind: noop, result: "{{ iter.parts | map(attribute='data') | sum }}"}
     set: {ctx.total: "{{ total }}"}
 """
+RUNS_MAX = 10
 CTX = {
     "squares": [number * number for number in range(1, 12)],
     "sums": [3, 7, 11, 15, 19, 11],
@@ -44,6 +45,9 @@ async def test_shaken_frames_end_in_the_same_state_with_the_same_rows(
     brokers = shaken(monkeypatch, seed)
     async with a_system(tmp_path, **SETTINGS) as opened:
         told = [await ended(opened, await begin(opened, PLAYBOOK)) for _ in range(2)]
+        # What a seed loses is in the order of messages, and that is the machine's.
+        while len(told) < RUNS_MAX and not any(one.of("frame.abandoned") for one in told):
+            told.append(await ended(opened, await begin(opened, PLAYBOOK)))
     for one in told:
         assert one.state.ctx == CTX, one.types[-5:]
         counted = Counter(one.types)
