@@ -35,15 +35,15 @@ demo: setup ## Run the PFT workload end to end on real embedded servers, verify 
 
 # Two files at a time: of those with servers the long ones first (tests/support/lanes.py), so that neither
 # process ends with one while the other is idle. What holds the engine to a number of seconds, and a Spark
-# cluster, which takes every core, has the machine for itself. With servers, a test that fails is run once more and named: a busy machine is not
-# a defect, a name seen twice is.
+# cluster, which takes every core, has the machine for itself. With servers, a test that fails is run once more, and named with what
+# it said first: a busy machine is not a defect, a name seen twice is.
 COMPUTING := unit property replay architecture simulation
 SERVED := conformance integration
 WHOLE := e2e chaos acceptance
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 BY_FILE := -n 2 --dist loadfile
 LONG_FIRST := $(BY_FILE) --no-loadscope-reorder
-AGAIN := --reruns 1 -raR
+AGAIN := --reruns 1 -raR --rerun-show-tracebacks
 
 .PHONY: test
 test: setup ## Run every test

@@ -226,8 +226,8 @@ async def test_more_attempts_than_the_limit_are_an_error(worker: Bench) -> None:
 
 async def test_rows_that_wait_for_nothing_hear_a_stop(worker: Bench, observer: Observer) -> None:
     await observer.execute(TABLES)
-    await add(observer, 20_000)
-    slot = slot_of(loop_of("{kind: noop}"), frame={"max_rows": 20_000, "max_seconds": 600})
+    await add(observer, 60_000)
+    slot = slot_of(loop_of("{kind: noop}"), frame={"max_rows": 60_000, "max_seconds": 600})
 
     async def begun() -> bool:
         return bool(await observer.fetchval("select count(*) from jobs where frame_id is not null"))
