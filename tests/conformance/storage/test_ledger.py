@@ -17,13 +17,13 @@ from tests.support.storage import (
     settled,
 )
 
-from noetl_contracts.envelope import Envelope, is_sealed
+from noetl_contracts.envelope import is_sealed
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import Event
 from noetl_contracts.events.context import CtxPatched
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
+from noetl_contracts.events.frame import FrameCommitted, FrameEnd, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopStats
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.step import CallDone, CallError, ItemEnd
 from noetl_contracts.ids import CommandId, FrameId, RunId, StageId, WorkerId
 from noetl_contracts.ledger import ShardFence
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
@@ -271,8 +271,8 @@ async def test_item_results_come_in_item_order(stores: Stores) -> None:
         execution, "1", after_index=2, results_max=3
     )
 
-    def indices(page: list[Envelope]) -> list[int | None]:
-        return [one.event.item_index for one in page if isinstance(one.event, CallDone | CallError)]
+    def indices(page: list[ItemEnd]) -> list[int | None]:
+        return [one.item_index for one in page]
 
     assert indices(found) == [0, 1, 2, 10]
     assert (indices(first), indices(rest)) == ([0, 1, 2], [10])
@@ -318,12 +318,8 @@ async def test_frame_results_come_by_slot_and_frame_page_by_page(stores: Stores)
         execution, "77", after=(1, 0), results_max=9
     )
 
-    def places(page: list[Envelope]) -> list[tuple[int, int]]:
-        return [
-            (one.event.slot, one.event.frame_index)
-            for one in page
-            if isinstance(one.event, FrameCommitted | FrameFailed)
-        ]
+    def places(page: list[FrameEnd]) -> list[tuple[int, int]]:
+        return [(one.slot, one.frame_index) for one in page]
 
     assert (places(first), places(rest)) == ([(0, 0), (1, 0)], [(1, 1), (10, 0)])
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
+from noetl_contracts.events.frame import FrameEnd
 from noetl_contracts.events.loop import LoopDone, LoopFailed
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.step import CallDone, CallError, ItemEnd
 from noetl_contracts.ids import EventId
 from noetl_contracts.ledger import Link
 from noetl_contracts.stored import StoredEvent
@@ -19,28 +19,28 @@ Events = Sequence[Envelope | StoredEvent]
 
 def item_results(
     history: History, run_id: str, *, after_index: int, results_max: int
-) -> list[Envelope]:
+) -> list[ItemEnd]:
     """Return a page of the outcomes of one loop epoch's items, in item order."""
     found = [
-        (event.item_index, envelope.stream_version, envelope)
+        (event.item_index, envelope.stream_version, event)
         for envelope in history
-        if isinstance(event := envelope.event, CallDone | CallError)
+        if isinstance(event := envelope.event, ItemEnd)
         and event.run_id == run_id
         and event.item_index is not None
         and event.item_index > after_index
     ]
     ordered = sorted(found, key=lambda item: item[:2])[:results_max]
-    return [envelope for _, _, envelope in ordered]
+    return [event for _, _, event in ordered]
 
 
 def frame_results(
     history: History, stage_id: str, *, after: tuple[int, int], results_max: int
-) -> list[Envelope]:
+) -> list[FrameEnd]:
     """Return a page of the outcomes of one stage's frames, by slot and frame index."""
     found = [
-        ((event.slot, event.frame_index), envelope)
+        ((event.slot, event.frame_index), event)
         for envelope in history
-        if isinstance(event := envelope.event, FrameCommitted | FrameFailed)
+        if isinstance(event := envelope.event, FrameEnd)
         and event.stage_id == stage_id
         and (event.slot, event.frame_index) > after
     ]

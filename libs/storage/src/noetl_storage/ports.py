@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.frame import FrameEnd
+from noetl_contracts.events.step import ItemEnd
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import (
     Append,
@@ -50,7 +52,7 @@ class LedgerReader(Protocol):
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
-    ) -> list[Envelope]:
+    ) -> list[ItemEnd]:
         """Return at most so many `call.done` and `call.error` events of one loop epoch.
 
         They come in the order of their items, from the item after `after_index` on.
@@ -63,7 +65,7 @@ class LedgerReader(Protocol):
         *,
         after: tuple[int, int] = (-1, -1),
         results_max: int,
-    ) -> list[Envelope]:
+    ) -> list[FrameEnd]:
         """Return at most so many `frame.committed` and `frame.failed` events of one stage.
 
         They come in the order of slot and frame index, from the frame after `after` on.

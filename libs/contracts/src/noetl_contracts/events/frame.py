@@ -156,6 +156,9 @@ class FrameFailed(
     units: UnitsEnd | None = None
 
 
+FrameEnd = FrameCommitted | FrameFailed
+
+
 class FrameCommitRejected(
     Struct,
     frozen=True,

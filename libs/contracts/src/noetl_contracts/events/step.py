@@ -87,3 +87,6 @@ class CallError(
     result: ResultEnvelope | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     item_index: int | None = None
+
+
+ItemEnd = CallDone | CallError

@@ -12,6 +12,8 @@ from typing import TypeVar
 from noetl_contracts import stored
 from noetl_contracts.archives import Manifest, Part, Unit
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.frame import FrameEnd
+from noetl_contracts.events.step import ItemEnd
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Append, Head, Link
 from noetl_contracts.stored import StoredEvent
@@ -200,7 +202,7 @@ class ArchivedReader:
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
-    ) -> list[Envelope]:
+    ) -> list[ItemEnd]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
         found = await self._ledger.list_item_results(
             execution_id, run_id, after_index=after_index, results_max=results_max
@@ -219,7 +221,7 @@ class ArchivedReader:
         *,
         after: tuple[int, int] = (-1, -1),
         results_max: int,
-    ) -> list[Envelope]:
+    ) -> list[FrameEnd]:
         """Return a page of the outcomes of one stage's frames, by slot and frame index."""
         found = await self._ledger.list_frame_results(
             execution_id, stage_id, after=after, results_max=results_max

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.frame import FrameEnd
+from noetl_contracts.events.step import ItemEnd
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, Head, Link, StreamAppend
 from noetl_storage import appends, histories
@@ -38,7 +40,7 @@ class MemoryLedger:
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
-    ) -> list[Envelope]:
+    ) -> list[ItemEnd]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
         return histories.item_results(
             self._history(execution_id), run_id, after_index=after_index, results_max=results_max
@@ -51,7 +53,7 @@ class MemoryLedger:
         *,
         after: tuple[int, int] = (-1, -1),
         results_max: int,
-    ) -> list[Envelope]:
+    ) -> list[FrameEnd]:
         """Return a page of the outcomes of one stage's frames, by slot and frame index."""
         return histories.frame_results(
             self._history(execution_id), stage_id, after=after, results_max=results_max

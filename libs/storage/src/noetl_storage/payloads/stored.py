@@ -17,7 +17,7 @@ from noetl_storage.errors import (
     StorageUnavailable,
 )
 from noetl_storage.payload_ports import SEAL_MAGIC, Owner, Seals, StoredContent, StoredObject
-from noetl_storage.payloads import checking, keys, opening
+from noetl_storage.payloads import checking, cutting, keys, opening
 from noetl_storage.payloads.objects import CHUNK_BYTES, SPOOL_BYTES, Found, Objects, Pieces, Runner
 
 P = ParamSpec("P")
@@ -77,7 +77,7 @@ class StoredPayloads:
             key_id = await self._run(key, self._store, key, data, media_type, owner)
         else:
             # What is large is not held a second time, sealed.
-            pieces = _cut(data) if isinstance(data, bytes) else data
+            pieces = cutting.cut(data) if isinstance(data, bytes) else cutting.joined(data)
             sha256, payload_bytes, key_id = await self._store_stream(pieces, owner, media_type)
         return keys.build_ref(
             tenant_id=tenant_id,
@@ -385,8 +385,3 @@ class StoredPayloads:
             source.close()
             self._objects.discard(staged)
         return True
-
-
-async def _cut(data: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), CHUNK_BYTES):
-        yield data[start : start + CHUNK_BYTES]

@@ -6,6 +6,8 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.frame import FrameEnd
+from noetl_contracts.events.step import ItemEnd
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, Head, Link, NewMessage, SettledRequest, StreamAppend
 from noetl_contracts.payloads import ResultEnvelope
@@ -45,12 +47,12 @@ class PostgresLedger:
 
     async def list_item_results(
         self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
-    ) -> list[Envelope]:
+    ) -> list[ItemEnd]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
         found = await self._database.fetch(
             _QUERIES["list_item_results"], int(execution_id), run_id, after_index, results_max
         )
-        return [rows.from_record(record) for record in found]
+        return [_item_end(record) for record in found]
 
     async def list_frame_results(
         self,
@@ -59,7 +61,7 @@ class PostgresLedger:
         *,
         after: tuple[int, int] = (-1, -1),
         results_max: int,
-    ) -> list[Envelope]:
+    ) -> list[FrameEnd]:
         """Return a page of the outcomes of one stage's frames, by slot and frame index."""
         found = await self._database.fetch(
             _QUERIES["list_frame_results"],
@@ -68,7 +70,7 @@ class PostgresLedger:
             *after,
             results_max,
         )
-        return [rows.from_record(record) for record in found]
+        return [_frame_end(record) for record in found]
 
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
@@ -107,6 +109,18 @@ def _head(record: asyncpg.Record) -> Head:
         version=record["version"],
         checksum=record["checksum"],
     )
+
+
+def _item_end(record: asyncpg.Record) -> ItemEnd:
+    event = rows.event_of(record)
+    assert isinstance(event, ItemEnd), "asked for the ends of items"
+    return event
+
+
+def _frame_end(record: asyncpg.Record) -> FrameEnd:
+    event = rows.event_of(record)
+    assert isinstance(event, FrameEnd), "asked for the ends of frames"
+    return event
 
 
 def _link(record: asyncpg.Record) -> Link:

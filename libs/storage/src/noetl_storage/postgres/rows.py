@@ -9,7 +9,7 @@ from msgspec import structs
 
 from noetl_contracts import codec, envelope, stored, upcast
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
+from noetl_contracts.events import Event, event_type
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Request
 from noetl_contracts.payloads import PayloadRef
@@ -99,13 +99,7 @@ def from_record(record: asyncpg.Record) -> Envelope:
         schema_version=upcast.current_version(record["schema_name"]),
         event_time=record["event_time"],
         producer=record["producer"],
-        event=envelope.join_body(
-            record["event_type"],
-            record["context"],
-            record["result"],
-            record["error"],
-            version=record["schema_version"],
-        ),
+        event=_joined(record),
         ingest_time=record["created_at"],
         causation_id=record["causation_id"],
         correlation_id=record["correlation_id"],
@@ -113,6 +107,23 @@ def from_record(record: asyncpg.Record) -> Envelope:
         payload_ref=None if reference is None else codec.convert(reference, PayloadRef),
         meta=record["meta"] or {},
         envelope_checksum=record["envelope_checksum"],
+    )
+
+
+def event_of(record: asyncpg.Record) -> Event:
+    """Rebuild an event without its envelope; raises `UnknownEventType` or `MalformedMessage`."""
+    if record["exact"] is not None:
+        return stored.read(stored.decode(record["exact"])).event
+    return _joined(record)
+
+
+def _joined(record: asyncpg.Record) -> Event:
+    return envelope.join_body(
+        record["event_type"],
+        record["context"],
+        record["result"],
+        record["error"],
+        version=record["schema_version"],
     )
 
 

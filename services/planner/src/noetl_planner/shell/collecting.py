@@ -1,16 +1,15 @@
 """Gathers what the units of a finished loop gave, in order, into one result and a list of parts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import structlog
 from msgspec import structs
 
 from noetl_contracts import codec
-from noetl_contracts.envelope import Envelope
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
-from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.events.frame import FrameEnd, FrameFailed
+from noetl_contracts.events.step import CallDone, CallError, ItemEnd
 from noetl_contracts.facts import Fact, FactBatch, ItemsCollected, PartsCollected
 from noetl_contracts.payloads import (
     INLINE_BYTES_MAX,
@@ -21,7 +20,7 @@ from noetl_contracts.payloads import (
 )
 from noetl_planner.domain import ending
 from noetl_planner.shell import refusing
-from noetl_planner.shell.gathered import FrameEnd, InsideUnits, Unit, entries, failure, regrouped
+from noetl_planner.shell.gathered import InsideUnits, Unit, entries, failure, regrouped
 from noetl_planner.shell.gathering import Finished
 from noetl_planner.shell.layouts import Layouts
 from noetl_playbook import carried, error_view, parts
@@ -149,9 +148,10 @@ class Collector:
             of.execution_id, loop.run_id, after_index=last, results_max=_PAGE_EVENTS
         ):
             for first in range(0, len(page), _READS_MAX):
-                ended = [_item_of(one) for one in page[first : first + _READS_MAX]]
-                values = await asyncio.gather(*(self._item_value(one) for one in ended))
-                for event, value in zip(ended, values, strict=True):
+                ended = page[first : first + _READS_MAX]
+                find = await self._found([one.result for one in ended])
+                for event in ended:
+                    value = _item_value(event, find)
                     index = event.item_index or 0
                     for missing in range(last + 1, index):
                         yield _cancelled(loop, missing, 1)
@@ -221,9 +221,7 @@ class Collector:
         while page := await self._ledger.list_frame_results(
             of.execution_id, loop.stage_id, after=after, results_max=_PAGE_EVENTS
         ):
-            for envelope in page:
-                event = envelope.event
-                assert isinstance(event, FrameCommitted | FrameFailed), "asked for frames' ends"
+            for event in page:
                 yield event
                 after = (event.slot, event.frame_index)
 
@@ -234,16 +232,16 @@ class Collector:
             return [failure(event)] * count
         return entries(await self._value(event.result))
 
-    async def _item_value(self, event: CallDone | CallError) -> Any:
-        plain = None if event.result is None else await self._value(event.result)
-        if isinstance(event, CallDone):
-            return plain
-        record = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
-        return {**plain, **record} if isinstance(plain, dict) else record
-
     async def _value(self, result: ResultEnvelope) -> Any:
-        loaded = await envelopes.loaded(self._load, result)
-        return carried.plain(result, carried.found_in(loaded))
+        return carried.plain(result, await self._found([result]))
+
+    async def _found(self, results: Sequence[ResultEnvelope | None]) -> carried.Find:
+        """Read what of these is stored, all at once: most travel, and take no turn of the loop."""
+        stored = [one for one in results if one is not None and one.reference is not None]
+        loaded: dict[str, Any] = {}
+        for one in await asyncio.gather(*(envelopes.loaded(self._load, each) for each in stored)):
+            loaded |= one
+        return carried.found_in(loaded)
 
 
 class _Counted:
@@ -282,13 +280,15 @@ class _Counted:
                 yield codec.encode(unit.results)[1:-1]
 
 
-def _item_of(envelope: Envelope) -> CallDone | CallError:
-    event = envelope.event
-    assert isinstance(event, CallDone | CallError), "asked for the ends of items"
-    return event
+def _item_value(event: ItemEnd, find: carried.Find) -> Any:
+    plain = None if event.result is None else carried.plain(event.result, find)
+    if isinstance(event, CallDone):
+        return plain
+    record = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
+    return {**plain, **record} if isinstance(plain, dict) else record
 
 
-def _item_part(loop: LoopState, event: CallDone | CallError) -> Part:
+def _item_part(loop: LoopState, event: ItemEnd) -> Part:
     index = event.item_index or 0
     error = codec.builtins(event.error) if isinstance(event, CallError) else None
     return Part(

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ResultMalformed
-from noetl_contracts.events.frame import FrameCommitted, FrameFailed
+from noetl_contracts.events.frame import FrameEnd, FrameFailed
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.slicing import Layout
 from noetl_playbook import carried, error_view
@@ -15,7 +15,6 @@ from noetl_playbook.parts import Part
 from noetl_replay.state import LoopState
 from noetl_storage.envelopes import Load
 
-FrameEnd = FrameCommitted | FrameFailed
 Open = Callable[[ResultEnvelope], Awaitable[Any]]
 
 

@@ -59,11 +59,7 @@ where execution_id = $1
 
 -- name: list_item_results :many
 -- At most $4 outcomes of the items of loop epoch $2 of execution $1 after item $3, in item order.
-select
-    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
-    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
-    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
-    envelope_checksum, exact
+select event_type, schema_version, context, result, error, exact
 from noetl.event
 where execution_id = $1
     and node_id = $2
@@ -75,11 +71,7 @@ limit $4;
 
 -- name: list_frame_results :many
 -- At most $5 outcomes of the frames of stage $2 of execution $1 after frame $4 of slot $3.
-select
-    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
-    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
-    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
-    envelope_checksum, exact
+select event_type, schema_version, context, result, error, exact
 from noetl.event
 where execution_id = $1
     and stage_id = $2
