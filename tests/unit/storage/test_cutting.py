@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+
 from noetl_storage.payloads import cutting
 from noetl_storage.payloads.objects import CHUNK_BYTES
 
