@@ -12,7 +12,7 @@ from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.events import Event
-from noetl_contracts.events.execution import PlaybookCompleted, PlaybookInitialized
+from noetl_contracts.events.execution import ExecutionEnd, PlaybookCompleted, PlaybookInitialized
 from noetl_contracts.events.step import StepEnter, StepExit
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.ledger import ShardFence
@@ -22,6 +22,7 @@ from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.ports import Message
+from noetl_planner.domain.keys import key_of
 from noetl_planner.http.services import ApiServices
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.states import Programs
@@ -169,7 +170,8 @@ class ApiWorld:
             self.fence = ShardFence(shard=held[0].shard, owner="test", epoch=held[0].epoch)
         head = await self.ledger.find_head(execution_id)
         after, checksum = (0, "") if head is None else (head.version, head.checksum)
-        stream = storage.a_stream(execution_id, events, after=after, checksum=checksum)
+        named = [key_of(one) if isinstance(one, ExecutionEnd) else None for one in events]
+        stream = storage.a_stream(execution_id, events, after=after, checksum=checksum, keys=named)
         await self.ledger.append(storage.an_append(self.fence, stream))
 
     def forget_history(self, execution_id: ExecutionId) -> None:

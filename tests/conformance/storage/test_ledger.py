@@ -24,7 +24,7 @@ from noetl_contracts.events.context import CtxPatched
 from noetl_contracts.events.frame import FrameCommitted, FrameEnd, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopStats
 from noetl_contracts.events.step import CallDone, CallError, ItemEnd
-from noetl_contracts.ids import CommandId, FrameId, RunId, StageId, WorkerId
+from noetl_contracts.ids import CommandId, ExecutionId, FrameId, RunId, StageId, WorkerId
 from noetl_contracts.ledger import ShardFence
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
@@ -322,6 +322,27 @@ async def test_frame_results_come_by_slot_and_frame_page_by_page(stores: Stores)
         return [(one.slot, one.frame_index) for one in page]
 
     assert (places(first), places(rest)) == ([(0, 0), (1, 0)], [(1, 1), (10, 0)])
+
+
+async def test_an_event_is_found_by_the_key_under_which_it_took_effect(stores: Stores) -> None:
+    fence, execution, other = await a_fence(stores), an_execution(), an_execution()
+    events: list[Event] = [a_run(), a_run("transform"), a_run("save")]
+    await stores.ledger.append(
+        an_append(
+            fence,
+            a_stream(execution, events, keys=["first", None, "last"]),
+            a_stream(other, [a_run("load")], keys=["last"]),
+        )
+    )
+
+    async def step(of: ExecutionId, key: str) -> str | None:
+        found = await stores.ledger_reader.find_by_key(of, key)
+        return None if found is None else getattr(found.event, "step", None)
+
+    assert await step(execution, "last") == "save"
+    assert await step(other, "last") == "load"
+    assert await step(other, "first") is None
+    assert await step(an_execution(), "last") is None
 
 
 async def test_the_outcome_of_a_run_is_that_of_its_call_or_of_its_whole_loop(

@@ -12,6 +12,7 @@ HOT = [
     ("ledger", "read", "_pkey"),
     ("ledger", "list_heads", "execution_head_pkey"),
     ("ledger", "list_item_results", "_execution_id_node_id_idx"),
+    ("ledger", "find_by_key", "_execution_id_idempotency_key_idx"),
     ("ledger", "find_outcome", "_execution_id_node_id_idx"),
     ("ledger", "trace", "_pkey"),
     ("ledger", "list_frame_results", "_execution_id_stage_id_event_id_idx"),

@@ -177,6 +177,7 @@ async def seen(world: World) -> list[Any]:
             await audit.find_version_at(execution, history.envelopes[2].event_time),
             await audit.list_buckets(execution, buckets=5),
             await reader.find_head(execution),
+            await reader.find_by_key(execution, last.idempotency_key or ""),
         ]
         bodies = [one.event for one in history.envelopes]
         for run in sorted({getattr(one, "run_id", "0") for one in bodies}):

@@ -15,7 +15,7 @@ from noetl_messaging.memory.broker import MemoryBroker
 from noetl_planner.http.following import Following
 from noetl_planner.http.stream import Follower
 from noetl_planner.shell import board
-from noetl_planner.shell.board import Board
+from noetl_planner.shell.board import Awaited, Board, Feed
 
 EXECUTION = an_execution()
 HISTORY = sealed(EXECUTION, [*beginning(), *ending()])
@@ -27,10 +27,10 @@ def _versions(page: Iterable[Envelope]) -> list[int]:
 
 async def test_commits_are_handed_over_in_order_and_once() -> None:
     shown = Board()
-    async with shown.follow(SilentHints(), EXECUTION) as feed:
+    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
         shown.put(EXECUTION, HISTORY[:2])
         shown.put(EXECUTION, HISTORY[2:])
-        assert feed.grown.is_set()
+        assert feed.news.is_set()
         assert _versions(feed.take(after=1, events_max=1)) == [2]
         assert _versions(feed.take(after=2, events_max=9)) == _versions(HISTORY[2:])
         assert feed.take(after=len(HISTORY), events_max=9) == []
@@ -38,7 +38,7 @@ async def test_commits_are_handed_over_in_order_and_once() -> None:
 
 async def test_what_does_not_follow_is_left_to_the_ledger() -> None:
     shown = Board()
-    async with shown.follow(SilentHints(), EXECUTION) as feed:
+    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
         shown.put(EXECUTION, HISTORY[2:])
         assert feed.take(after=0, events_max=9) == []
         shown.put(EXECUTION, [HISTORY[0], *HISTORY[2:]])
@@ -53,9 +53,9 @@ async def test_nothing_is_kept_for_nobody() -> None:
     shown = Board()
     shown.put(EXECUTION, HISTORY)
     async with (
-        shown.follow(SilentHints(), EXECUTION) as one,
-        shown.follow(SilentHints(), EXECUTION) as other,
-        shown.follow(SilentHints(), ExecutionId("5")) as stranger,
+        shown.follow(SilentHints(), EXECUTION, one := Feed()),
+        shown.follow(SilentHints(), EXECUTION, other := Feed()),
+        shown.follow(SilentHints(), ExecutionId("5"), stranger := Feed()),
     ):
         assert one.take(after=0, events_max=9) == []
         shown.put(EXECUTION, HISTORY)
@@ -93,14 +93,14 @@ async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_fol
     shown = Board()
     shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
     shown.put(EXECUTION, HISTORY[:2])
-    async with shown.follow(SilentHints(), EXECUTION) as feed:
-        assert feed.grown.is_set()
+    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
+        assert feed.news.is_set()
         shown.put(EXECUTION, HISTORY[2:])
         assert len(feed.take(after=0, events_max=9)) == len(HISTORY)
     # It is handed over once, and what comes later is not kept for anybody.
     shown.put(EXECUTION, HISTORY[2:])
-    async with shown.follow(SilentHints(), EXECUTION) as feed:
-        assert not feed.grown.is_set()
+    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
+        assert not feed.news.is_set()
         assert feed.take(after=0, events_max=9) == []
 
 
@@ -108,45 +108,49 @@ async def test_others_are_listened_to_once_nothing_comes_of_what_has_begun_here(
     shown, hints = Board(), SilentHints()
     shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
     shown.put(EXECUTION, HISTORY[:2])
-    async with shown.follow(hints, EXECUTION) as feed:
-        await feed.wait(within_s=60)
+    async with shown.follow(hints, EXECUTION, feed := Feed()) as ears:
+        await ears.wait(within_s=60)
         assert hints.watched == []
-        feed.grown.clear()
-        await feed.wait(within_s=0.001)
-        await feed.wait(within_s=0.001)
+        feed.news.clear()
+        await ears.wait(within_s=0.001)
+        await ears.wait(within_s=0.001)
         assert hints.watched == [subjects.followed(EXECUTION)]
 
 
 async def test_others_are_listened_to_at_once_where_anybody_may_decide() -> None:
     shown, broker = Board(), MemoryBroker(topology.declare(shard_count=1), SystemClock())
-    async with shown.follow(broker, EXECUTION) as feed:
+    async with shown.follow(broker, EXECUTION, feed := Feed()):
         await broker.poke(subjects.followed(EXECUTION))
-        assert feed.grown.is_set()
+        assert feed.news.is_set()
     await broker.poke(subjects.followed(EXECUTION))
     assert broker.listened == frozenset()
 
 
 async def test_who_waits_for_the_end_alone_is_not_woken_before_it() -> None:
-    shown = Board()
-    async with shown.follow(SilentHints(), EXECUTION, is_patient=True) as feed:
+    shown, awaited = Board(), Awaited()
+    async with shown.follow(SilentHints(), EXECUTION, awaited):
         shown.put(EXECUTION, HISTORY[:2])
-        assert not feed.grown.is_set()
-        shown.put(EXECUTION, HISTORY[2:], is_over=True)
-        assert feed.grown.is_set()
-        assert len(feed.take(after=0, events_max=9)) == len(HISTORY)
-        feed.grown.clear()
-        # Nor does it gather more than it can hold.
-        for _ in range(board.PATIENT_EVENTS):
-            shown.put(EXECUTION, HISTORY[:1])
-        assert feed.grown.is_set()
+        assert not awaited.news.is_set()
+        shown.put(EXECUTION, HISTORY[2:])
+        assert awaited.news.is_set()
+        assert awaited.end == HISTORY[-1]
+
+
+async def test_what_is_committed_after_the_end_hides_it_from_nobody() -> None:
+    shown, awaited = Board(), Awaited()
+    async with shown.follow(SilentHints(), EXECUTION, awaited):
+        shown.put(EXECUTION, [*HISTORY, HISTORY[1]])
+        shown.put(EXECUTION, HISTORY[1:2])
+    assert awaited.end == HISTORY[-1]
 
 
 async def test_an_end_that_came_before_anybody_followed_wakes_whoever_does() -> None:
-    shown = Board()
+    shown, awaited = Board(), Awaited()
     shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY, is_over=True)
-    async with shown.follow(SilentHints(), EXECUTION, is_patient=True) as feed:
-        assert feed.grown.is_set()
+    shown.put(EXECUTION, HISTORY)
+    async with shown.follow(SilentHints(), EXECUTION, awaited):
+        assert awaited.news.is_set()
+    assert awaited.end == HISTORY[-1]
 
 
 def test_what_was_not_promised_after_all_is_forgotten() -> None:

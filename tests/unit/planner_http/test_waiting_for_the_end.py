@@ -92,6 +92,10 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
                 execution_id, after_version=after_version, events_max=events_max
             )
 
+        async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
+            reads.append(execution_id)
+            return await super().find_by_key(execution_id, key)
+
     services = world.services(ledger=Watched(world.store))
     transport = httpx.ASGITransport(app=create_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
@@ -102,7 +106,7 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
         history = await world.ledger.read(execution_id, after_version=0, events_max=500)
 
         async def shown() -> bool:
-            services.board.put(execution_id, history, is_over=True)
+            services.board.put(execution_id, history)
             return waiting.done()
 
         await eventually(shown)

@@ -47,6 +47,11 @@ def frame_results(
     return [one for _, one in sorted(found, key=lambda item: item[0])[:results_max]]
 
 
+def by_key(history: History, key: str) -> Envelope | None:
+    """Return the event that took effect under an idempotency key, or None when none has."""
+    return next((one for one in history if one.idempotency_key == key), None)
+
+
 def outcome(history: History, run_id: str) -> Envelope | None:
     """Return the event that ended the work of a run as a whole, or None while it lasts."""
     for envelope in history:

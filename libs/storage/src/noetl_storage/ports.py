@@ -71,6 +71,9 @@ class LedgerReader(Protocol):
         They come in the order of slot and frame index, from the frame after `after` on.
         """
 
+    async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
+        """Return the event that took effect under an idempotency key, or None when none has."""
+
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
 

@@ -133,3 +133,6 @@ class ExecutionCancelled(
     """In-flight work has stopped, or the grace period is over."""
 
     reason: str | None = None
+
+
+ExecutionEnd = PlaybookCompleted | PlaybookFailed | ExecutionCancelled

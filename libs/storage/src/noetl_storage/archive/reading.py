@@ -230,6 +230,11 @@ class ArchivedReader:
             await self._whole(execution_id), stage_id, after=after, results_max=results_max
         )
 
+    async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
+        """Return the event that took effect under an idempotency key, or None when none has."""
+        found = await self._ledger.find_by_key(execution_id, key)
+        return found or histories.by_key(await self._whole(execution_id), key)
+
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
         found = await self._ledger.find_outcome(execution_id, run_id)

@@ -59,6 +59,10 @@ class MemoryLedger:
             self._history(execution_id), stage_id, after=after, results_max=results_max
         )
 
+    async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
+        """Return the event that took effect under an idempotency key, or None when none has."""
+        return histories.by_key(self._history(execution_id), key)
+
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
         return histories.outcome(self._history(execution_id), run_id)

@@ -72,6 +72,11 @@ class PostgresLedger:
         )
         return [_frame_end(record) for record in found]
 
+    async def find_by_key(self, execution_id: ExecutionId, key: str) -> Envelope | None:
+        """Return the event that took effect under an idempotency key, or None when none has."""
+        record = await self._database.find_row(_QUERIES["find_by_key"], int(execution_id), key)
+        return None if record is None else rows.from_record(record)
+
     async def find_outcome(self, execution_id: ExecutionId, run_id: str) -> Envelope | None:
         """Return the event that ended the work of a run as a whole, or None while it lasts."""
         record = await self._database.find_row(_QUERIES["find_outcome"], int(execution_id), run_id)

@@ -17,6 +17,9 @@ from noetl_contracts.events import (
     stream,
 )
 
+# At most one event ends an execution.
+ENDED = "execution/terminal"
+
 
 def key_of(event: Event) -> str | None:
     """Return the key that is unique within the execution, or None for what may repeat."""
@@ -28,7 +31,7 @@ def key_of(event: Event) -> str | None:
             | execution.PlaybookFailed()
             | execution.ExecutionCancelled()
         ):
-            return "execution/terminal"
+            return ENDED
         case execution.CancelRequested():
             return "execution/cancelling"
         case step.StepEnter():

@@ -2,18 +2,31 @@
 
 import asyncio
 import re
-from contextlib import aclosing
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Retryable
-from noetl_contracts.status import TERMINAL_EXECUTION
-from noetl_planner.http import views
-from noetl_planner.http.following import STATUS_BY_END, Following, Seats
+from noetl_contracts.events.execution import (
+    ExecutionCancelled,
+    PlaybookCompleted,
+    PlaybookFailed,
+)
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_planner.domain import keys
+from noetl_planner.http import following, views
+from noetl_planner.http.following import Seats
 from noetl_planner.http.services import ApiServices
+from noetl_planner.shell.board import Awaited
 
 # So long that most proxies on the way still wait; who wants to wait longer follows the execution.
 WAIT_MAX_S = 60
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+
+_STATUS_BY_END: dict[type, ExecutionStatus] = {
+    PlaybookCompleted: ExecutionStatus.COMPLETED,
+    PlaybookFailed: ExecutionStatus.FAILED,
+    ExecutionCancelled: ExecutionStatus.CANCELLED,
+}
 
 
 def wait_s(prefer: str | None) -> int:
@@ -35,29 +48,47 @@ async def ended(
     """
     if not within_s or not seats.has_room(services.streams_max):
         return None
-    is_over = accepted.status in TERMINAL_EXECUTION
-    following = Following(
-        services,
-        accepted.execution_id,
-        is_over=is_over,
-        is_new=not accepted.deduplicated,
-        is_patient=True,
-    )
     with seats.taken():
         try:
-            async with asyncio.timeout(within_s), aclosing(following.pages()) as pages:
-                async for _ in pages:
-                    if following.end is not None:
-                        return _ended(accepted, following.end)
+            async with asyncio.timeout(within_s):
+                end = await _end(
+                    services,
+                    accepted.execution_id,
+                    is_over=accepted.status in TERMINAL_EXECUTION,
+                    is_new=not accepted.deduplicated,
+                )
         except (TimeoutError, Retryable):
             return None
+    return None if end is None else _ended(accepted, end)
+
+
+async def _end(
+    services: ApiServices, execution_id: ExecutionId, *, is_over: bool, is_new: bool
+) -> Envelope | None:
+    """Wait for the event that ends an execution; None when the process ends before.
+
+    With `is_over` it is there, or its history is gone. With `is_new` there is nothing yet that the
+    ledger could be asked for. Raises `Retryable` when the ledger cannot be read.
+    """
+    awaited, poll_s = Awaited(), following.POLL_FIRST_S
+    async with services.board.follow(services.hints, execution_id, awaited) as ears:
+        with following.woken_at_stop(services.stop, awaited.news):
+            if is_new:
+                await ears.wait(within_s=poll_s)
+            while not services.stop.is_set():
+                awaited.news.clear()
+                end = awaited.end or await services.ledger.find_by_key(execution_id, keys.ENDED)
+                if end is not None or is_over:
+                    return end
+                await ears.wait(within_s=poll_s)
+                poll_s = min(poll_s * 2, following.POLL_MAX_S)
     return None
 
 
 def _ended(accepted: views.Accepted, end: Envelope) -> views.Ended:
     return views.Ended(
         execution_id=accepted.execution_id,
-        status=STATUS_BY_END[type(end.event)],
+        status=_STATUS_BY_END[type(end.event)],
         path=accepted.path,
         version=accepted.version,
         deduplicated=accepted.deduplicated,

@@ -11,6 +11,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.http import finding, histories, problems
 from noetl_planner.http.services import ApiServices
+from noetl_planner.shell.board import Feed
 from noetl_replay.fold import evolve
 from noetl_replay.state import ExecutionState, take_changes
 
@@ -62,16 +63,16 @@ class Unfolding:
 
         Raises a 503 when nothing of the kind happens: the planner is away, or slow.
         """
-        services = self._services
-        async with services.board.follow(services.hints, self.state.execution_id) as feed:
-            await feed.listen()
+        services, feed = self._services, Feed()
+        async with services.board.follow(services.hints, self.state.execution_id, feed) as ears:
+            await ears.listen()
             waited_s, poll_s = 0.0, _POLL_FIRST_S
             found = seen(None)
             while found is None and waited_s < DECIDED_WITHIN_S:
-                feed.grown.clear()
+                feed.news.clear()
                 found = await self._read(seen)
                 if found is None:
-                    await rest(poll_s, services.stop, feed.grown)
+                    await rest(poll_s, services.stop, feed.news)
                     waited_s += poll_s
                     poll_s = min(poll_s * 2, _POLL_MAX_S)
         if found is None:

@@ -11,13 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from noetl_contracts import subjects
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.execution import ExecutionEnd
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_messaging.ports import Hints
 
 # Who is further behind reads on in the ledger.
 EVENTS_MAX = 500
-# Who waits for an end alone takes what came before it now and then.
-PATIENT_EVENTS = 200
 # Whoever asks for an execution and does not follow it at once is looked up like everybody.
 ACCEPTED_MAX = 256
 
@@ -25,43 +24,20 @@ Owner = tuple[TenantId, OrganizationId]
 
 
 class Feed:
-    """Committed events of one execution, in order, until somebody takes them.
+    """Committed events of one execution, in order, until somebody takes them."""
 
-    `hear` begins to listen to other planners, and has them set the event that it is given.
-    """
-
-    def __init__(
-        self, hear: Callable[[asyncio.Event], Awaitable[None]], *, is_patient: bool
-    ) -> None:
+    def __init__(self) -> None:
         # Set by this process's commits and by other planners' hints.
-        self.grown = asyncio.Event()
-        self._hear = hear
-        self._is_patient = is_patient
-        self._is_listening = False
+        self.news = asyncio.Event()
         self._waiting: list[Envelope] = []
 
-    def put(self, envelopes: Sequence[Envelope], *, is_over: bool = False) -> None:
-        """Add what was committed; with `is_over` the execution has ended."""
+    def put(self, envelopes: Sequence[Envelope]) -> None:
+        """Add what was committed."""
         if len(self._waiting) + len(envelopes) > EVENTS_MAX:
             self._waiting.clear()
         else:
             self._waiting += envelopes
-        if is_over or not self._is_patient or len(self._waiting) >= PATIENT_EVENTS:
-            self.grown.set()
-
-    async def wait(self, *, within_s: float) -> None:
-        """Wait for news; when none come, hear of other planners' commits from then on."""
-        try:
-            async with asyncio.timeout(within_s):
-                await self.grown.wait()
-        except TimeoutError:
-            await self.listen()
-
-    async def listen(self) -> None:
-        """Hear of other planners' commits; those that they made before are in the ledger."""
-        if not self._is_listening:
-            self._is_listening = True
-            await self._hear(self.grown)
+        self.news.set()
 
     def take(self, *, after: int, events_max: int) -> list[Envelope]:
         """Take out what follows a version without a gap; nothing where the ledger must be asked."""
@@ -78,13 +54,54 @@ class Feed:
         return fresh[:events_max]
 
 
+class Awaited:
+    """The end of one execution, for who waits for nothing else."""
+
+    def __init__(self) -> None:
+        # Set by the end alone when it comes here, and by other planners' hints.
+        self.news = asyncio.Event()
+        self.end: Envelope | None = None
+
+    def put(self, envelopes: Sequence[Envelope]) -> None:
+        """Look for the end in what was committed: it is among the last events."""
+        ends = (one for one in reversed(envelopes) if isinstance(one.event, ExecutionEnd))
+        self.end = next(ends, self.end)
+        if self.end is not None:
+            self.news.set()
+
+
+class Ears:
+    """Waits for news of an execution: this process's, and other planners' where none come.
+
+    `hear` begins to listen to other planners, who set the event from then on.
+    """
+
+    def __init__(self, news: asyncio.Event, hear: Callable[[], Awaitable[None]]) -> None:
+        self._news = news
+        self._hear = hear
+        self._is_listening = False
+
+    async def wait(self, *, within_s: float) -> None:
+        """Wait for news; when none come, hear of other planners' commits from then on."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            await self.listen()
+
+    async def listen(self) -> None:
+        """Hear of other planners' commits; those that they made before are in the ledger."""
+        if not self._is_listening:
+            self._is_listening = True
+            await self._hear()
+
+
 class Accepted:
     """An execution that this process has promised to run, and its first commit."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.first: Sequence[Envelope] = ()
-        self.is_over = False
 
 
 class Board:
@@ -95,7 +112,7 @@ class Board:
     """
 
     def __init__(self) -> None:
-        self._feeds: dict[ExecutionId, list[Feed]] = {}
+        self._feeds: dict[ExecutionId, list[Feed | Awaited]] = {}
         self._accepted: OrderedDict[ExecutionId, Accepted] = OrderedDict()
 
     def accept(self, execution_id: ExecutionId, owner: Owner) -> None:
@@ -113,43 +130,41 @@ class Board:
         accepted = self._accepted.get(ExecutionId(execution_id))
         return accepted is not None and accepted.owner == owner
 
-    def put(
-        self, execution_id: ExecutionId, envelopes: Sequence[Envelope], *, is_over: bool = False
-    ) -> None:
-        """Show what was committed to whoever follows; with `is_over` the execution has ended."""
+    def put(self, execution_id: ExecutionId, envelopes: Sequence[Envelope]) -> None:
+        """Show what was committed to whoever follows."""
         feeds = self._feeds.get(execution_id, ())
         for feed in feeds:
-            feed.put(envelopes, is_over=is_over)
+            feed.put(envelopes)
         accepted = self._accepted.get(execution_id)
         if accepted is not None and not feeds and envelopes[0].stream_version == 1:
-            accepted.first, accepted.is_over = envelopes, is_over
+            accepted.first = envelopes
 
     @asynccontextmanager
     async def follow(
-        self, hints: Hints, execution_id: ExecutionId, *, is_patient: bool = False
-    ) -> AsyncIterator[Feed]:
-        """Hear of an execution's commits while the block runs, here and elsewhere.
+        self, hints: Hints, execution_id: ExecutionId, feed: Feed | Awaited
+    ) -> AsyncIterator[Ears]:
+        """Have a feed filled while the block runs, and hear of commits elsewhere.
 
         What has begun here is decided on here, until another planner takes its shard over: others
-        are listened to once nothing comes for a while. With `is_patient` nothing but the end, or
-        much, counts as news.
+        are listened to once nothing comes for a while.
         """
-        async with AsyncExitStack() as ears:
+        async with AsyncExitStack() as listening:
 
-            async def hear(grown: asyncio.Event) -> None:
-                await ears.enter_async_context(hints.watch(subjects.followed(execution_id), grown))
+            async def hear() -> None:
+                others = hints.watch(subjects.followed(execution_id), feed.news)
+                await listening.enter_async_context(others)
 
-            feed = Feed(hear, is_patient=is_patient)
+            ears = Ears(feed.news, hear)
             accepted = self._accepted.get(execution_id)
             if accepted is not None and accepted.first:
-                feed.put(accepted.first, is_over=accepted.is_over)
+                feed.put(accepted.first)
                 accepted.first = ()
             else:
-                await feed.listen()
+                await ears.listen()
             feeds = self._feeds.setdefault(execution_id, [])
             feeds.append(feed)
             try:
-                yield feed
+                yield ears
             finally:
                 feeds.remove(feed)
                 if not feeds:

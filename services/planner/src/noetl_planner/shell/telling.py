@@ -17,7 +17,7 @@ MADE, TAKEN, WITHDRAWN = "made", "taken", "withdrawn"
 def tell_end(board: Board, state: ExecutionState, decision: Decision) -> None:
     """Wake who waits for an end, when this was it."""
     if state.is_terminal() and decision.envelopes:
-        board.put(state.execution_id, decision.envelopes, is_over=True)
+        board.put(state.execution_id, decision.envelopes)
 
 
 async def tell(

@@ -34,6 +34,16 @@ where execution_id = $1 and stream_version > $2
 order by stream_version
 limit $3;
 
+-- name: find_by_key :one
+-- The event of execution $1 that took effect under idempotency key $2.
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, created_at, producer,
+    causation_id, correlation_id, idempotency_key, context, result, error, payload_ref, meta,
+    envelope_checksum, exact
+from noetl.event
+where execution_id = $1 and idempotency_key = $2;
+
 -- name: find_outcome :one
 -- What ended the work of run $2 of execution $1: its call, or its loop.
 select
