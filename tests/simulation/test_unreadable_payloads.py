@@ -105,12 +105,17 @@ async def test_a_damaged_payload_ends_the_execution_that_depends_on_it(
 async def test_a_loop_whose_results_cannot_be_read_fails_and_its_failure_can_be_handled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, given: Any
 ) -> None:
+    async def found(_: Collector, results: list[ResultEnvelope | None]) -> Any:
+        raise PayloadCorrupt(f"one of {len(results)} results was altered")
+
     async def value(_: Collector, result: ResultEnvelope) -> Any:
-        if given == "damaged":
-            raise PayloadCorrupt(f"a result that is {result.status} was altered")
+        assert result.status == "ok"
         return given
 
-    monkeypatch.setattr(Collector, "_value", value)
+    if given == "damaged":
+        monkeypatch.setattr(Collector, "_found", found)
+    else:
+        monkeypatch.setattr(Collector, "_value", value)
     state = await ended(tmp_path, LOOP.replace("SPEC", spec), "simulation/damaged-loop")
     assert state.failure is None, state.failure
     assert state.ctx["kind"] == "storage_quota"

@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.errors import Retryable
@@ -13,6 +13,7 @@ NODES_MAX = 1024
 BACKWARDS_MS_MAX = 10
 AHEAD_MS_MAX = 100
 _SEQUENCES_PER_MS = 4096
+_MS = timedelta(milliseconds=1)
 _random = secrets.SystemRandom()
 
 
@@ -46,8 +47,7 @@ class Snowflake:
         return str(self._ms << 22 | self._node << 12 | self._sequence)
 
     def _read_ms(self) -> int:
-        elapsed = self._clock.now() - EPOCH
-        now_ms = (elapsed.days * 86_400 + elapsed.seconds) * 1000 + elapsed.microseconds // 1000
+        now_ms = (self._clock.now() - EPOCH) // _MS
         behind_ms = self._seen_ms - now_ms
         if behind_ms > BACKWARDS_MS_MAX:
             raise ClockWentBackwards(f"the clock is {behind_ms} ms behind what it once said")

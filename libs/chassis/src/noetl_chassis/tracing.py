@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -34,7 +35,7 @@ def span(
     name: str, *, attributes: Mapping[str, str | int], parent: str | None = None
 ) -> Iterator[None]:
     """Time a block; `parent` is the trace that it came with, else the current span."""
-    context = _propagator.extract({_PARENT: parent}) if parent else None
+    context = _context(parent) if parent else None
     if not _is_recorded:
         token = contexts.attach(trace.set_span_in_context(_named_only(context), context))
         try:
@@ -55,6 +56,12 @@ def span(
             # Its text may quote what a tool was given; the log has it, masked.
             current.set_status(trace.StatusCode.ERROR, type(problem).__name__)
             raise
+
+
+# Everything that one turn of a planner asks for comes with the same parent.
+@lru_cache(maxsize=128)
+def _context(parent: str) -> contexts.Context:
+    return _propagator.extract({_PARENT: parent})
 
 
 def _named_only(context: contexts.Context | None) -> trace.Span:

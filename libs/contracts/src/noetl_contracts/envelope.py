@@ -13,12 +13,12 @@ from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.payloads import PayloadRef
 
 _SCHEMA_PREFIX = "noetl."
-_AGGREGATES = (
-    ("frame", "frame_id"),
-    ("stage", "stage_id"),
-    ("command", "command_id"),
-    ("business_object", "object_id"),
-)
+_ID_BY_AGGREGATE = {
+    "frame": "frame_id",
+    "stage": "stage_id",
+    "command": "command_id",
+    "business_object": "object_id",
+}
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -58,10 +58,11 @@ def schema_version(event: Event) -> int:
 
 def aggregate_of(execution_id: ExecutionId, event: Event) -> tuple[str, str]:
     """Return the type and id of the innermost thing that the event happened to."""
-    for kind, field in _AGGREGATES:
-        if event_type(event).startswith(kind + "."):
-            return kind, f"{kind}/{getattr(event, field)}"
-    return "execution", f"execution/{execution_id}"
+    kind = event_type(event).partition(".")[0]
+    field = _ID_BY_AGGREGATE.get(kind)
+    if field is None:
+        return "execution", f"execution/{execution_id}"
+    return kind, f"{kind}/{getattr(event, field)}"
 
 
 def seal(envelope: Envelope, previous_checksum: str) -> Envelope:

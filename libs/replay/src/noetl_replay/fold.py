@@ -16,7 +16,6 @@ from noetl_contracts.events import (
     fanout,
     frame,
     loop,
-    parking,
     reduce,
     stage,
     step,
@@ -74,7 +73,27 @@ def evolve(state: ExecutionState, envelope: Envelope) -> ExecutionState:
 
 
 def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
+    # What most events of a history are is asked first.
     match event:
+        case (
+            command.CommandIssued()
+            | command.CommandReissued()
+            | command.CommandStarted()
+            | command.CommandHeartbeat()
+            | command.CommandCompleted()
+            | command.CommandFailed()
+            | command.CommandCancelled()
+            | command.CommandRejected()
+        ):
+            _apply_command(state, at, event)
+        case (
+            step.StepEnter()
+            | step.StepFailed()
+            | step.StepExit()
+            | step.CallDone()
+            | step.CallError()
+        ):
+            _apply_step(state, at, event)
         case (
             execution.PlaybookInitialized()
             | execution.StateInherited()
@@ -92,14 +111,6 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             | business.BusinessObjectChanged()
         ):
             fold_control.apply(state, at, event)
-        case (
-            step.StepEnter()
-            | step.StepFailed()
-            | step.StepExit()
-            | step.CallDone()
-            | step.CallError()
-        ):
-            _apply_step(state, at, event)
         case stream.CallPartial():
             fold_streams.receive(state, event)
         case loop.LoopStarted() | loop.LoopResized() | loop.LoopDone() | loop.LoopFailed():
@@ -127,15 +138,8 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             | frame.FrameCommitRejected()
         ):
             fold_frames.apply(state, at, event)
-        case (
-            parking.CommandParked()
-            | parking.CommandResumed()
-            | parking.ChildStarted()
-            | parking.ChildEnded()
-        ):
-            fold_parking.apply(state, at, event)
         case _:
-            _apply_command(state, at, event)
+            fold_parking.apply(state, at, event)
 
 
 def _apply_execution(
@@ -247,7 +251,8 @@ def _apply_step(
             if event.status is RunStatus.COMPLETED:
                 state.last_step = event.step
         case step.CallDone() | step.CallError():
-            state.ctx = {**state.ctx, **event.patch}
+            if event.patch:
+                state.ctx = {**state.ctx, **event.patch}
             state.warnings += len(event.notes) if isinstance(event, step.CallDone) else 0
             fold_streams.end_call(state, event)
             if event.item_index is None:

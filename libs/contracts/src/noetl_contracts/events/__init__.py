@@ -75,8 +75,10 @@ Event = (
 
 EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__
 
+_TYPE_BY_CLASS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in EVENT_CLASSES}
+
 CLASS_BY_TYPE: dict[str, type[msgspec.Struct]] = {
-    str(kind.__struct_config__.tag): kind for kind in EVENT_CLASSES
+    name: kind for kind, name in _TYPE_BY_CLASS.items()
 }
 
 
@@ -84,7 +86,7 @@ def event_type(event: Event) -> str:
     """Return the name of an event's type, such as `frame.committed` or `custom.<name>`."""
     if isinstance(event, control.CustomEvent):
         return f"{control.CUSTOM}.{event.name}"
-    return str(event.__struct_config__.tag)
+    return _TYPE_BY_CLASS[type(event)]
 
 
 def find_class(kind: str) -> type[msgspec.Struct] | None:

@@ -15,8 +15,10 @@ from noetl_contracts.ledger import Request
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.stored import StoredEvent
 
-# jsonb writes 1e20 as an integer, drops the sign of -0.0, and refuses U+0000.
-_INEXACT = re.compile(r"[:,\[]-?\d[\d.]*[eE]|[:,\[]-0\.0[,}\]]|\\u0000")
+# jsonb writes 1e20 as an integer, drops the sign of -0.0, and refuses U+0000. An expression whose
+# branches begin alike is searched in less than half the time.
+_INEXACT = re.compile(r"[:,\[](?:-?\d[\d.]*[eE]|-0\.0[,}\]])")
+_ESCAPED_NUL = "\\u0000"
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 # Values of one row, in the order of the function that takes them.
@@ -205,7 +207,7 @@ def without_nul(text: str) -> str:
 
 def _is_exact(row: Envelope, texts: list[str | None]) -> bool:
     return row.event_time.utcoffset() == timedelta(0) and not any(
-        text is not None and _INEXACT.search(text) for text in texts
+        text is not None and (_ESCAPED_NUL in text or _INEXACT.search(text)) for text in texts
     )
 
 

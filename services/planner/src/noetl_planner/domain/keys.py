@@ -23,6 +23,31 @@ ENDED = "execution/terminal"
 
 def key_of(event: Event) -> str | None:
     """Return the key that is unique within the execution, or None for what may repeat."""
+    # What happens to every command is asked first: most events of a history are theirs.
+    match event:
+        case command.CommandIssued():
+            return f"command/{event.command_id}/issued"
+        case command.CommandReissued():
+            return f"command/{event.command_id}/reissued/{event.attempt}"
+        case command.CommandStarted():
+            return f"command/{event.command_id}/started/{event.attempt}"
+        case command.CommandCompleted() | command.CommandFailed() | command.CommandCancelled():
+            return f"command/{event.command_id}/terminal"
+        case command.CommandRejected():
+            return f"command/{event.command_id}/rejected/{event.attempt}/{event.fact}"
+        case parking.CommandParked():
+            return f"command/{event.command_id}/parked/{event.attempt}"
+        case parking.CommandResumed():
+            return f"command/{event.command_id}/resumed/{event.attempt}"
+        case parking.ChildStarted():
+            return f"command/{event.command_id}/child/{event.wait.key}"
+        case parking.ChildEnded():
+            return f"child/{event.child_execution_id}/ended"
+        case _:
+            return _flow_key(event)
+
+
+def _flow_key(event: Event) -> str | None:
     match event:
         case execution.PlaybookInitialized():
             return "execution/started"
@@ -66,30 +91,6 @@ def _stage_key(event: Event) -> str | None:
             return f"stage/{event.stage_id}/fanin"
         case reduce.ReduceLevelOpened():
             return f"stage/{event.stage_id}/level/{event.level}"
-        case _:
-            return _unit_key(event)
-
-
-def _unit_key(event: Event) -> str | None:
-    match event:
-        case command.CommandIssued():
-            return f"command/{event.command_id}/issued"
-        case command.CommandReissued():
-            return f"command/{event.command_id}/reissued/{event.attempt}"
-        case command.CommandStarted():
-            return f"command/{event.command_id}/started/{event.attempt}"
-        case command.CommandCompleted() | command.CommandFailed() | command.CommandCancelled():
-            return f"command/{event.command_id}/terminal"
-        case command.CommandRejected():
-            return f"command/{event.command_id}/rejected/{event.attempt}/{event.fact}"
-        case parking.CommandParked():
-            return f"command/{event.command_id}/parked/{event.attempt}"
-        case parking.CommandResumed():
-            return f"command/{event.command_id}/resumed/{event.attempt}"
-        case parking.ChildStarted():
-            return f"command/{event.command_id}/child/{event.wait.key}"
-        case parking.ChildEnded():
-            return f"child/{event.child_execution_id}/ended"
         case _:
             return _frame_key(event)
 

@@ -89,7 +89,6 @@ class Keychain:
         self._entries = {entry.name: entry for entry in convert(definitions, list[KeychainEntry])}
         self._keyring = keyring
         self._about = about
-        self._site = structs.replace(about.site, keychain=self)
         self._names: Mapping[str, Any] = {}
         self._workload: Mapping[str, Any] = {}
         self._ready: dict[str, Found] = {}
@@ -103,8 +102,13 @@ class Keychain:
             SEAL: SafeCall(self.seal),
         }
 
+    @property
+    def _site(self) -> Site:
+        # It is not kept: two that know each other are garbage that only the collector finds.
+        return structs.replace(self._about.site, keychain=self)
+
     def bind(self, names: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
-        """Say what the entries' own templates may name."""
+        """Say what the entries' own templates may name besides the keychain's names."""
         self._names, self._workload = names, workload
 
     def seal(self, text: str) -> str:
@@ -112,7 +116,7 @@ class Keychain:
         if sealed.SEALED.fullmatch(text):
             return text
         self._keyring.sources.vault.learn(text)
-        site = self._site
+        site = self._about.site
         return self._keyring.sealer.seal_text(
             text, tenant_id=site.tenant_id, organization_id=site.organization_id
         )

@@ -62,7 +62,6 @@ class Surrounding:
             "catalog_id": command.catalog_id,
             "job": {"uuid": execution_id, "execution_id": execution_id},
             "env": keyring.template_env,
-            **self.keychain.names(),
             "iter": {},
             scope.last_name("parent_execution_id"): command.parent_execution_id,
             scope.last_name("payload"): workload,
@@ -71,7 +70,9 @@ class Surrounding:
         came_from = command.slice.came_from
         if came_from in envelopes:
             self._fixed["output"] = envelopes[came_from]
+        # Without the keychain's own: what knows each other is left to the collector.
         self.keychain.bind(self._fixed, workload)
+        self._fixed = {**self._fixed, **self.keychain.names()}
 
     def scope(
         self,
