@@ -163,6 +163,10 @@ class WiredConsumer:
             handed = (process.name, process.fate.now())
             process.witness.handed[str(delivery.stream_sequence)] = handed
 
+    def wake(self) -> None:
+        """Call the process back from its fetch."""
+        self._target.wake()
+
     async def pending(self) -> tuple[int, int]:
         """Return how the consumer stands."""
         return await self._wire.call("pending", self._target.pending)

@@ -73,6 +73,22 @@ async def test_a_delivery_is_no_older_than_it_says(bus: Bus) -> None:
     assert held.age_s - age_s > LEASE_S / 2 * 0.9
 
 
+async def test_who_is_called_back_from_a_fetch_loses_nothing(bus: Bus) -> None:
+    consumer = worker(bus)
+    # The first asks what there is, the others wait.
+    for _ in range(3):
+        fetching = asyncio.create_task(consumer.fetch(messages_max=1, wait_s=LEASE_S))
+        await asyncio.sleep(0)
+        consumer.wake()
+        assert await fetching == []
+    await bus.publisher.publish(a_command())
+    consumer.wake()
+    found = await consumer.fetch(messages_max=1, wait_s=LEASE_S)
+    found = found or await consumer.fetch(messages_max=1, wait_s=LEASE_S * 3)
+    assert [one.delivered for one in found] == [1]
+    await found[0].ack()
+
+
 async def test_an_unsettled_message_comes_again_after_the_ack_wait(bus: Bus) -> None:
     await bus.publisher.publish(a_command())
     consumer = worker(bus)

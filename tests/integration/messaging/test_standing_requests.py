@@ -110,6 +110,21 @@ async def test_a_short_wait_is_short_although_a_request_stands(connection: Conne
     assert await fetched(reader) == [b"7"]
 
 
+async def test_who_is_called_back_leaves_at_once_and_loses_nothing(connection: Connection) -> None:
+    reader = a_reader(connection, standing=STANDING)
+    assert await requests(connection, reader, 2) == 2
+    async with asyncio.timeout(20):
+        fetching = asyncio.create_task(reader.fetch(messages_max=1, wait_s=60.0))
+        await asyncio.sleep(0)
+        reader.wake()
+        assert await fetching == []
+        # Called before it waits, it does not begin to.
+        reader.wake()
+        assert await reader.fetch(messages_max=1, wait_s=60.0) == []
+    await publish(connection, 7)
+    assert await fetched(reader) == [b"7"]
+
+
 async def test_what_waited_for_its_fetch_is_as_old_as_its_request(connection: Connection) -> None:
     reader, clock = a_reader(connection, standing=STANDING), asyncio.get_running_loop().time
     assert await requests(connection, reader, 2) == 2

@@ -150,6 +150,9 @@ class Backlog:
         self.asked.append(messages_max)
         return cast("list[Delivery]", [None] * messages_max)
 
+    def wake(self) -> None:
+        self.asked.append(0)
+
     async def pending(self) -> tuple[int, int]:
         return 1, 0
 

@@ -81,6 +81,12 @@ class Consumer(Protocol):
         Raises `MessagingUnavailable`.
         """
 
+    def wake(self) -> None:
+        """Have the fetch that waits, else the next one, return with what there is.
+
+        That is at once where what comes later is kept for the fetch after it, else in its time.
+        """
+
     async def pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
 

@@ -69,15 +69,14 @@ class ShardPlanner:
         self._states = states
         self._shared = shared
         self._wakeups = Wakeups()
-        self._gathered = Mailbox()
+        self._gathered = Mailbox(consumer.wake)
 
     async def turn(self) -> int:
         """Take on one batch of facts; return how many executions it moved."""
         now = self._shared.clock.now()
         own = self._wakeups.take_due(now) + self._gathered.take()
         bounds = self._shared.bounds
-        at_most_s = self._gathered.patience_s(bounds.fetch_wait_s)
-        wait_s = 0.01 if own else self._wakeups.next_in_s(now, at_most_s=at_most_s)
+        wait_s = 0.01 if own else self._wakeups.next_in_s(now, at_most_s=bounds.fetch_wait_s)
         deliveries = await self._consumer.fetch(
             messages_max=bounds.messages_max, wait_s=max(wait_s, 0.01)
         )

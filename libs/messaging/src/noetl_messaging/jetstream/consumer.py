@@ -174,6 +174,7 @@ class JetStreamConsumer:
         self._reconnects = 0
         self._heard: deque[Msg] = deque()
         self._woken = asyncio.Event()
+        self._is_called = False
         self._requests = 0
         self._request: _Request | None = None
         # What waits to be fetched was asked for then: nothing is asked before it is taken.
@@ -194,8 +195,17 @@ class JetStreamConsumer:
                 # A request that was left open would go on collecting messages for nobody.
                 if not is_complete:
                     await self._forget()
-            asked_at = self._asked_at
+            asked_at, self._is_called = self._asked_at, False
         return [JetStreamDelivery(one, self._connection, asked_at=asked_at) for one in messages]
+
+    def wake(self) -> None:
+        """Have the fetch that waits, else the next one, return with what there is.
+
+        A request that does not stay open from fetch to fetch is waited for: what it brings would
+        be nobody's.
+        """
+        self._is_called = True
+        self._woken.set()
 
     async def pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
@@ -234,7 +244,8 @@ class JetStreamConsumer:
         while (request := self._request) is not None and not (request.is_standing and found):
             deadline = request.expires_at + ANSWER_GRACE_S
             may_leave = request.is_standing and self._standing > 1
-            await self._hear(min(LOOK_S, (until if may_leave else deadline) - _now()))
+            if not (may_leave and self._is_called):
+                await self._hear(min(LOOK_S, (until if may_leave else deadline) - _now()))
             came = self._take_heard(messages_max - len(found), has_some=bool(found))
             found += came
             if came or self._request is None:
@@ -243,7 +254,7 @@ class JetStreamConsumer:
                 await self._forget()
                 if not found:
                     raise MessagingUnavailable(f"{self._stream}/{self._name} did not answer")
-            elif may_leave and _now() >= until:
+            elif may_leave and (self._is_called or _now() >= until):
                 break
         return found
 

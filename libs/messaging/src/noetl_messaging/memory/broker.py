@@ -112,7 +112,7 @@ class MemoryBroker:
         """Lose everything, as a server does whose store was deleted."""
         self._streams.clear()
         self._durables.clear()
-        self._wake()
+        self.stir()
 
     async def ensure(self) -> list[str]:
         """Make what is missing; return its names."""
@@ -129,7 +129,7 @@ class MemoryBroker:
             if key not in self._durables:
                 self._durables[key] = _Durable(consumer, first=0)
                 made.append(f"{consumer.stream}/{consumer.name}")
-        self._wake()
+        self.stir()
         return made
 
     async def verify(self) -> list[str]:
@@ -180,7 +180,7 @@ class MemoryBroker:
                     headers or {},
                     self._clock.monotonic(),
                 )
-                self._wake()
+                self.stir()
                 return
         raise MessagingUnavailable(f"no stream takes {message.subject}")
 
@@ -297,7 +297,7 @@ class MemoryBroker:
         source = self._streams.get(stream)
         if source is not None and source.spec.retention is Retention.WORK_QUEUE:
             source.messages.pop(sequence, None)
-        self._wake()
+        self.stir()
 
     def postpone(self, stream: str, name: str, sequence: int, wait_s: float | None) -> bool:
         """Move the moment at which an unsettled delivery comes again; None: a full ack wait."""
@@ -306,7 +306,7 @@ class MemoryBroker:
             return False
         delay_s = durable.spec.ack_wait_s if wait_s is None else wait_s
         durable.due_at[sequence] = self._clock.monotonic() + delay_s
-        self._wake()
+        self.stir()
         return True
 
     def take_given_up(self) -> Iterator[tuple[_Durable, Stored]]:
@@ -356,7 +356,8 @@ class MemoryBroker:
             return False
         return True
 
-    def _wake(self) -> None:
+    def stir(self) -> None:
+        """Have everybody who waits for a change look again."""
         self._changed.set()
         self._changed = asyncio.Event()
 

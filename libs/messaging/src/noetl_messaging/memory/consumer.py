@@ -73,6 +73,7 @@ class MemoryConsumer:
     def __init__(self, broker: MemoryBroker, *, stream: str, name: str) -> None:
         self._broker = broker
         self._key = (stream, name)
+        self._is_called = False
 
     async def fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         """Return what is there, waiting up to `wait_s` for the first."""
@@ -80,6 +81,7 @@ class MemoryConsumer:
         try:
             return await self._fetch(messages_max=messages_max, wait_s=wait_s)
         finally:
+            self._is_called = False
             self._broker.asking[self._key] -= 1
 
     async def _fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
@@ -88,13 +90,18 @@ class MemoryConsumer:
         while True:
             taken = self._broker.take(*self._key, messages_max)
             remaining_s = deadline - clock()
-            if taken or remaining_s <= 0:
+            if taken or self._is_called or remaining_s <= 0:
                 return [
                     MemoryDelivery(self._broker, key=self._key, stored=stored, delivered=delivered)
                     for stored, delivered in taken
                 ]
             # Redeliveries become due without any event, so the wait is cut into short looks.
             await self._broker.changed(min(remaining_s, _LOOK_S))
+
+    def wake(self) -> None:
+        """Have the fetch that waits, else the next one, return with what there is."""
+        self._is_called = True
+        self._broker.stir()
 
     async def pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""

@@ -5,6 +5,7 @@ comes of it carries the key of its loop and level, so it counts once.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -15,8 +16,6 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_replay.state import ExecutionState, LoopState, StageState
 
 LANES = 4
-# How long a shard listens elsewhere before it looks whether something has been gathered.
-_LOOKS_S = (0.01, 0.01, 0.02, 0.04, 0.08, 0.16)
 # While the store cannot be reached a lane rests for seconds between two tries.
 _TRIES_MAX = 100
 
@@ -44,19 +43,21 @@ class Collects(Protocol):
 
 
 class Mailbox:
-    """What one shard has asked for and what has come of it; it is asked for once at a time."""
+    """What one shard has asked for and what has come of it; it is asked for once at a time.
 
-    def __init__(self) -> None:
+    `wake` calls the shard back from listening elsewhere.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
         self._asked: set[str] = set()
         self._found: list[FactBatch] = []
-        self._looks = 0
 
     def expects(self, key: str) -> bool:
         """Note that something is being gathered; False when it is already."""
         if key in self._asked:
             return False
         self._asked.add(key)
-        self._looks = 0
         return True
 
     def put(self, key: str, found: FactBatch | None) -> None:
@@ -64,18 +65,12 @@ class Mailbox:
         self._asked.discard(key)
         if found is not None:
             self._found.append(found)
+            self._wake()
 
     def take(self) -> list[FactBatch]:
         """Take out what has been gathered."""
         found, self._found = self._found, []
         return found
-
-    def patience_s(self, at_most_s: float) -> float:
-        """Return how long to wait for anything else: less while something is being gathered."""
-        if not self._asked:
-            return at_most_s
-        self._looks += 1
-        return min(at_most_s, _LOOKS_S[min(self._looks, len(_LOOKS_S)) - 1])
 
 
 class Gathering:

@@ -38,6 +38,10 @@ class PacedConsumer:
         self._taken, self._taken_at = len(found), self._clock.monotonic()
         return found
 
+    def wake(self) -> None:
+        """Have the fetch that waits, else the next one, return with what there is."""
+        self._consumer.wake()
+
     async def pending(self) -> tuple[int, int]:
         """Return how many messages are undelivered and how many are delivered and unsettled."""
         return await self._consumer.pending()
