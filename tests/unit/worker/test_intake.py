@@ -13,6 +13,7 @@ from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.ports import Delivery, Message
+from noetl_worker import intake as intake_module
 from noetl_worker.intake import FAIR_TURNS, Intake
 
 HIGH, NORMAL, LOW = lanes.IO_LANES
@@ -112,3 +113,45 @@ async def test_a_failure_loses_nothing_that_came_before_it(broker: MemoryBroker)
         assert texts(await intake.fetch(group, free=8, messages_max=8, wait_s=0.1)) == ["one"]
         with pytest.raises(MessagingUnavailable):
             await intake.fetch(group, free=8, messages_max=8, wait_s=0.1)
+
+
+@pytest.fixture
+def eager(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Intake:
+    """An intake whose looks after a while come too late for a test."""
+    monkeypatch.setattr(intake_module, "LOOK_S", 600.0)
+    names = topology.worker_consumers("default")
+    return Intake([MemoryConsumer(broker, stream=topology.COMMANDS, name=one) for one in names])
+
+
+async def test_lanes_without_work_keep_no_room_from_the_others(
+    broker: MemoryBroker, eager: Intake
+) -> None:
+    """However little room there is: what two empty lanes may bring leaves the rest of it."""
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for turn, sent in enumerate([1, 8, 8]):
+            await send(broker, NORMAL, *(f"{turn}-{i}" for i in range(sent)))
+            found = await eager.fetch(group, free=64, messages_max=8, wait_s=2.0)
+            assert len(found) == sent
+        await send(broker, NORMAL, *(f"n{i}" for i in range(16)))
+        assert len(await eager.fetch(group, free=16, messages_max=8, wait_s=2.0)) == 8
+        assert len(await eager.fetch(group, free=8, messages_max=8, wait_s=2.0)) == 6
+
+
+async def test_room_that_becomes_free_is_filled_at_once(
+    broker: MemoryBroker, eager: Intake
+) -> None:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        # With room for one, the most urgent lane is waited for; the others are not heard of.
+        fetching = group.create_task(eager.fetch(group, free=1, messages_max=8, wait_s=20.0))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        await send(broker, NORMAL, "n1")
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert not fetching.done()
+        eager.ended(subjects.command("default", NORMAL, TenantId("t"), OrganizationId("o")))
+        assert await fetching == []
+        assert texts(await eager.fetch(group, free=2, messages_max=8, wait_s=2.0)) == ["n1"]
+        # The wait for the most urgent lane goes on.
+        await send(broker, HIGH, "h1")
+        assert texts(await eager.close()) == ["h1"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -34,13 +35,16 @@ class Intake:
     With less, what is there is taken in the order of the lanes, now and then in the opposite order,
     and when nothing is, one message of each lane is waited for. A wait is never broken off, since
     what came meanwhile would be lost to us until its lease had passed: what it may bring counts
-    against the room of the turns that follow.
+    against the room of the turns that follow. Of a lane that had less than it was asked for no more
+    than one is waited for, so that lanes without work do not take room from the others.
     """
 
     def __init__(self, lanes: Sequence[Consumer]) -> None:
         self._lanes = tuple(lanes)
         self._turns = 0
         self._waits: dict[int, _Wait] = {}
+        self._quiet = set(range(len(self._lanes)))
+        self._vacancy = Vacancy()
 
     async def fetch(
         self, group: asyncio.TaskGroup, *, free: int, messages_max: int, wait_s: float
@@ -49,6 +53,7 @@ class Intake:
 
         Raises `MessagingUnavailable`.
         """
+        more_room = self._vacancy.next()
         found = self.harvest()
         room = free - len(found) - self.promised
         if room >= self.plenty:
@@ -59,14 +64,15 @@ class Intake:
         if found:
             return found
         self.start_waits(group, room, wait_s if free >= self.plenty else LOOK_S)
-        await wait_for_any(self)
+        await wait_for_any(self, more_room=more_room)
         return self.harvest()
 
     def took(self, subject: str) -> None:
         """Do nothing: who has how much matters where tenants have shares."""
 
-    def ended(self, subject: str) -> None:
-        """Do nothing: who has how much matters where tenants have shares."""
+    def ended(self, subject: str) -> None:  # noqa: ARG002 - whose it was matters to shares
+        """Look again at what had no room."""
+        self._vacancy.tell()
 
     async def sweep(self, room: int, *, has_some: bool) -> list[Delivery]:
         """Take what is there already; a failure after something came is met again next time."""
@@ -75,7 +81,9 @@ class Intake:
             for lane in self._in_turn():
                 if room > len(found):
                     free = room - len(found)
-                    found += await self._lanes[lane].fetch(messages_max=free, wait_s=0.0)
+                    came = await self._lanes[lane].fetch(messages_max=free, wait_s=0.0)
+                    self._note(lane, asked=free, came=len(came))
+                    found += came
         except MessagingUnavailable:
             if not (found or has_some):
                 raise
@@ -112,9 +120,13 @@ class Intake:
         self, group: asyncio.TaskGroup, room: int, wait_s: float, *, messages_max: int = 1
     ) -> None:
         """Wait for each lane that is not waited for, as far as there is room."""
-        for lane in self._idle()[: max(0, room // messages_max)]:
-            task = group.create_task(self._await_some(lane, wait_s, messages_max))
-            self._waits[lane] = _Wait(task=task, messages_max=messages_max)
+        for lane in self._idle():
+            most = 1 if lane in self._quiet else messages_max
+            if most > room:
+                return
+            room -= most
+            task = group.create_task(self._await_some(lane, wait_s, most))
+            self._waits[lane] = _Wait(task=task, messages_max=most)
 
     def _in_turn(self) -> list[int]:
         self._turns += 1
@@ -130,6 +142,7 @@ class Intake:
         for lane in [lane for lane in sorted(self._waits) if self._waits[lane].task.done()]:
             outcome = self._waits[lane].task.result()
             if not isinstance(outcome, Exception):
+                self._note(lane, asked=self._waits[lane].messages_max, came=len(outcome))
                 found += outcome
             elif found:
                 # Met again at the next turn: what came before it must not be lost.
@@ -138,6 +151,13 @@ class Intake:
             if isinstance(outcome, Exception):
                 raise outcome
         return found
+
+    def _note(self, lane: int, *, asked: int, came: int) -> None:
+        """Remember which lanes have less than they are asked for."""
+        if came < asked:
+            self._quiet.add(lane)
+        else:
+            self._quiet.discard(lane)
 
     async def _await_some(
         self, lane: int, wait_s: float, messages_max: int
@@ -162,6 +182,7 @@ class SharedIntake:
         self._weights = {name: weights.get(name, 1) for name in intakes}
         self._running: Counter[str] = Counter()
         self._turns = 0
+        self._vacancy = Vacancy()
 
     async def fetch(
         self, group: asyncio.TaskGroup, *, free: int, messages_max: int, wait_s: float
@@ -170,6 +191,7 @@ class SharedIntake:
 
         Raises `MessagingUnavailable`.
         """
+        more_room = self._vacancy.next()
         found = self._harvest()
         room = free - len(found) - self._waiting
         found += await self._sweep(min(room, messages_max), came=found)
@@ -179,7 +201,7 @@ class SharedIntake:
         for intake in self._intakes.values():
             left = room - self._waiting
             intake.start_waits(group, left, wait_s if free >= plenty else LOOK_S)
-        await wait_for_any(*self._intakes.values())
+        await wait_for_any(*self._intakes.values(), more_room=more_room)
         return self._harvest()
 
     def took(self, subject: str) -> None:
@@ -187,8 +209,9 @@ class SharedIntake:
         self._running[self._share_of(subject)] += 1
 
     def ended(self, subject: str) -> None:
-        """Count a command that runs no more."""
+        """Count a command that runs no more, and look again at what had no room."""
         self._running[self._share_of(subject)] -= 1
+        self._vacancy.tell()
 
     async def close(self) -> list[Delivery]:
         """Wait for what was asked for, and return what came."""
@@ -238,13 +261,34 @@ class SharedIntake:
         return tenant_id if tenant_id in self._intakes else OTHERS
 
 
-async def wait_for_any(*intakes: Intake) -> None:
-    """Wait until one of the waits of several intakes ends, shortly if not all are waited for."""
-    waits = [wait for intake in intakes for wait in intake.waits]
-    if waits:
-        is_watching_all = all(intake.is_watching_all for intake in intakes)
-        await asyncio.wait(
-            waits,
-            timeout=None if is_watching_all else LOOK_S,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+class Vacancy:
+    """Tells whoever waits for work that there is room for more of it."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    def tell(self) -> None:
+        """Say that a command has ended."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+    def next(self) -> asyncio.Future[None]:
+        """Return what is done as soon as a command has ended after this."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+
+async def wait_for_any(*intakes: Intake, more_room: asyncio.Future[None]) -> None:
+    """Wait until one of the waits of several intakes ends.
+
+    Where not all lanes are waited for, no longer than until there is more room, and not for long.
+    """
+    waits: list[asyncio.Future[Any]] = [wait for intake in intakes for wait in intake.waits]
+    if not waits:
+        return
+    timeout_s = None
+    if not all(intake.is_watching_all for intake in intakes):
+        waits.append(more_room)
+        timeout_s = LOOK_S
+    await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
