@@ -19,7 +19,7 @@ LOOP = (
 workload: {n: 1000}
 workflow:
   - step: each
-    loop: {in: "{{ workload.n }}", iterator: i, spec: {mode: parallel, max_in_flight: 100}}
+    loop: {in: "{{ workload.n }}", iterator: i, spec: {mode: parallel, max_in_flight: 1000}}
     tool: {kind: noop, result: "{{ iter.i * 2 }}"}
 """
 )
