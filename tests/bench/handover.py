@@ -23,11 +23,11 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from tests.bench.floors import CONTEXT, TABLE
+from tests.bench.loops import IN_FLIGHT
 from tests.bench.spread import spread
 from tests.support.servers import NatsServer, PostgresServer, nats_server, postgres_server
 
 STEPS, ITEMS, ROUNDS = 100, 10_000, 5
-IN_FLIGHT = 100
 # As in the ledger: step.enter, issued, started, completed, call.done, step.exit; items lack the steps'.
 STEP_EVENTS, ITEM_EVENTS = 6, 4
 COMMAND, FACT = b"x" * 800, b"x" * 700

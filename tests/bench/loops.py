@@ -13,14 +13,18 @@ LONG_ITEMS = 10_000
 ROUNDS, LONG_ROUNDS = 5, 3
 FRAME_ITEMS = (10_000, 100_000)
 FRAME_ROWS = 100
+IN_FLIGHT = 1_000
 LOOP = (
     HEAD
-    + """metadata: {name: loop}
-workload: {n: 1000}
+    + f"""metadata: {{name: loop}}
+workload: {{n: 1000}}
 workflow:
   - step: each
-    loop: {in: "{{ workload.n }}", iterator: i, spec: {mode: parallel, max_in_flight: 1000}}
-    tool: {kind: noop, result: "{{ iter.i * 2 }}"}
+    loop:
+      in: "{{{{ workload.n }}}}"
+      iterator: i
+      spec: {{mode: parallel, max_in_flight: {IN_FLIGHT}}}
+    tool: {{kind: noop, result: "{{{{ iter.i * 2 }}}}"}}
 """
 )
 FRAMES = (

@@ -49,7 +49,7 @@ def _w2(one: dict[str, Any]) -> str:
 
 
 def _w3(found: dict[str, Any]) -> str:
-    return f"""## W3: a parallel loop of no-op items, results collected, durable per item
+    return f"""## W3: a parallel loop of no-op items, {IN_FLIGHT:,} in flight, results collected, durable per item
 
 {HEAD}
 {_loops(found)}
@@ -150,7 +150,7 @@ processes that decide, check, project and repeat nothing: the most that any engi
 | what | figure |
 |---|---:|
 | a step of W2: one handed over at a time | {told(found["steps_per_s"])} steps/s |
-| an item of W3: a hundred in flight | {told(found["items_per_s"])} items/s |
+| an item of W3: {IN_FLIGHT:,} in flight | {told(found["items_per_s"])} items/s |
 """
 
 
