@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from tests.bench.loops import IN_FLIGHT
+
 PARTS = ("planner", "worker", "postgres", "nats", "projector")
 
 
