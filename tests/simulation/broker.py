@@ -1,6 +1,7 @@
 """The broker in memory with a broker's faults: late, twice, never, and a store that is gone."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from msgspec import structs
@@ -90,10 +91,17 @@ class FaultyBroker(MemoryBroker):
         finally:
             self._waiting.pop(future, None)
 
-    def _wake(self) -> None:
+    def stir(self) -> None:
         """Wake the fetches that find something, and no others."""
+        self._wake_where(self._has_some)
+
+    def call_back(self, called: tuple[str, str]) -> None:
+        """Wake the fetches of one consumer."""
+        self._wake_where(lambda key: key == called)
+
+    def _wake_where(self, wakes: Callable[[tuple[str, str]], bool]) -> None:
         for future, key in list(self._waiting.items()):
-            if future.done() or self._has_some(key):
+            if future.done() or wakes(key):
                 del self._waiting[future]
                 if not future.done():
                     future.set_result(None)
@@ -111,13 +119,19 @@ class FaultyBroker(MemoryBroker):
 class ExactConsumer(MemoryConsumer):
     """Waits until something is due, instead of looking again and again."""
 
+    def wake(self) -> None:
+        """Have the fetch that waits, else the next one, return with what there is."""
+        broker: FaultyBroker = self._broker  # type: ignore[assignment]  # there is no other here
+        self._is_called = True
+        broker.call_back(self._key)
+
     async def _fetch(self, *, messages_max: int, wait_s: float) -> list[Delivery]:
         broker: FaultyBroker = self._broker  # type: ignore[assignment]  # there is no other here
         deadline = broker.monotonic() + wait_s
         while True:
             taken: list[tuple[Stored, int]] = broker.take(*self._key, messages_max)
             now_s = broker.monotonic()
-            if taken or now_s >= deadline:
+            if taken or self._is_called or now_s >= deadline:
                 return [
                     MemoryDelivery(broker, key=self._key, stored=stored, delivered=delivered)
                     for stored, delivered in taken
