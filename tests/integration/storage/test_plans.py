@@ -150,6 +150,26 @@ async def test_a_projector_that_has_an_epoch_reads_the_pages_that_changed_since(
         assert touched < await opened.get_value(whole) / 4, plan
 
 
+async def test_an_epoch_of_many_shards_compares_each_history_once(database: str) -> None:
+    async with open_database(database, must_be_durable=False) as opened:
+        await migrate.migrate(opened)
+        await opened.execute(_OLD)
+        query = queries.load("checkpoints")["commit"]
+        shards = list(range(16))
+        async with opened.transaction() as transaction:
+            await transaction.execute(f"prepare committed as {query}")
+            wanted = f"execute committed(array{shards}, 16, array{[0] * 16}, '{{}}', 60, 60)"
+            lines = await transaction.fetch(f"explain (analyze, buffers) {wanted}")
+        plan = "\n".join(record[0] for record in lines)
+        touched = int(re.findall(r"shared hit=(\d+)", plan)[0])
+        whole = """
+            select sum(pg_relation_size(name::regclass)) / 8192
+            from unnest(array['noetl.execution_head', 'noetl.projection_position']) as name
+        """
+        # Epochs have rows and an index of their own, which are few pages for each shard.
+        assert touched < await opened.get_value(whole) * 2, plan
+
+
 _OLD = """
 insert into noetl.execution_head (
     execution_id, tenant_id, organization_id, version, checksum, updated_at

@@ -26,13 +26,19 @@ compared as (
     end as since
     from latest as l
 ),
-behind as (
-    select noetl.shard_of(h.execution_id, $2) as shard_id, h.updated_at
+-- Once for all shards, and a shard's number for those alone that are behind: it takes microseconds.
+behind as materialized (
+    select h.execution_id, h.updated_at
     from noetl.execution_head as h
     left join noetl.projection_position as p on p.execution_id = h.execution_id
     where h.updated_at >= (select c.since from compared as c)
         and h.version > coalesce(p.version, 0)
         and h.execution_id <> all($4::bigint[])
+),
+oldest as (
+    select noetl.shard_of(b.execution_id, $2) as shard_id, min(b.updated_at) as updated_at
+    from behind as b
+    group by 1
 ),
 outdated as (
     delete from noetl.checkpoint as c
@@ -48,7 +54,7 @@ select
         l.through_at,
         least(
             now() - make_interval(secs => $5),
-            (select min(b.updated_at) from behind as b where b.shard_id = s.shard_id)
+            o.updated_at
         )
     ),
     array(
@@ -59,5 +65,6 @@ select
     )
 from shard as s
 left join latest as l on l.shard_id = s.shard_id
+left join oldest as o on o.shard_id = s.shard_id
 on conflict do nothing
 returning shard_id, shard_count, epoch, last_event_id, through_at, set_aside, committed_at;

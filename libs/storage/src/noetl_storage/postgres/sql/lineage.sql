@@ -25,21 +25,26 @@ order by stream_version;
 -- name: list_behind :many
 -- At most $4 executions of shard $1 of $2 that were told less far than the ledger goes, or otherwise.
 -- $3 is how this release tells. What has left the ledger cannot be told again: it stays as it is.
-select
-    h.execution_id, h.tenant_id, h.organization_id, h.version as head,
-    case when p.lineage_version = $3 then p.version else 0 end as kept,
-    case when p.lineage_version = $3 then p.state end as state
-from noetl.execution_head as h
-left join noetl.lineage_position as p on p.execution_id = h.execution_id
-where (h.version > coalesce(p.version, 0) or p.lineage_version <> $3)
-    and noetl.shard_of(h.execution_id, $2) = $1
+-- A shard's number takes microseconds: it is asked for those alone that are behind.
+with behind as materialized (
+    select
+        h.execution_id, h.tenant_id, h.organization_id, h.updated_at, h.version as head,
+        case when p.lineage_version = $3 then p.version else 0 end as kept,
+        case when p.lineage_version = $3 then p.state end as state
+    from noetl.execution_head as h
+    left join noetl.lineage_position as p on p.execution_id = h.execution_id
+    where h.version > coalesce(p.version, 0) or p.lineage_version <> $3
+)
+select b.execution_id, b.tenant_id, b.organization_id, b.head, b.kept, b.state
+from behind as b
+where noetl.shard_of(b.execution_id, $2) = $1
     and (
         select true
         from noetl.event as e
-        where e.execution_id = h.execution_id and e.stream_version = 1
+        where e.execution_id = b.execution_id and e.stream_version = 1
         limit 1
     )
-order by h.updated_at
+order by b.updated_at
 limit $4;
 
 -- name: move :one
