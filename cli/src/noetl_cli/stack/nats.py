@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl_cli.stack import binaries
 from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import HttpProbe, ProcessSpec, StoreWatch, Tier
+from noetl_cli.stack.timers import coarse
 
 USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
 # The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
@@ -74,7 +75,7 @@ def spec(nats: Nats) -> ProcessSpec:
     return ProcessSpec(
         name="nats",
         tier=Tier.SERVER,
-        argv=(str(nats.binary), "-c", str(nats.directory / "nats.conf")),
+        argv=coarse((str(nats.binary), "-c", str(nats.directory / "nats.conf"))),
         directory=nats.directory,
         environ={"GOMEMLIMIT": "512MiB"},
         probe=probe,

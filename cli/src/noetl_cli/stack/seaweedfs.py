@@ -8,6 +8,7 @@ from msgspec import Struct
 from noetl_cli.stack import binaries
 from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import BucketProbe, ProcessSpec, Tier
+from noetl_cli.stack.timers import coarse
 
 REGION = "us-east-1"
 BUCKET = "noetl"
@@ -81,7 +82,7 @@ def spec(server: SeaweedFs) -> ProcessSpec:
     return ProcessSpec(
         name="s3",
         tier=Tier.SERVER,
-        argv=(str(server.binary), "server", *_flags(server)),
+        argv=coarse((str(server.binary), "server", *_flags(server))),
         directory=server.directory,
         environ={"GOMEMLIMIT": "512MiB"},
         probe=probe,
