@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import uvloop
 from litestar import Litestar, post
-from tests.bench.client import Client
+from tests.bench.client import Client, Door
 from tests.bench.handover import Giver, working_giver
 from tests.bench.latency import ONE, ROUNDS, SINGLES
 from tests.bench.page_workloads import told
@@ -44,10 +43,10 @@ def measure(stack: Stack) -> dict[str, Any]:
         postgres_server(Path(folder), is_durable=True) as server,
         nats_server(Path(folder)) as broker,
         _front(asyncio.run(server.create_database("answering")), broker.url) as url,
-        httpx.Client(base_url=url) as http,
     ):
+        door = Door(url)
         ways: dict[str, Callable[[], float]] = {
-            "floor": lambda: _asked(http),
+            "floor": lambda: _asked(door),
             "engine": lambda: client.run("one"),
         }
         found: dict[str, list[list[float]]] = {name: [] for name in ways}
@@ -86,11 +85,11 @@ and framework, and answers at the end. Both are asked in turn, {found["rounds"]}
 """
 
 
-def _asked(http: httpx.Client) -> float:
+def _asked(door: Door) -> float:
     """Return the seconds from the request to its answer."""
     began = time.perf_counter()
-    answer = http.post("/api/execute", json=ASKED).raise_for_status()
-    assert answer.json()["status"] == "COMPLETED", answer.text
+    answer = door.ask("/api/execute", ASKED)
+    assert answer["status"] == "COMPLETED", answer
     return time.perf_counter() - began
 
 

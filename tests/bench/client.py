@@ -1,9 +1,12 @@
 """The front door, and the playbooks that go through it."""
 
+import http.client
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 from tests.support.asking import ENDS
 from tests.support.stack import Stack
 
@@ -12,11 +15,42 @@ WAIT_S = 60
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"
 
 
+# The server closes a connection on which nothing came for longer.
+IDLE_S = 2
+
+
+class Door:
+    """What is asked where milliseconds count, over one connection that is kept open.
+
+    The standard library's client sends a request at once and takes a third of what httpx does,
+    which was a sixth of W1.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
+        self._used_at = time.monotonic()
+
+    def ask(self, path: str, asked: dict[str, Any], **headers: str) -> dict[str, Any]:
+        """Post a document and return the answer, which must be a good one."""
+        if time.monotonic() - self._used_at > IDLE_S:
+            self._connection.close()
+        body = msgspec.json.encode(asked)
+        self._connection.request(
+            "POST", path, body=body, headers={"Content-Type": "application/json", **headers}
+        )
+        answer = self._connection.getresponse()
+        said = answer.read()
+        self._used_at = time.monotonic()
+        assert answer.status < http.HTTPStatus.BAD_REQUEST, said
+        return msgspec.json.decode(said, type=dict[str, Any])
+
+
 class Client:
-    """The API, its connection kept open."""
+    """The API, its connections kept open."""
 
     def __init__(self, stack: Stack) -> None:
         self.http = httpx.Client(base_url=stack.url("api"), timeout=600)
+        self._door = Door(stack.url("api"))
 
     def register(self, text: str) -> None:
         """Register a playbook."""
@@ -34,24 +68,23 @@ class Client:
 
     def submit(self, path: str, **workload: Any) -> str:
         """Ask for a run; return the execution's id."""
-        execution_id: str = self._execute(path, workload).json()["execution_id"]
+        execution_id: str = self._execute(path, workload)["execution_id"]
         return execution_id
 
     def run(self, path: str, **workload: Any) -> float:
         """Run a playbook; return the seconds from submission to the end that the client sees."""
         started = time.perf_counter()
         answer = self._execute(path, workload, Prefer=f"wait={WAIT_S}")
-        status = answer.json()["status"]
+        status = answer["status"]
         if status not in TERMINAL:
             # It takes longer than a request waits, or this is an API that does not wait.
-            status = self._followed(answer.json()["execution_id"])
+            status = self._followed(answer["execution_id"])
         seconds = time.perf_counter() - started
         assert status == "COMPLETED", (path, status)
         return seconds
 
-    def _execute(self, path: str, workload: dict[str, Any], **headers: str) -> httpx.Response:
-        asked = {"path": path, "workload": workload}
-        return self.http.post("/api/execute", json=asked, headers=headers).raise_for_status()
+    def _execute(self, path: str, workload: dict[str, Any], **headers: str) -> dict[str, Any]:
+        return self._door.ask("/api/execute", {"path": path, "workload": workload}, **headers)
 
     def _followed(self, execution_id: str) -> str:
         url = f"/api/executions/{execution_id}/stream"
