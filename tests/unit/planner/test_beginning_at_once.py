@@ -16,7 +16,6 @@ from noetl_contracts.events import event_type
 from noetl_contracts.ids import CatalogId, ExecutionId
 from noetl_contracts.ledger import Append, Request
 from noetl_planner.http import ending, finding, playbooks, submission, views
-from noetl_planner.http.following import Seats
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.submission import ExecuteBody
 from noetl_planner.shell.desk import Desk
@@ -103,7 +102,7 @@ def test_one_key_begins_one_execution(world: World) -> None:
 def test_what_has_nothing_to_do_ends_as_it_begins(world: World) -> None:
     accepted = ask(world, "empty")
     assert types(world, accepted.execution_id)[-1] == "playbook.completed"
-    ended = world.run(ending.ended(world.services, Seats(), accepted, within_s=5))
+    ended = world.run(ending.ended(world.services, accepted, within_s=5))
     assert ended is not None
     assert ended.status == "COMPLETED"
 

@@ -48,6 +48,7 @@ class Telemetry(Struct, frozen=True, kw_only=True):
 
     def metrics_text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
+        instruments.settle()
         return generate_latest(self.registry)
 
 
@@ -91,7 +92,10 @@ def started(
     trace.set_tracer_provider(tracers)
     instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
     try:
-        with contextlib.nullcontext() if otlp_endpoint else tracing.unrecorded():
+        with contextlib.ExitStack() as untold:
+            if not otlp_endpoint:
+                untold.enter_context(tracing.unrecorded())
+                untold.enter_context(instruments.gathered())
             yield Telemetry(registry=registry, meters=meters, tracers=tracers)
     finally:
         tracers.shutdown()

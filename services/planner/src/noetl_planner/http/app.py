@@ -39,7 +39,6 @@ from noetl_planner.http import (
     variables,
     webhooks,
 )
-from noetl_planner.http.following import Seats
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_storage.errors import HistoryDropped
@@ -49,7 +48,6 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 
 def create_app(services: ApiServices) -> Litestar:
     """Build the API over what it may touch."""
-    seats = Seats()
     api = Router(
         path="/api",
         route_handlers=[
@@ -80,10 +78,8 @@ def create_app(services: ApiServices) -> Litestar:
     )
     app = Litestar(
         route_handlers=[*health.ROUTES, api],
-        dependencies={
-            "services": Provide(lambda: services, sync_to_thread=False),
-            "seats": Provide(lambda: seats, sync_to_thread=False),
-        },
+        # One alone: for two and more the framework starts a task each, at every request.
+        dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={
             ApiError: problems.show_api_error,
             HTTPException: problems.show_http_error,

@@ -14,7 +14,6 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 from noetl_planner.domain import keys
 from noetl_planner.http import following, views
-from noetl_planner.http.following import Seats
 from noetl_planner.http.services import ApiServices
 from noetl_planner.shell.board import Awaited
 
@@ -39,16 +38,16 @@ def wait_s(prefer: str | None) -> int:
 
 
 async def ended(
-    services: ApiServices, seats: Seats, accepted: views.Accepted, *, within_s: int
+    services: ApiServices, accepted: views.Accepted, *, within_s: int
 ) -> views.Ended | None:
     """Return how an execution ended; None when it has not in time.
 
     None as well when too many clients wait already, the process ends, or the ledger is away: the
     execution goes on, and whoever asked has its id.
     """
-    if not within_s or not seats.has_room(services.streams_max):
+    if not within_s or not services.seats.has_room(services.streams_max):
         return None
-    with seats.taken():
+    with services.seats.taken():
         try:
             async with asyncio.timeout(within_s):
                 end = await _end(

@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 from litestar import Response, get, post
-from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 from litestar.params import (
     FromPath,
@@ -11,7 +10,6 @@ from litestar.params import (
     HeaderParameter,
     JSONBody,
     QueryParameter,
-    SkipValidation,
 )
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
@@ -19,7 +17,6 @@ from msgspec import Meta, Struct
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
 from noetl_planner.http import ending, finding, showing, submission, views, waiting, wishes
-from noetl_planner.http.following import Seats
 from noetl_planner.http.services import Services
 from noetl_planner.http.submission import ExecuteBody
 from noetl_planner.http.views import EventView, StageView, StatusView, Summary
@@ -113,7 +110,6 @@ class FrameList(Struct, frozen=True, kw_only=True):
 )
 async def execute(
     services: Services,
-    seats: NamedDependency[SkipValidation[Seats]],
     data: JSONBody[ExecuteBody],
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
@@ -124,7 +120,7 @@ async def execute(
     """
     accepted = await submission.execute(services, data, idempotency_key)
     within_s = ending.wait_s(prefer)
-    over = await ending.ended(services, seats, accepted, within_s=within_s)
+    over = await ending.ended(services, accepted, within_s=within_s)
     if over is None:
         return Response(accepted, status_code=HTTP_202_ACCEPTED)
     applied = {"Preference-Applied": f"wait={within_s}"}

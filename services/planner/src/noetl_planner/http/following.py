@@ -82,23 +82,3 @@ def woken_at_stop(stop: asyncio.Event, news: asyncio.Event) -> Iterator[None]:
         yield
     finally:
         stopping.cancel()
-
-
-class Seats:
-    """How many clients follow at the moment."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Keep a seat for as long as the block runs."""
-        self._taken += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
-
-    def has_room(self, seats_max: int) -> bool:
-        """Tell whether one more client may follow."""
-        return self._taken < seats_max

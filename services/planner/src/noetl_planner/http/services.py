@@ -17,6 +17,7 @@ from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http.known import Known
 from noetl_planner.http.rooms import Rooms
+from noetl_planner.http.seats import Seats
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.desk import Desk
@@ -65,6 +66,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     known: Known = msgspec.field(default_factory=Known)
     desk: Desk = msgspec.field(default_factory=Desk)
     rooms: Rooms = msgspec.field(default_factory=Rooms)
+    seats: Seats = msgspec.field(default_factory=Seats)
     backlogs: Backlogs
     publisher: Publisher
     clock: Clock

@@ -7,8 +7,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from litestar import get
-from litestar.di import NamedDependency
-from litestar.params import FromPath, HeaderParameter, QueryParameter, SkipValidation
+from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import ServerSentEventMessage, Stream
 
 from noetl_chassis import redaction
@@ -18,8 +17,9 @@ from noetl_contracts.errors import Retryable
 from noetl_contracts.events import event_type, find_class
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import finding, views
-from noetl_planner.http.following import Following, Seats
+from noetl_planner.http.following import Following
 from noetl_planner.http.problems import ApiError, refused
+from noetl_planner.http.seats import Seats
 from noetl_planner.http.services import Services
 
 # A client that hears nothing for several of these knows that the connection is gone.
@@ -68,7 +68,6 @@ class Follower:
 @get("/executions/{execution_id:str}/stream", tags=["executions"])
 async def follow(
     services: Services,
-    seats: NamedDependency[SkipValidation[Seats]],
     execution_id: FromPath[str],
     after: Annotated[int | None, QueryParameter(ge=0)] = None,
     wanted: Annotated[
@@ -85,10 +84,12 @@ async def follow(
     if begin or not services.board.is_accepted(execution_id, owner):
         row = await finding.get_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
-    _check(seats, services.streams_max)
+    _check(services.seats, services.streams_max)
     following = Following(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     pages = Follower(following, types=types).pages()
-    return Stream(_sent(pages, seats), media_type="text/event-stream", headers=STREAM_HEADERS)
+    return Stream(
+        _sent(pages, services.seats), media_type="text/event-stream", headers=STREAM_HEADERS
+    )
 
 
 async def _sent(
