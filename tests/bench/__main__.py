@@ -19,8 +19,6 @@ from tests.bench.series import SERIES, USUAL, Asked
 from tests.support import pft
 from tests.support.stack import running_stack
 
-from noetl_chassis import scheduling
-
 console = Console()
 
 
@@ -30,8 +28,6 @@ def main() -> None:
     if given.compare:
         _compare(given)
         return
-    # Floors, clients and peers take turns as our services do.
-    scheduling.let_others_finish()
     names = given.only or USUAL
     found = {**report.machine(), **_measure(names, given)}
     if not given.only or given.keep:

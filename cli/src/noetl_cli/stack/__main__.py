@@ -5,7 +5,6 @@ import logging
 import sys
 from pathlib import Path
 
-from noetl_chassis import scheduling
 from noetl_cli import render, settings
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stack import home, options
@@ -16,8 +15,6 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 def main() -> None:
     """Be the only supervisor of a folder until told to stop."""
-    # Servers and services inherit it.
-    scheduling.let_others_finish()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     failure: CliError | None
     try:

@@ -12,7 +12,7 @@ import structlog
 import uvloop
 from msgspec import Struct
 
-from noetl_chassis import failpoints, health, identity, scheduling, settings, telemetry
+from noetl_chassis import failpoints, health, identity, settings, telemetry
 from noetl_chassis.health import Health
 from noetl_chassis.settings import ServiceSettings, SettingsError
 from noetl_contracts.errors import NoetlError
@@ -109,7 +109,6 @@ def run(
 def run_until_done(main: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine on uvloop; what NoETL can name ends in one line and exit code 1."""
     calm_collector()
-    scheduling.let_others_finish()
     try:
         uvloop.run(_awaited(main))
     except NoetlError as failure:
