@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--facilities", type=int, default=Size().facilities)
     parser.add_argument("--patients", type=int, default=Size().patients)
     parser.add_argument("--rounds", type=int, default=Size().rounds, help="of pft")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
     return parser.parse_args()
 
 
