@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from tests.bench import comparing, report, series
 from tests.bench.page import page
+from tests.bench.peers import alternating
 from tests.bench.peers import running as peers
 from tests.bench.references import Size
 from tests.bench.series import SERIES, USUAL, Asked
@@ -55,6 +56,7 @@ def _measure(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
             # Ours of this run stay beside theirs when other runs are kept.
             found["beside_peers"] = {name: found[name] for name in names if name in found}
             found["peers"] = peers.measure(root, given.peer)
+            found["in_turn"] = alternating.measure(root, given.peer)
     return found
 
 

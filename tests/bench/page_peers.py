@@ -79,8 +79,28 @@ def peers(report: dict[str, Any]) -> list[str]:
                 "",
                 *notes,
                 "",
+                *_in_turn(report.get("in_turn", {})),
             ]
         )
+    ]
+
+
+def _in_turn(found: dict[str, Any]) -> list[str]:
+    rows = [
+        f"| {name} | {told(one['ours_ms'])} | {told(one['theirs_ms'])} | {told(one['times'])} |"
+        for name, one in found.items()
+        if "times" in one
+    ]
+    if not rows:
+        return []
+    return [
+        "W1 in turn, both standing all the time: p50 of fifty executions of each, several times, and how many times as",
+        "long ours takes in the same turn.",
+        "",
+        "| beside | ours, ms | theirs, ms | times |",
+        "|---|---:|---:|---:|",
+        *rows,
+        "",
     ]
 
 

@@ -68,16 +68,17 @@ def measure(root: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _measured(name: str, server: PostgresServer, served: Site, folder: Path) -> dict[str, Any]:
     python, version = installed(name)
-    with _engine(name, python, server, folder) as engine:
-        told = _workloads(engine, served)
+    with engine(name, python, server, folder) as made:
+        told = _workloads(made, served)
         about = PEERS[name].about
-        if engine.peer.has_server and DATABASE not in engine.environ:
+        if made.peer.has_server and DATABASE not in made.environ:
             about += f"; its state is in SQLite, its default, as this PostgreSQL has no {NEEDED}"
     return {"version": version, "about": about, **told}
 
 
 @contextmanager
-def _engine(name: str, python: Path, server: PostgresServer, folder: Path) -> Iterator[Engine]:
+def engine(name: str, python: Path, server: PostgresServer, folder: Path) -> Iterator[Engine]:
+    """Give an installed engine its databases and what it needs around it while the block runs."""
     target = asyncio.run(server.create_database(f"target_{name}"))
     dsn = asyncio.run(server.create_database(f"peer_{name}"))
     rows.prepare(target)
