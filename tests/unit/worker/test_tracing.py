@@ -6,7 +6,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support.working import command_of
 
-from noetl_chassis.tracing import traceparent, unrecorded
+from noetl_chassis import audience
+from noetl_chassis.tracing import traceparent
 from noetl_worker.lanes import tracing
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -36,7 +37,7 @@ def test_without_a_trace_nothing_is_handed_on() -> None:
 def test_without_anybody_to_tell_a_trace_keeps_its_identity() -> None:
     step = {"step": "s", "tool": []}
     with (
-        unrecorded(),
+        audience.absent(),
         tracing.command_span(structs.replace(command_of(step), traceparent=PARENT)),
     ):
         outer = traceparent()
@@ -51,7 +52,7 @@ def test_without_anybody_to_tell_a_trace_keeps_its_identity() -> None:
 
 
 def test_without_anybody_to_tell_a_first_span_begins_a_trace() -> None:
-    with unrecorded(), tracing.command_span(command_of({"step": "s", "tool": []})):
+    with audience.absent(), tracing.command_span(command_of({"step": "s", "tool": []})):
         said = traceparent()
     assert said is not None
     assert said.endswith("-01")

@@ -1,9 +1,8 @@
-"""Coarser timers for servers that otherwise wake ten thousand times a second.
+"""Coarser timers for servers that otherwise wake two thousand times a second, and more at times.
 
 A thread of Go's runtime looks after the others every 20 us for as long as any of them works, and
-Linux wakes it 50 us late: each time it takes a processor from whoever computes there. Timers that
-may be a millisecond late halve what such a server costs beside a chain of small steps. Nothing
-that it does waits for less.
+Linux wakes it 50 us late: each time it takes a processor from whoever computes there. With timers
+that may be a millisecond late a broker costs a quarter less beside a chain of small steps.
 
 As a program it sets that (prctl(2), PR_SET_TIMERSLACK, which is inherited) and becomes the command
 that follows. It imports the standard library alone, so that it starts at once.

@@ -1,13 +1,13 @@
 """Instruments by their declaration; without a started telemetry they cost nothing."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from noetl_chassis import audience
 from noetl_chassis.names import Metric
 
 SCOPE = "noetl"
@@ -32,21 +32,6 @@ SECONDS_BUCKETS = (
 )
 # One by one, each with the caches full of something else, measurements take five times as long.
 _TOGETHER = 64
-
-# Whether measurements may be told to the SDK together, later than they were made.
-_is_gathered = False
-
-
-@contextmanager
-def gathered() -> Iterator[None]:
-    """Let histograms gather their measurements while the block runs: no example span is kept."""
-    global _is_gathered  # noqa: PLW0603 - one process, one telemetry
-    _is_gathered = True
-    try:
-        yield
-    finally:
-        _is_gathered = False
-        settle()
 
 
 def settle() -> None:
@@ -125,7 +110,8 @@ class _Histogram:
 
     def record(self, value: float, labels: Mapping[str, str] | None) -> None:
         """Keep one measurement."""
-        if not _is_gathered:
+        if audience.is_there():
+            # Its example is the span that is current now.
             self._told.record(value, labels)
             return
         self._gathered.append((value, labels))

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client import CollectorRegistry, generate_latest
 
-from noetl_chassis import instruments, names, redaction, settings, tracing
+from noetl_chassis import audience, instruments, names, redaction, settings
 from noetl_contracts.errors import Permanent
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -92,10 +92,7 @@ def started(
     trace.set_tracer_provider(tracers)
     instruments.show(names.BUILD_INFO, 1, labels={names.SERVICE: service, names.VERSION: version})
     try:
-        with contextlib.ExitStack() as untold:
-            if not otlp_endpoint:
-                untold.enter_context(tracing.unrecorded())
-                untold.enter_context(instruments.gathered())
+        with contextlib.nullcontext() if otlp_endpoint else audience.absent():
             yield Telemetry(registry=registry, meters=meters, tracers=tracers)
     finally:
         tracers.shutdown()

@@ -9,25 +9,11 @@ from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from noetl_chassis import audience
 from noetl_chassis.instruments import SCOPE
 
 _PARENT = "traceparent"
 _propagator = TraceContextTextMapPropagator()
-
-
-# Whether somebody is told of spans; else only their identities matter, for logs and traces.
-_is_recorded = True
-
-
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """Give spans their identities and nothing else while the block runs: nobody is told of them."""
-    global _is_recorded  # noqa: PLW0603 - one process, one telemetry
-    _is_recorded = False
-    try:
-        yield
-    finally:
-        _is_recorded = True
 
 
 @contextmanager
@@ -36,7 +22,8 @@ def span(
 ) -> Iterator[None]:
     """Time a block; `parent` is the trace that it came with, else the current span."""
     context = _context(parent) if parent else None
-    if not _is_recorded:
+    if not audience.is_there():
+        # Only their identities matter, for logs and traces.
         token = contexts.attach(trace.set_span_in_context(_named_only(context), context))
         try:
             yield
