@@ -16,7 +16,6 @@ from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database
 
 _QUERIES = queries.load("ledger")
-_EVENT_COLUMNS = 29
 
 
 class PostgresLedger:
@@ -94,10 +93,10 @@ class PostgresLedger:
         outbox_ids: list[int] = await self._database.get_value(
             _QUERIES["append"] if begun is None else _QUERIES["begin"],
             *(fence.shard, fence.owner, fence.epoch),
-            *_stream_arrays(streams),
-            *_event_arrays(streams),
-            *_message_arrays(batch.messages),
-            *_settled_arrays(batch.settled_requests),
+            [_stream_columns(stream) for stream in streams],
+            [rows.to_columns(one) for stream in streams for one in stream.envelopes],
+            [_message_columns(message) for message in batch.messages],
+            [_settled_columns(request) for request in batch.settled_requests],
             batch.publish_lease_s,
             *(() if begun is None else (*rows.request_columns(begun), _number(batch.latest))),
         )
@@ -142,42 +141,35 @@ def _link(record: asyncpg.Record) -> Link:
     )
 
 
-def _stream_arrays(streams: list[StreamAppend]) -> tuple[Sequence[int | str], ...]:
-    """Return one array per column of the streams that gain events."""
+def _stream_columns(stream: StreamAppend) -> rows.Columns:
+    """Split what a history gains into the values of a `noetl.new_stream`."""
+    last = stream.envelopes[-1]
     return (
-        [int(stream.execution_id) for stream in streams],
-        [stream.tenant_id for stream in streams],
-        [stream.organization_id for stream in streams],
-        [stream.expected_version for stream in streams],
-        [stream.envelopes[-1].stream_version for stream in streams],
-        [stream.envelopes[-1].envelope_checksum for stream in streams],
+        int(stream.execution_id),
+        stream.tenant_id,
+        stream.organization_id,
+        stream.expected_version,
+        last.stream_version,
+        last.envelope_checksum,
     )
 
 
-def _event_arrays(streams: list[StreamAppend]) -> list[list[object]]:
-    """Return one array per column of the events."""
-    columns = [rows.to_columns(one) for stream in streams for one in stream.envelopes]
-    if not columns:
-        return [[] for _ in range(_EVENT_COLUMNS)]
-    return [list(values) for values in zip(*columns, strict=True)]
-
-
-def _settled_arrays(settled: list[SettledRequest]) -> tuple[Sequence[int | str], ...]:
-    """Return one array per column that says whose request is settled."""
+def _message_columns(message: NewMessage) -> rows.Columns:
+    """Split a message into the values of a `noetl.new_message`."""
     return (
-        [one.request_id for one in settled],
-        [int(one.execution_id) for one in settled],
-        [one.tenant_id for one in settled],
-        [one.organization_id for one in settled],
+        int(message.execution_id),
+        message.subject,
+        message.message_id,
+        message.data,
+        message.codec,
     )
 
 
-def _message_arrays(messages: list[NewMessage]) -> tuple[Sequence[int | str | bytes], ...]:
-    """Return one array per column of the messages."""
+def _settled_columns(settled: SettledRequest) -> rows.Columns:
+    """Split what names a request into the values of a `noetl.settled_request`."""
     return (
-        [int(message.execution_id) for message in messages],
-        [message.subject for message in messages],
-        [message.message_id for message in messages],
-        [message.data for message in messages],
-        [message.codec for message in messages],
+        settled.request_id,
+        int(settled.execution_id),
+        settled.tenant_id,
+        settled.organization_id,
     )

@@ -40,7 +40,7 @@ def request_columns(request: Request) -> Columns:
 
 
 def to_columns(row: Envelope) -> Columns:
-    """Split an envelope into the values that `noetl.append` takes, in its order."""
+    """Split an envelope into the values of a `noetl.new_event`."""
     event = row.event
     body, result, error = envelope.split_body(event)
     texts: list[str | None] = [

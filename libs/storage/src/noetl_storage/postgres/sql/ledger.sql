@@ -1,20 +1,12 @@
 -- name: append :one
 -- Append events, write messages, settle requests in one transaction; see the function.
-select noetl.append(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-    $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40,
-    $41, $42, $43, $44, $45, $46, $47, $48
-);
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: begin :one
--- The same with a request that nobody has kept, which $49 to $56 are, for the playbook $57 if that is
+-- The same with a request that nobody has kept, which $9 to $16 are, for the playbook $17 if that is
 -- to be the latest of its path; see both functions.
-select noetl.append(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-    $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40,
-    $41, $42, $43, $44, $45, $46, $47, $48
-)
-from noetl.keep_begun_request($49, $50, $51, $52, $53, $54, $55, $56, $57);
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8)
+from noetl.keep_begun_request($9, $10, $11, $12, $13, $14, $15, $16, $17);
 
 -- name: list_heads :many
 -- Where the histories $1 end.
