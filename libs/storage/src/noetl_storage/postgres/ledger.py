@@ -93,7 +93,8 @@ class PostgresLedger:
         outbox_ids: list[int] = await self._database.get_value(
             _QUERIES["append"] if begun is None else _QUERIES["begin"],
             *(fence.shard, fence.owner, fence.epoch),
-            [_stream_columns(stream) for stream in streams],
+            [_stream_columns(stream) for stream in streams if not stream.expected_version],
+            [_stream_columns(stream) for stream in streams if stream.expected_version],
             [rows.to_columns(one) for stream in streams for one in stream.envelopes],
             [_message_columns(message) for message in batch.messages],
             [_settled_columns(request) for request in batch.settled_requests],

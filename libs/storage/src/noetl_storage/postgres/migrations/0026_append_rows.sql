@@ -65,7 +65,8 @@ create function noetl.append(
     fence_shard integer,
     fence_owner text,
     fence_epoch bigint,
-    streams noetl.new_stream[],
+    new_streams noetl.new_stream[],
+    known_streams noetl.new_stream[],
     events noetl.new_event[],
     messages noetl.new_message[],
     settled noetl.settled_request[],
@@ -76,9 +77,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    begun integer;
-    continued integer;
-    outbox_ids bigint[];
+    begun integer := 0;
+    continued integer := 0;
+    outbox_ids bigint[] := '{}';
 begin
     perform from noetl.execution_shard as s
     where s.shard_id = fence_shard
@@ -91,25 +92,30 @@ begin
             using errcode = 'NT001';
     end if;
 
-    insert into noetl.execution_head (execution_id, tenant_id, organization_id, version, checksum)
-    select s.execution_id, s.tenant_id, s.organization_id, s.version, s.checksum
-    from unnest(streams) as s
-    where s.expected = 0
-    order by s.execution_id
-    on conflict do nothing;
-    get diagnostics begun = row_count;
+    if cardinality(new_streams) > 0 then
+        insert into noetl.execution_head (
+            execution_id, tenant_id, organization_id, version, checksum
+        )
+        select s.execution_id, s.tenant_id, s.organization_id, s.version, s.checksum
+        from unnest(new_streams) as s
+        order by s.execution_id
+        on conflict do nothing;
+        get diagnostics begun = row_count;
+    end if;
 
-    update noetl.execution_head as h
-    set version = s.version, checksum = s.checksum, updated_at = now()
-    from unnest(streams) as s
-    where h.execution_id = s.execution_id and h.version = s.expected and s.expected > 0;
-    get diagnostics continued = row_count;
+    if cardinality(known_streams) > 0 then
+        update noetl.execution_head as h
+        set version = s.version, checksum = s.checksum, updated_at = now()
+        from unnest(known_streams) as s
+        where h.execution_id = s.execution_id and h.version = s.expected;
+        get diagnostics continued = row_count;
+    end if;
 
-    if begun + continued <> cardinality(streams) then
+    if begun + continued <> cardinality(new_streams) + cardinality(known_streams) then
         raise exception 'a history does not end where it was expected to: %',
             (
                 select string_agg(s.execution_id::text, ', ')
-                from unnest(streams) as s
+                from unnest(new_streams || known_streams) as s
                 left join noetl.execution_head as h on h.execution_id = s.execution_id
                 where h.version is distinct from s.version
             )
@@ -132,22 +138,26 @@ begin
         e.envelope_checksum, e.exact
     from unnest(events) as e;
 
-    with written as (
-        insert into noetl.outbox (
-            execution_id, subject, message_id, data, codec, lease_owner, leased_until
+    if cardinality(messages) > 0 then
+        with written as (
+            insert into noetl.outbox (
+                execution_id, subject, message_id, data, codec, lease_owner, leased_until
+            )
+            select
+                m.execution_id, m.subject, m.message_id, m.data, m.codec,
+                case when publish_lease_s > 0 then fence_owner end,
+                case
+                    when publish_lease_s > 0 then now() + make_interval(secs => publish_lease_s)
+                end
+            from unnest(messages) with ordinality
+                as m (execution_id, subject, message_id, data, codec, place)
+            order by m.place
+            returning outbox_id
         )
-        select
-            m.execution_id, m.subject, m.message_id, m.data, m.codec,
-            case when publish_lease_s > 0 then fence_owner end,
-            case when publish_lease_s > 0 then now() + make_interval(secs => publish_lease_s) end
-        from unnest(messages) with ordinality
-            as m (execution_id, subject, message_id, data, codec, place)
-        order by m.place
-        returning outbox_id
-    )
-    select coalesce(array_agg(w.outbox_id order by w.outbox_id), '{}')
-    into outbox_ids
-    from written as w;
+        select array_agg(w.outbox_id order by w.outbox_id)
+        into outbox_ids
+        from written as w;
+    end if;
 
     if cardinality(settled) > 0 then
         update noetl.request as r

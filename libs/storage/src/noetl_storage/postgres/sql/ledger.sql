@@ -1,12 +1,12 @@
 -- name: append :one
 -- Append events, write messages, settle requests in one transaction; see the function.
-select noetl.append($1, $2, $3, $4, $5, $6, $7, $8);
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: begin :one
--- The same with a request that nobody has kept, which $9 to $16 are, for the playbook $17 if that is
--- to be the latest of its path; see both functions.
-select noetl.append($1, $2, $3, $4, $5, $6, $7, $8)
-from noetl.keep_begun_request($9, $10, $11, $12, $13, $14, $15, $16, $17);
+-- The same with a request that nobody has kept, which $10 to $17 are, for the playbook $18 if that
+-- is to be the latest of its path; see both functions.
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9)
+from noetl.keep_begun_request($10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- name: list_heads :many
 -- Where the histories $1 end.
