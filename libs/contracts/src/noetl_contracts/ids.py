@@ -1,5 +1,6 @@
 """Identities: decimal strings of at most 63 bits, safe in JSON, SQL and subjects."""
 
+from functools import lru_cache
 from typing import NewType
 
 from noetl_contracts import codec
@@ -68,6 +69,8 @@ def inner_frame_id(frame: FrameId, *, unit: int, frame_index: int) -> FrameId:
     return FrameId(_derive(frame, "inner", unit, frame_index))
 
 
+# Asked several times for each message of an execution.
+@lru_cache(maxsize=4096)
 def shard_of(execution_id: ExecutionId, shard_count: int) -> int:
     """Place an execution on one of `shard_count` shards, evenly and for good."""
     seed = codec.digest_bytes(f"shard/{execution_id}".encode())

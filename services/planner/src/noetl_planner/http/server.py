@@ -50,6 +50,8 @@ async def serve(
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Nothing here asks who is behind a proxy.
+                proxy_headers=False,
                 timeout_graceful_shutdown=DRAIN_S,
             )
         )
