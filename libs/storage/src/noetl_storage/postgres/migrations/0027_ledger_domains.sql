@@ -61,7 +61,3 @@ alter domain noetl.event_payload_ref add constraint payload_ref_is_stored check 
     coalesce(value, 'null') = 'null'
     or (value ->> 'uri' like 'noetl://%' and length(value ->> 'sha256') = 64) is true
 ) not valid;
-
--- A message is gone in a moment: what it would take to press it is not worth the room.
-alter table noetl.outbox set (toast_tuple_target = 8160);
-alter table noetl.outbox alter column data set storage external;
