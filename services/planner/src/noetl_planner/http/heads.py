@@ -1,58 +1,14 @@
-"""Connections: those on which no request comes are closed, and an answer leaves as one piece."""
+"""Connections on which no request comes: they are closed after a while."""
 
 import asyncio
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from noetl_planner.http.joining import WholeTransport
+
 # A request's head is small: whoever sends it a byte at a time is not waited for.
 HEAD_S = 10.0
-# Larger ones are not copied to leave with their head.
-_JOINED_BYTES_MAX = 64 * 1024
-
-
-class _Whole:
-    """A transport on which what is written at once leaves at once.
-
-    The server writes the head of an answer and its body one after the other; each would wake
-    whoever waits for them. What stands alone, such as the head of a stream, leaves with the next
-    turn of the loop.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-        self._leaving: asyncio.Handle | None = None
-
-    def write(self, data: bytes) -> None:
-        """Hold what comes first; what comes behind it takes it along."""
-        if not self._held and len(data) <= _JOINED_BYTES_MAX:
-            self._held = data
-            self._leaving = self._loop.call_soon(self._leave)
-        elif len(data) <= _JOINED_BYTES_MAX:
-            self._held += data
-            self._leave()
-        else:
-            self._leave()
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close behind what was written."""
-        self._leave()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the transport in everything else."""
-        return getattr(self._transport, name)
-
-    def _leave(self) -> None:
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held)
 
 
 class PromptProtocol(HttpToolsProtocol):
@@ -62,7 +18,7 @@ class PromptProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Expect the first request."""
-        super().connection_made(cast("asyncio.Transport", _Whole(transport, self.loop)))
+        super().connection_made(cast("asyncio.Transport", WholeTransport(transport, self.loop)))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
