@@ -191,11 +191,11 @@ class Witness:
                 self.object(f"{who} acknowledged the end of {fact.command_id} and lost it")
 
     def _check_holder(self, who: str, key: str) -> None:
-        """Facts of a command's work name the delivery: one worker works on it."""
+        """Facts of a command's work name the delivery's run: one worker works on it."""
         parts = key.split("/")
         if not who.startswith("worker") or len(parts) != _PARTS_OF_WORK:
             return
-        holder = parts[2]
+        holder, _, _ = parts[2].partition(".")
         if self._worker_by_delivery.setdefault(holder, who) != who:
             self.object(f"{who} runs delivery {holder}, which another worker has run")
         handed = self.handed.get(holder)

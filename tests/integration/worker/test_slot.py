@@ -230,6 +230,22 @@ async def test_a_copy_of_a_slot_command_runs_no_row_and_reports_no_frame(
     assert await worker.commands.pending() == (0, 0)
 
 
+async def test_a_slot_command_that_a_broker_forgot_it_handed_over_is_lost_and_not_run_again(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    """A killed NATS Server hands a message over as new that it handed over just before."""
+    await add(table, 3)
+    await worker.send(slot_of(loop_of()))
+    (delivery,) = await worker.commands.fetch(messages_max=1, wait_s=5)
+    await worker.lane.attend(delivery)
+    assert len(of(await worker.facts(), FrameOpened)) == 1
+    await worker.lane.attend(delivery)
+    facts = await worker.facts()
+    assert [(one.attempt, one.reason) for one in of(facts, CommandLost)] == [(1, "redelivered")]
+    assert of(facts, FrameOpened) == []
+    assert await table.fetchval("select max(runs) from jobs") == 1
+
+
 async def second_attempt(
     worker: Bench, table: "asyncpg.Connection[Any]", *, is_known: bool
 ) -> Command:

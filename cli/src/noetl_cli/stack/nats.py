@@ -14,7 +14,8 @@ from noetl_cli.stack.timers import coarse
 USERS = ("admin", "planner", "worker", "projector", "outbox", "reaper", "source")
 # The ledger is the authority and the reaper re-drives what a broker lost, so a power failure
 # may cost a second of repeated work, never a result. `always` was measured at a sixth of the
-# throughput; a killed process loses nothing under any interval.
+# throughput; a killed process loses no message under any interval, only what it noted of
+# deliveries in the last tenth of a second.
 SYNC_INTERVAL = "1s"
 SYNC_INTERVAL_WARN_S = 10
 MAX_PAYLOAD = "1MB"

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
+from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts import subjects
 from noetl_contracts.chunks import Taken, parse_taken
 from noetl_contracts.errors import Retryable
 from noetl_messaging.ports import Delivery, Hints
-from noetl_worker.domain import heartbeat
+from noetl_worker.domain import heartbeat, holders
 from noetl_worker.domain.heartbeat import Lease
 
 # Work that is over sooner needs no lease prolonged, no stop heard and nobody told that it began.
@@ -87,7 +88,7 @@ class Hold:
         self._delivery = delivery
         # Earlier messages of the command, settled with every beat: an acknowledgement may be lost.
         self._former: list[Delivery] = []
-        self._name = str(delivery.stream_sequence)
+        self._name = holders.name(delivery.stream_sequence, token=identity.token())
         self._lease = lease
         self._clock = clock
         self._confirmed_at = self._begun_at(delivery)
@@ -99,7 +100,7 @@ class Hold:
 
     @property
     def name(self) -> str:
-        """Tell this hold from that of a copy of the same command."""
+        """Tell this hold from others of the same command, by a copy or by the same message."""
         return self._name
 
     @property

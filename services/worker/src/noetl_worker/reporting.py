@@ -107,7 +107,7 @@ class Desk:
 class Reporter:
     """Queues one attempt's facts; `run` publishes them, `flush` waits until all are stored.
 
-    `holder` names the delivery: two copies of a command must not deduplicate each other's facts.
+    `holder` names the run: two of one command must not deduplicate each other's facts.
     """
 
     def __init__(self, *, desk: Desk, command: Command, holder: str) -> None:

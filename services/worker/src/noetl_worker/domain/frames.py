@@ -36,7 +36,7 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
 
     It holds the rows themselves, so that recording a frame is one write; `rows_ref` of every
     event refers to it. `root_frame_id` and `base_index` place a continuation's rows in the frame
-    that claimed them. `command_id`, `fence` and `holder` name the delivery that wrote it.
+    that claimed them. `command_id`, `fence` and `holder` name the run that wrote it.
     """
 
     rows: list[Row]

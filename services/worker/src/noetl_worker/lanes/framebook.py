@@ -7,14 +7,22 @@ from noetl_contracts import codec
 from noetl_contracts.commands import Command
 from noetl_contracts.ids import FrameId
 from noetl_contracts.payloads import PayloadRef
-from noetl_worker.domain import frames
+from noetl_worker.domain import frames, holders
 from noetl_worker.domain.frames import FrameRecord, Takeover
 from noetl_worker.domain.masking import Mask
 from noetl_worker.stores import TenantPayloads
 
 
 class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
-    """Another delivery of this very attempt runs the slot: this one is a copy."""
+    """Another run of this very attempt has the slot.
+
+    A copy has a message of its own, which brings its end to light. With `is_same_message` the
+    broker handed over twice, as new, what both were begun by: nothing else may come for either.
+    """
+
+    def __init__(self, *, is_same_message: bool) -> None:
+        super().__init__("another run of this attempt has the slot")
+        self.is_same_message = is_same_message
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -48,7 +56,7 @@ class FrameBook:
     async def put(self, frame_id: FrameId, record: FrameRecord) -> Recorded:
         """Write a record, masked; return the one that is there already, if one is.
 
-        Raises `TakenElsewhere` when another delivery of this attempt wrote it.
+        Raises `TakenElsewhere` when another run of this attempt wrote it.
         """
         data = self._mask.data(codec.canonical(record))
         await reach(Point.WORKER_ROWS_CLAIMED)
@@ -73,7 +81,7 @@ class FrameBook:
         data = codec.canonical(mine)
         standing = await self._payloads.put_named(self._takeover(frame_id, mine.fence), data)
         if standing is not None and standing != data:
-            raise TakenElsewhere
+            raise self._taken_by(codec.decode_as(standing, Takeover).holder)
         return await self._dispatches(frame_id, record)
 
     async def _dispatches(self, frame_id: FrameId, record: FrameRecord) -> int:
@@ -85,7 +93,7 @@ class FrameBook:
         return count
 
     async def _taken(self, frame_id: FrameId, data: bytes, *, offered_bytes: int = 0) -> Recorded:
-        """Run what is recorded, unless another delivery of this attempt recorded it."""
+        """Run what is recorded, unless another run of this attempt recorded it."""
         recorded = self._recorded(frame_id, data, offered_bytes=offered_bytes)
         record = recorded.record
         mine = (self._command.command_id, self._command.attempt)
@@ -93,8 +101,11 @@ class FrameBook:
             dispatches = await self.take_over(frame_id, record)
             return structs.replace(recorded, dispatches=dispatches)
         if record.holder != self._holder:
-            raise TakenElsewhere
+            raise self._taken_by(record.holder)
         return recorded
+
+    def _taken_by(self, holder: str) -> TakenElsewhere:
+        return TakenElsewhere(is_same_message=holders.have_one_message(holder, self._holder))
 
     def _recorded(self, frame_id: FrameId, data: bytes, *, offered_bytes: int) -> Recorded:
         record = codec.decode_as(data, FrameRecord)

@@ -12,7 +12,7 @@ from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import commands, subjects
 from noetl_contracts.commands import Command, SlotWork, StepWork
 from noetl_contracts.errors import MalformedMessage, Retryable
-from noetl_contracts.facts import CommandHeartbeat, CommandLost, CommandStopped, Fact
+from noetl_contracts.facts import CommandHeartbeat, CommandStopped, Fact
 from noetl_messaging import topology
 from noetl_messaging.ports import DeadLetters, Delivery, Hints
 from noetl_storage.ports import Payloads
@@ -26,7 +26,7 @@ from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.tracing import command_span
 from noetl_worker.lanes.waves import Waves
-from noetl_worker.lanes.work import execute, failed
+from noetl_worker.lanes.work import execute, failed, lost
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.stores import Place, Remembered, TenantPayloads
 from noetl_worker.tools import Tools
@@ -99,7 +99,7 @@ class IoLane:
             return
         if delivery.delivered > 1:
             # Whoever had it may still be at work: only a new attempt may run it.
-            await self._report_alone(command, _lost(command, "redelivered"), key="lost")
+            await self._report_alone(command, lost(command, "redelivered"), key="lost")
             await delivery.ack()
             return
         if command.execution_id in self._lane.halts:
@@ -180,7 +180,7 @@ class IoLane:
 
         with hold.lasting(attend):
             if not await _done(command, hands, reporter, hold):
-                reporter.report(_lost(command, "released", is_release=True))
+                reporter.report(lost(command, "released", is_release=True))
             await self._flush(command, hands, reporter)
         for attendant in attendants:
             attendant.cancel()
@@ -212,12 +212,12 @@ class IoLane:
                 instruments.count(names.LEASES_LOST)
                 log.warning("lease lost, work stopped", step=command.step)
                 # The work has stopped and its fence is old news soon: say so at once.
-                await self._report_alone(command, _lost(command, "lease_lost"), key="lease-lost")
+                await self._report_alone(command, lost(command, "lease_lost"), key="lease-lost")
             case Stopped():
                 await self._report_alone(command, _stopped(command, self._lane.desk), key="stopped")
             case Released():
-                lost = _lost(command, "released", is_release=True)
-                await self._report_alone(command, lost, key="released")
+                left = lost(command, "released", is_release=True)
+                await self._report_alone(command, left, key="released")
             case _:
                 pass
         try:
@@ -294,15 +294,6 @@ def _about(command: Command) -> Iterator[None]:
         yield
     finally:
         structlog.contextvars.reset_contextvars(**bound)
-
-
-def _lost(command: Command, reason: str, *, is_release: bool = False) -> CommandLost:
-    return CommandLost(
-        command_id=command.command_id,
-        attempt=command.attempt,
-        reason=reason,
-        is_release=is_release,
-    )
 
 
 def _stopped(command: Command, desk: Desk) -> CommandStopped:

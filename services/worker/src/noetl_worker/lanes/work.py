@@ -20,6 +20,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import (
     CommandCompleted,
     CommandFailed,
+    CommandLost,
     CommandParked,
     CommandStopped,
     FrameClosed,
@@ -61,8 +62,12 @@ async def execute(
         reporter.report(failed(command, hands, failure("validation", text)))
     except FrameLost:
         reporter.report(lost_in_wave(command))
-    except TakenElsewhere:
-        log.info("a copy of a command that runs elsewhere", step=command.step)
+    except TakenElsewhere as problem:
+        if problem.is_same_message:
+            # As for any redelivery: whoever had it may be at work, so only a new attempt runs it.
+            reporter.report(lost(command, "redelivered"))
+        else:
+            log.info("a copy of a command that runs elsewhere", step=command.step)
     return True
 
 
@@ -77,6 +82,16 @@ def failed(
         worker_id=hands.worker_id,
         error=placed,
         patch={} if end is None else end.patch,
+    )
+
+
+def lost(command: Command, reason: str, *, is_release: bool = False) -> CommandLost:
+    """Say that this attempt of a command does not go on."""
+    return CommandLost(
+        command_id=command.command_id,
+        attempt=command.attempt,
+        reason=reason,
+        is_release=is_release,
     )
 
 
