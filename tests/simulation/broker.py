@@ -1,6 +1,8 @@
 """The broker in memory with a broker's faults: late, twice, never, and a store that is gone."""
 
 import asyncio
+import contextvars
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,21 +17,29 @@ from noetl_messaging.ports import Delivery, Message
 from noetl_messaging.topology import Topology
 
 _LATE_S = 3.0
+# NATS Server writes what its consumers know ten times a second at most.
+_UNWRITTEN_S = 0.1
 # Of these streams nothing may be lost but with all: they hold no work.
 _KEPT = (topology.DEAD_LETTERS, topology.ADVISORIES)
 
 
 class FaultyBroker(MemoryBroker):
-    """Takes messages late or twice, loses some, and forgets acknowledgements."""
+    """Takes messages late or twice, loses some, and forgets acknowledgements and deliveries."""
 
-    def __init__(self, declared: Topology, clock: Any, *, fate: Fate) -> None:
+    def __init__(
+        self, declared: Topology, clock: Any, *, fate: Fate, on_death: Callable[[], None]
+    ) -> None:
         super().__init__(declared, clock)
         self._fate = fate
+        self._on_death = on_death
         self._copies = 0
         # Fetches that wait for something to take, by what ends their wait.
         self._waiting: dict[asyncio.Future[None], tuple[str, str]] = {}
         # Message ids that a stream took, ever.
         self.taken: set[str] = set()
+        # What each consumer was handed, when, and for which time; and what is forgotten of that.
+        self._handed: dict[tuple[str, str], list[tuple[float, int, int]]] = defaultdict(list)
+        self.forgotten: set[int] = set()
 
     def put(self, message: Message, headers: dict[str, str] | None = None) -> None:
         """Store a message: once, and perhaps later, twice or not at all."""
@@ -60,6 +70,45 @@ class FaultyBroker(MemoryBroker):
         """Forget a delivery, unless the word is lost."""
         if not self._fate.happens("lost_ack"):
             super().settle(stream, name, sequence)
+
+    def take(self, stream: str, name: str, messages_max: int) -> list[tuple[Stored, int]]:
+        """Hand over messages that are due; sometimes it is the last that the broker does."""
+        taken = super().take(stream, name, messages_max)
+        now_s = self.monotonic()
+        self._handed[stream, name] += [(now_s, one.sequence, many) for one, many in taken]
+        if taken and self._fate.happens("restart"):
+            delay_s = self._fate.chance.random() * _UNWRITTEN_S
+            asyncio.get_running_loop().call_later(
+                delay_s, self._start_again, now_s, context=contextvars.Context()
+            )
+        return taken
+
+    def _start_again(self, since_s: float) -> None:
+        """Be killed and come back without the consumers' state of the last moment.
+
+        As NATS Server, which writes that state in intervals: what was handed over since is handed
+        over once more, under the same number of its delivery.
+        """
+        if self._fate.is_healed:
+            return
+        self._fate.note("the broker is killed and starts again")
+        self._on_death()
+        for key, handed in self._handed.items():
+            durable = self._durables.get(key)
+            while handed and handed[-1][0] >= since_s:
+                _, sequence, delivered = handed.pop()
+                if durable is None or durable.delivered.get(sequence) != delivered:
+                    continue
+                self.forgotten.add(sequence)
+                if delivered > 1:
+                    durable.delivered[sequence] -= 1
+                    if sequence in durable.due_at:
+                        durable.due_at[sequence] = self.monotonic()
+                    continue
+                del durable.delivered[sequence]
+                durable.due_at.pop(sequence, None)
+                durable.cursor = min(durable.cursor, sequence - 1)
+        self.stir()
 
     def _later(self, message: Message) -> None:
         delay_s = self._fate.chance.random() * _LATE_S

@@ -25,7 +25,7 @@ from noetl_storage.memory.outbox import MemoryOutbox, MemoryRequests
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore, StoredRequest
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_worker.domain import heartbeat
+from noetl_worker.domain import heartbeat, holders
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.io import IoLane
 
@@ -270,6 +270,13 @@ def _no_nudges() -> list[Patch]:
     return [(Reaper, "nudge_stalled", broken)]
 
 
+def _one_name() -> list[Patch]:
+    def broken(stream_sequence: int, *, token: str) -> str:
+        return str(stream_sequence)
+
+    return [(holders, "name", broken)]
+
+
 BUGS = tuple(
     Bug(name=name, breaks=breaks, make=make, needs=tuple(needs))
     for name, breaks, make, *needs in (
@@ -305,5 +312,6 @@ BUGS = tuple(
         ("the results of rows are not masked", "I7", _unmasked_rows),
         ("lost commands are not reported", "15", _no_loss_reports, "lost_message", "wipe"),
         ("silent executions are not nudged", "15", _no_nudges),
+        ("two runs of one message have one name", "8a", _one_name, "restart"),
     )
 )

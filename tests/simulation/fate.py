@@ -22,6 +22,7 @@ FAULTS = (
     "stale",
     "wipe",
     "partition",
+    "restart",
     "cut",
     "stranded",
     "long",
@@ -44,6 +45,8 @@ _RATES: dict[str, tuple[float, float]] = {
     "stale": (0.01, 0.4),
     "wipe": (8.0, 60.0),
     "partition": (3.0, 40.0),
+    # Of the fetches that bring something: those after which the broker is killed.
+    "restart": (0.002, 0.1),
     # Of the calls: those at which the line between the two breaks.
     "cut": (0.001, 0.02),
     # Of the calls into a partition: those that arrive at its end, instead of failing.

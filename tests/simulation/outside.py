@@ -1,6 +1,7 @@
 """The outside world that tasks reach into: slow, sometimes out of reach, and it keeps accounts."""
 
 import asyncio
+from collections import Counter, defaultdict
 from typing import Any
 
 from tests.simulation.fleet import Process
@@ -9,6 +10,7 @@ from noetl_worker.domain.failures import failure
 from noetl_worker.tools.call import Call, Outcome
 
 _SLOW_S = 1.0
+_CLAIM_S = 0.2
 _LONG_S = 20.0
 _FLAKY_SHARE = 0.3
 
@@ -21,6 +23,8 @@ class Sink:
     def __init__(self) -> None:
         self.row_by_key: dict[str, Row] = {}
         self.repeated = 0
+        # How often each row of a frame was done, by the frame that claimed it and its place there.
+        self.times_by_row: Counter[tuple[str, int]] = Counter()
 
     def take(self, key: str, row: Row) -> bool:
         """Keep a row; False when its key is another row's."""
@@ -49,7 +53,50 @@ class Site:
             return Outcome(error=failure("connection", "the line is dead", source="outside"))
         row = (at.execution_id, at.step, at.unit, at.row_index)
         process.fate.note(process.name, "reaches out for", *row)
+        if at.row_index is not None:
+            self._sink.times_by_row[at.unit, at.row_index] += 1
         if not self._sink.take(call.idempotency_key, row):
             process.witness.object(f"{row} has the key of another effect")
         data: dict[str, Any] = {"n": call.input["n"], "echo": call.input["token"]}
         return Outcome(data=data)
+
+
+class Claims:
+    """The rows of queues, numbered, and the frames that claimed them."""
+
+    def __init__(self) -> None:
+        self._frames_by_queue: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(dict)
+
+    def take(self, queue: tuple[str, str], frame_id: str, *, rows: int, rows_max: int) -> list[int]:
+        """Claim what nobody has, or again what this frame has claimed before."""
+        frames = self._frames_by_queue[queue]
+        if frame_id not in frames:
+            first = sum(map(len, frames.values()))
+            if first == rows:
+                return []
+            frames[frame_id] = list(range(rows))[first : first + rows_max]
+        return frames[frame_id]
+
+
+class Table:
+    """The database of one worker's process, which does nothing but hand out rows."""
+
+    def __init__(self, claims: Claims, process: Process) -> None:
+        self._claims = claims
+        self._process = process
+
+    async def run(self, call: Call) -> Outcome:
+        """Claim rows; the line may break before the claim, or with its answer."""
+        process, at = self._process, call.site
+        assert at.frame_id is not None, "only claims come here"
+        dead = Outcome(error=failure("connection", "the line is dead", source="outside"))
+        await asyncio.sleep(process.fate.chance.random() * _CLAIM_S)
+        if process.fate.happens("refused"):
+            return dead
+        rows, rows_max = call.fields["params"]
+        queue = (at.execution_id, at.step)
+        taken = self._claims.take(queue, at.frame_id, rows=rows, rows_max=rows_max)
+        process.fate.note(process.name, "claims", *queue, at.frame_id, *taken)
+        if process.fate.happens("lost_reply"):
+            return dead
+        return Outcome(data={"rows": [{"at": one} for one in taken]})

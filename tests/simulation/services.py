@@ -215,13 +215,13 @@ async def work(world: "World", process: Process) -> None:
 
 
 def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools:
-    """Have the tools that need nothing outside; `python` is played by the world."""
+    """Have the tools that need nothing outside; `python` and claims are played by the world."""
     sealer = Sealer(SECRET_KEY)
     vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=process.clock)
     none: Any = None
     return Tools(
         http=none,
-        postgres=none,
+        postgres=cast("Any", world.table(process)),
         python=cast("Any", world.site(process)),
         shell=none,
         nats=none,

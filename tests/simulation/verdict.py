@@ -13,6 +13,12 @@ from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.events.execution import PlaybookInitialized
+from noetl_contracts.events.frame import (
+    FrameCommitRejected,
+    FrameCommitted,
+    FrameDispatched,
+    FrameFailed,
+)
 from noetl_contracts.events.step import CallDone
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import PayloadRef
@@ -72,6 +78,7 @@ async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelo
     if asked is None:
         return
     _assert_effects(world, asked.workflow, history)
+    _assert_repeats_told(world, asked.workflow, history)
     sketch = asked.workflow.sketch
     invariants.assert_joins(history, sketch)
     if _CANCELLED in types:
@@ -96,6 +103,36 @@ def _assert_effects(world: "World", workflow: "Workflow", history: list[Envelope
             if node.reduces is None and (node.units is None or event.item_index is not None):
                 unit = "step" if event.item_index is None else f"item-{event.item_index}"
                 assert (event.step, unit) in done, f"{event.step}/{unit} is done, and not outside"
+
+
+def _assert_repeats_told(world: "World", workflow: "Workflow", history: list[Envelope]) -> None:
+    """Of a frame that ended no row was done more often than the history says that it ran."""
+    root_by_frame: dict[str, str] = {}
+    repeats: Counter[str] = Counter()
+    ended: set[str] = set()
+    for one in history:
+        match one.event:
+            case FrameDispatched(frame_id=frame_id, parent_frame_id=parent) as event:
+                if not _claims(workflow, event.step):
+                    continue
+                repeats[root_by_frame.get(frame_id, "")] += frame_id in root_by_frame
+                root_by_frame[frame_id] = frame_id if parent is None else root_by_frame[parent]
+                ended.discard(root_by_frame[frame_id])
+            case FrameCommitted(frame_id=frame_id) | FrameFailed(frame_id=frame_id):
+                ended.add(root_by_frame.get(frame_id, ""))
+            case FrameCommitRejected(frame_id=frame_id):
+                repeats[root_by_frame.get(frame_id, "")] += 1
+            case _:
+                pass
+    for (root, row), times in world.sink.times_by_row.items():
+        if root in ended:
+            told = f"row {row} of frame {root} was done {times} times"
+            assert times <= 1 + repeats[root], f"{told}, told are {1 + repeats[root]}"
+
+
+def _claims(workflow: "Workflow", step: str) -> bool:
+    units = workflow.sketch.node(step).units
+    return units is not None and units.mode == "cursor"
 
 
 def assert_each_effect_once(history: list[Envelope], types: list[str]) -> None:

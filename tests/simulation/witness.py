@@ -196,6 +196,9 @@ class Witness:
         if not who.startswith("worker") or len(parts) != _PARTS_OF_WORK:
             return
         holder, _, _ = parts[2].partition(".")
+        if int(holder) in self.broker.forgotten:
+            # Nobody can tell that it was handed to another.
+            return
         if self._worker_by_delivery.setdefault(holder, who) != who:
             self.object(f"{who} runs delivery {holder}, which another worker has run")
         handed = self.handed.get(holder)

@@ -75,9 +75,9 @@ def draw_workflow(chance: random.Random, name: str) -> Workflow:
     """Draw a workflow for workers that execute it."""
     draw: Any = Draw(chance)
     if chance.random() < _CYCLIC_SHARE:
-        sketch = with_cycles(draw, steps_max=4, is_real=True)
+        sketch = with_cycles(draw, steps_max=4, is_real=True, has_tables=True)
     else:
-        sketch = without_cycles(draw, steps_max=_STEPS_MAX, is_real=True)
+        sketch = without_cycles(draw, steps_max=_STEPS_MAX, is_real=True, has_tables=True)
     sketch = structs.replace(sketch, nodes=tuple(map(_by_row, sketch.nodes)))
     document = json.loads(sketches.text(sketch, name=name, must_be_real=True))
     document["keychain"] = _KEYCHAIN

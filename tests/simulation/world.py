@@ -18,7 +18,7 @@ from tests.simulation import services, verdict
 from tests.simulation.broker import FaultyBroker
 from tests.simulation.fate import Fate, Weather, draw_weather
 from tests.simulation.fleet import Post, Process
-from tests.simulation.outside import Sink, Site
+from tests.simulation.outside import Claims, Sink, Site, Table
 from tests.simulation.services import LEASE_S, SHARDS
 from tests.simulation.virtual import OWNER, Stuck, VirtualClock, VirtualLoop
 from tests.simulation.witness import Witness
@@ -44,6 +44,7 @@ PATIENCE_S = 300.0
 INSISTING_S = 120.0
 _ANSWER_S = 4.0
 _LOOK_S = 0.5
+_AWAY_S = 2.0
 _OVER = ("playbook.completed", "playbook.failed", "execution.cancelled")
 
 
@@ -85,11 +86,12 @@ class World:
         self.payloads = MemoryPayloads()
         self.registers = MemoryRegisters()
         self.sink = Sink()
+        self.claims = Claims()
         self.projectors = self.chance.choice([1, 1, 2])
         declared = topology.declare(
             shard_count=SHARDS, projector_count=self.projectors, lease_s=LEASE_S
         )
-        self.broker = FaultyBroker(declared, self.clock, fate=self.fate)
+        self.broker = FaultyBroker(declared, self.clock, fate=self.fate, on_death=self._lose_broker)
         self.witness.store, self.witness.broker = self.store, self.broker
         self.asked: list[Asked] = []
         self.posts: list[Post] = []
@@ -116,6 +118,10 @@ class World:
     def site(self, process: Process) -> Site:
         """Play the outside world for a worker."""
         return Site(self.sink, process)
+
+    def table(self, process: Process) -> Table:
+        """Play the database that a worker's cursors claim from."""
+        return Table(self.claims, process)
 
     async def _register(self) -> None:
         calm = Process("registrar", node=1, loop=self.loop, fate=self.fate, witness=self.witness)
@@ -253,6 +259,13 @@ class World:
             for post in cut:
                 if post.process is not None:
                     post.process.cut_off(server, seconds)
+
+    def _lose_broker(self) -> None:
+        """Have nobody reach the broker before it has started again."""
+        away_s = self.chance.random() * _AWAY_S
+        for post in self.posts:
+            if post.process is not None:
+                post.process.cut_off("broker", away_s)
 
     def _is_over(self) -> bool:
         begun, over = self.store.head_by_execution, self.witness.over

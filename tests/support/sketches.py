@@ -264,7 +264,12 @@ def _loop(units: Units) -> dict[str, Any]:
     if policy:
         spec["policy"] = policy
     if units.mode == "cursor":
-        cursor = {"kind": "postgres", "auth": "db", "claim": "SELECT 1"}
+        cursor = {
+            "kind": "postgres",
+            "auth": "db",
+            "claim": "SELECT at FROM numbers WHERE at < $1 LIMIT $2",
+            "params": [len(units.outcomes), "{{ __frame_max_rows }}"],
+        }
         return {"cursor": cursor, "iterator": "i", "spec": spec}
     return {"in": f"{{{{ {len(units.outcomes)} }}}}", "iterator": "i", "spec": spec}
 
@@ -292,7 +297,7 @@ def _reduce(reduces: Reduction) -> dict[str, Any]:
 def _task(node: Node) -> dict[str, Any]:
     outcomes: Sequence[Outcome] = node.units.outcomes if node.units else (node.outcome,)
     values = [one if isinstance(one, int) else 0 for one in outcomes]
-    place = "iter.i" if node.units else "0"
+    place = _place(node)
     patch = {"set": {patch_key(node): f"{{{{ {place} }}}}"}} if node.patch else {}
     failing = [index for index, one in enumerate(outcomes) if isinstance(one, str)]
     rules = [
@@ -304,6 +309,13 @@ def _task(node: Node) -> dict[str, Any]:
     ]
     result = {"n": f"{{{{ {values or [0]}[{place}] }}}}"}
     return {"kind": "noop", "result": result, "spec": {"policy": {"rules": rules}}}
+
+
+def _place(node: Node) -> str:
+    """Say where a task finds its item's place among the outcomes."""
+    if node.units is None:
+        return "0"
+    return "iter.i.at" if node.units.mode == "cursor" else "iter.i"
 
 
 def patch_key(node: Node) -> str:

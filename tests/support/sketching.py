@@ -26,8 +26,9 @@ KINDS = ("timeout", "transform", "db_constraint", LOST)
 # What a task's own policy fails with, so that a real worker can be made to.
 REAL_KINDS = ("policy",)
 MODES = ("sequential", "parallel", "chunked", "fanout", "cursor")
-# A cursor needs a table.
+# A cursor needs a table; where there is one it is what holds commands the longest.
 REAL_MODES = MODES[:-1]
+TABLE_MODES = (*REAL_MODES, "cursor", "cursor", "cursor")
 WORKLOAD = {"low": 0, "high": 3}
 _ON_PLAIN = ("call.done", "step.exit", "call.success", "step.done")
 _ON_PLAIN_FAILED = ("call.error", "step.failed", "step.error")
@@ -206,15 +207,20 @@ class _Drawing:
         return found
 
 
-def without_cycles(draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = False) -> Sketch:
-    """Draw a workflow without cycles; `is_real` keeps to failures that a worker can be made to."""
+def without_cycles(
+    draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = False, has_tables: bool = False
+) -> Sketch:
+    """Draw a workflow without cycles; `is_real` keeps to what a worker can be made to.
+
+    With `has_tables` it may claim rows.
+    """
     count = draw(st.integers(1, steps_max))
     names = [f"s{place}" for place in range(count)]
     drawing = _Drawing(
         draw,
         kinds=REAL_KINDS if is_real else KINDS,
         names=names,
-        modes=REAL_MODES if is_real else MODES,
+        modes=_modes(is_real=is_real, has_tables=has_tables),
         may_stick=not is_real,
     )
     ends = draw(st.sampled_from([None, "named", "declared"])) if count > 1 else None
@@ -239,7 +245,9 @@ def without_cycles(draw: st.DrawFn, *, steps_max: int = 10, is_real: bool = Fals
     )
 
 
-def with_cycles(draw: st.DrawFn, *, steps_max: int = 8, is_real: bool = False) -> Sketch:
+def with_cycles(
+    draw: st.DrawFn, *, steps_max: int = 8, is_real: bool = False, has_tables: bool = False
+) -> Sketch:
     """Draw a workflow whose arcs lead anywhere: some cycles count, others meet `max_steps`."""
     count = draw(st.integers(1, steps_max))
     names = [f"s{place}" for place in range(count)]
@@ -247,7 +255,7 @@ def with_cycles(draw: st.DrawFn, *, steps_max: int = 8, is_real: bool = False) -
         draw,
         kinds=REAL_KINDS if is_real else KINDS,
         names=names,
-        modes=REAL_MODES if is_real else MODES,
+        modes=_modes(is_real=is_real, has_tables=has_tables),
     )
     ends = count > 1 and draw(st.booleans())
     nodes: list[Node] = []
@@ -277,6 +285,12 @@ def with_cycles(draw: st.DrawFn, *, steps_max: int = 8, is_real: bool = False) -
 
 acyclic = st.composite(without_cycles)
 cyclic = st.composite(with_cycles)
+
+
+def _modes(*, is_real: bool, has_tables: bool) -> Sequence[str]:
+    if has_tables:
+        return TABLE_MODES
+    return REAL_MODES if is_real else MODES
 
 
 def _turn(drawing: _Drawing, node: Node, to: str) -> Edge:

@@ -271,6 +271,17 @@ async def test_a_copy_of_a_later_attempt_does_not_run_its_frame_again(
     assert len(of(await worker.run(later), FrameOpened)) == 1
 
 
+async def test_an_attempt_that_arrives_after_a_later_one_runs_nothing(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    command = slot_of(loop_of())
+    for attempt, frames, runs in ((2, 1, 1), (1, 0, 1), (4, 1, 2), (3, 0, 2)):
+        facts = await worker.run(structs.replace(command, attempt=attempt))
+        assert len(of(facts, FrameOpened)) == frames
+        assert await table.fetchval("select max(runs) from jobs") == runs
+
+
 @pytest.mark.parametrize("is_known", [True, False], ids=["reported", "unreported"])
 async def test_attempts_of_which_no_report_arrived_are_told_by_the_next(
     worker: Bench,

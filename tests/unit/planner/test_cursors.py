@@ -161,6 +161,20 @@ def test_facts_lost_on_the_way_fence_the_holder_and_replay_from_what_is_known() 
     assert attempts == [1, 2, 1, 2]
 
 
+def test_an_end_whose_own_beginning_was_lost_is_not_taken_for_that_of_the_attempt_before() -> None:
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0))
+    desk.tell(facts.CommandLost(command_id=one.command_id, attempt=1, reason="redelivered"))
+    (second,) = desk.sent()
+    # opened(0) of the second attempt never arrived: nobody could tell that its rows ran twice.
+    assert desk.tell(closed(second, 0)) == ["frame.commit_rejected", "command.reissued"]
+    (third,) = desk.sent()
+    desk.tell(opened(third, 0, attempts_before=1))
+    assert desk.tell(closed(third, 0)) == ["frame.committed"]
+    assert [event.attempt for event in desk.events("frame.dispatched")] == [1, 2, 3]
+    assert desk.events("frame.committed")[0].attempt == 3
+
+
 def test_a_failed_row_fails_the_frame_the_loop_and_the_execution() -> None:
     desk, (one, two) = begun()
     error = ErrorObject(kind="server_error", message="500", step="drain")

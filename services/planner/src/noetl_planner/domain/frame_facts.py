@@ -14,7 +14,7 @@ from noetl_planner.domain import (
     unit_facts,
 )
 from noetl_planner.domain.draft import Draft
-from noetl_replay.state import CommandState, SlotState
+from noetl_replay.state import CommandState, FrameState, SlotState
 
 GAP = "an earlier report of this slot was lost"
 
@@ -97,8 +97,8 @@ def close_frame(draft: Draft, fact: facts.FrameClosed) -> None:
     slot = _slot(draft, live)
     if slot is None:
         return
-    opened = draft.state.frames.get(fact.frame_id)
-    if opened is None or slot.open_frame_id != fact.frame_id:
+    opened = _open_frame(draft, slot, fact)
+    if opened is None or not _is_told(opened, live):
         if fact.frame_index >= slot.next_index:
             _refuse(draft, fact, live.attempt, GAP)
             _resume_after_gap(draft, live)
@@ -172,11 +172,21 @@ def _is_repeated(
     """Tell whether the frame is open already: by this attempt, or since before it waited."""
     if fact.frame_index < slot.next_index:
         return True
-    opened = draft.state.frames.get(fact.frame_id)
-    if opened is None or slot.open_frame_id != fact.frame_id:
-        return False
+    opened = _open_frame(draft, slot, fact)
+    return opened is not None and _is_told(opened, live)
+
+
+def _open_frame(
+    draft: Draft, slot: SlotState, fact: facts.FrameOpened | facts.FrameClosed
+) -> FrameState | None:
+    is_open = slot.open_frame_id == fact.frame_id
+    return draft.state.frames.get(fact.frame_id) if is_open else None
+
+
+def _is_told(opened: FrameState, live: CommandState) -> bool:
+    """Tell whether the history knows that the command's attempt runs the frame."""
     has_waited = live.resume is not None and opened.status is not FrameStatus.ABANDONED
-    return has_waited or opened.fence == fact.attempt
+    return has_waited or opened.fence == live.attempt
 
 
 def _slot(draft: Draft, live: CommandState) -> SlotState | None:

@@ -49,11 +49,12 @@ class FrameRecord(Struct, frozen=True, kw_only=True):
 
 
 class Takeover(Struct, frozen=True, kw_only=True):
-    """Who runs an earlier attempt's frame again, written once per attempt before its body runs.
+    """Who runs an earlier attempt's frame again, written behind the others before its body runs.
 
     A frame's record names its first runner only; without this, an attempt's command that arrives
-    twice would find nobody of its own attempt and run twice, and an attempt of which no report
-    arrived would leave no trace. `resumes` a frame that waited: the same dispatch, going on.
+    twice would find nobody of its own attempt and run twice, one that arrives after a later attempt
+    began would run beside it, and an attempt of which no report arrived would leave no trace.
+    `resumes` a frame that waited: the same dispatch, going on.
     """
 
     command_id: str
@@ -159,9 +160,9 @@ def record_name(execution_id: ExecutionId, frame_id: FrameId) -> str:
     return f"frames/{execution_id}/{frame_id}"
 
 
-def takeover_name(execution_id: ExecutionId, frame_id: FrameId, *, fence: int) -> str:
-    """Name what says who runs a frame again in a later attempt."""
-    return f"{record_name(execution_id, frame_id)}.{fence}"
+def takeover_name(execution_id: ExecutionId, frame_id: FrameId, *, place: int) -> str:
+    """Name what says who runs a frame again: of those who do so, the first has place 1."""
+    return f"{record_name(execution_id, frame_id)}.again-{place}"
 
 
 def check_rows(rows: list[Row], frame_id: FrameId) -> None:

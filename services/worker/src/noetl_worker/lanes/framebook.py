@@ -1,5 +1,7 @@
 """The records of a slot's frames: written once each, and who runs them again."""
 
+import itertools
+
 from msgspec import Struct, structs
 
 from noetl_chassis.failpoints import Point, reach
@@ -14,14 +16,15 @@ from noetl_worker.stores import TenantPayloads
 
 
 class TakenElsewhere(Exception):  # noqa: N818 - it says what was found
-    """Another run of this very attempt has the slot.
+    """Another run of this very attempt, or of a later one, has the slot.
 
-    A copy has a message of its own, which brings its end to light. With `is_same_message` the
-    broker handed over twice, as new, what both were begun by: nothing else may come for either.
+    A copy and a later attempt have messages of their own, which bring their ends to light. With
+    `is_same_message` the broker handed over twice, as new, what both were begun by: nothing else
+    may come for either.
     """
 
     def __init__(self, *, is_same_message: bool) -> None:
-        super().__init__("another run of this attempt has the slot")
+        super().__init__("another run has the slot")
         self.is_same_message = is_same_message
 
 
@@ -66,11 +69,12 @@ class FrameBook:
             return self._recorded(frame_id, data, offered_bytes=len(data))
         return await self._taken(frame_id, standing, offered_bytes=len(data))
 
-    async def take_over(self, frame_id: FrameId, record: FrameRecord) -> int:
-        """Be the one who runs an earlier attempt's frame again; return how many ran it before.
+    async def take_over(self, frame_id: FrameId) -> int:
+        """Be the next to run a frame that an earlier attempt ran; return how many ran it before.
 
-        Should this one die, its own delivery comes again and leads to a new attempt. Raises
-        `TakenElsewhere`.
+        Whoever does so writes down its name behind the last one, which nobody else can do there:
+        all who ran a frame are told in their order, and none after a later attempt. Should this
+        one die, its own delivery comes again and leads to a new attempt. Raises `TakenElsewhere`.
         """
         mine = Takeover(
             command_id=self._command.command_id,
@@ -79,33 +83,34 @@ class FrameBook:
             resumes=self._command.resume is not None,
         )
         data = codec.canonical(mine)
-        standing = await self._payloads.put_named(self._takeover(frame_id, mine.fence), data)
-        if standing is not None and standing != data:
-            raise self._taken_by(codec.decode_as(standing, Takeover).holder)
-        return await self._dispatches(frame_id, record)
-
-    async def _dispatches(self, frame_id: FrameId, record: FrameRecord) -> int:
-        """Count the attempts before this one that ran a frame, reported or not."""
         count = 1
-        for fence in range(record.fence + 1, self._command.attempt):
-            data = await self._payloads.find_named(self._takeover(frame_id, fence))
-            count += data is not None and not codec.decode_as(data, Takeover).resumes
+        for place in itertools.count(start=1):
+            name = frames.takeover_name(self._command.execution_id, frame_id, place=place)
+            standing = await self._payloads.put_named(name, data)
+            if standing is None or standing == data:
+                break
+            earlier = codec.decode_as(standing, Takeover)
+            self._check_past(earlier)
+            count += not earlier.resumes
         return count
 
     async def _taken(self, frame_id: FrameId, data: bytes, *, offered_bytes: int = 0) -> Recorded:
         """Run what is recorded, unless another run of this attempt recorded it."""
         recorded = self._recorded(frame_id, data, offered_bytes=offered_bytes)
         record = recorded.record
-        mine = (self._command.command_id, self._command.attempt)
-        if (record.command_id, record.fence) != mine:
-            dispatches = await self.take_over(frame_id, record)
-            return structs.replace(recorded, dispatches=dispatches)
-        if record.holder != self._holder:
-            raise self._taken_by(record.holder)
-        return recorded
+        mine = (self._command.command_id, self._command.attempt, self._holder)
+        if (record.command_id, record.fence, record.holder) == mine:
+            return recorded
+        self._check_past(record)
+        return structs.replace(recorded, dispatches=await self.take_over(frame_id))
 
-    def _taken_by(self, holder: str) -> TakenElsewhere:
-        return TakenElsewhere(is_same_message=holders.have_one_message(holder, self._holder))
+    def _check_past(self, runner: FrameRecord | Takeover) -> None:
+        """Raise `TakenElsewhere` unless it is of an earlier attempt, or of an earlier command."""
+        if runner.command_id != self._command.command_id or runner.fence < self._command.attempt:
+            return
+        is_same = runner.fence == self._command.attempt
+        is_same &= holders.have_one_message(runner.holder, self._holder)
+        raise TakenElsewhere(is_same_message=is_same)
 
     def _recorded(self, frame_id: FrameId, data: bytes, *, offered_bytes: int) -> Recorded:
         record = codec.decode_as(data, FrameRecord)
@@ -114,6 +119,3 @@ class FrameBook:
 
     def _name(self, frame_id: FrameId) -> str:
         return frames.record_name(self._command.execution_id, frame_id)
-
-    def _takeover(self, frame_id: FrameId, fence: int) -> str:
-        return frames.takeover_name(self._command.execution_id, frame_id, fence=fence)

@@ -142,7 +142,7 @@ class Slot:
         if left is None:
             return None
         record = codec.convert(await self._hands.payloads.load(left.rows_ref), FrameRecord)
-        dispatches = await self._book.take_over(left.frame_id, record)
+        dispatches = await self._book.take_over(left.frame_id)
         untold = max(0, dispatches - left.dispatches)
         frame = self._frame(left.frame_index, left.frame_id, record, left.rows_ref)
         return Opened(
