@@ -27,6 +27,7 @@ from noetl_storage.memory.store import MemoryStore, StoredRequest
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import heartbeat, holders
 from noetl_worker.keeping import Keeper
+from noetl_worker.lanes.emitting import Emitter
 from noetl_worker.lanes.io import IoLane
 
 Patch = tuple[Any, str, Any]
@@ -277,6 +278,13 @@ def _one_name() -> list[Patch]:
     return [(holders, "name", broken)]
 
 
+def _says_chunks_once() -> list[Patch]:
+    async def broken(self: Emitter) -> None:
+        await self._progress.change(1.0)
+
+    return [(Emitter, "_hear", broken)]
+
+
 BUGS = tuple(
     Bug(name=name, breaks=breaks, make=make, needs=tuple(needs))
     for name, breaks, make, *needs in (
@@ -313,5 +321,6 @@ BUGS = tuple(
         ("lost commands are not reported", "15", _no_loss_reports, "lost_message", "wipe"),
         ("silent executions are not nudged", "15", _no_nudges),
         ("two runs of one message have one name", "8a", _one_name, "restart"),
+        ("chunks are not sent again", "15", _says_chunks_once, "lost_message"),
     )
 )

@@ -6,13 +6,18 @@ from typing import Any
 
 from tests.simulation.fleet import Process
 
-from noetl_worker.domain.failures import failure
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call import Sink as Taker
 
 _SLOW_S = 1.0
 _CLAIM_S = 0.2
 _LONG_S = 20.0
 _FLAKY_SHARE = 0.3
+
+# Between two rows of a stream.
+_ROW_S = 0.3
+_BREAKS_SHARE = 0.05
 
 Row = tuple[str, str, str, int | None]
 
@@ -41,6 +46,8 @@ class Site:
 
     async def run(self, call: Call) -> Outcome:
         """Take some time, have the effect, and say so; or fail before it."""
+        if call.sink is not None:
+            return await self._stream(call, call.sink)
         process = self._process
         chance, at = process.fate.chance, call.site
         is_long = process.fate.happens("long")
@@ -50,7 +57,7 @@ class Site:
             process.cut_off("broker", seconds * (0.7 + chance.random() * 0.6))
         await asyncio.sleep(seconds)
         if call.input["flaky"] and not process.fate.is_healed and chance.random() < _FLAKY_SHARE:
-            return Outcome(error=failure("connection", "the line is dead", source="outside"))
+            return _dead()
         row = (at.execution_id, at.step, at.unit, at.row_index)
         process.fate.note(process.name, "reaches out for", *row)
         if at.row_index is not None:
@@ -59,6 +66,21 @@ class Site:
             process.witness.object(f"{row} has the key of another effect")
         data: dict[str, Any] = {"n": call.input["n"], "echo": call.input["token"]}
         return Outcome(data=data)
+
+    async def _stream(self, call: Call, sink: Taker) -> Outcome:
+        """Give rows away one by one; the line may break between any two."""
+        process, asked = self._process, call.input
+        chance = process.fate.chance
+        for index in range(asked["n"]):
+            is_long = process.fate.happens("long")
+            await asyncio.sleep(chance.random() * (_LONG_S if is_long else _ROW_S))
+            if asked["flaky"] and not process.fate.is_healed and chance.random() < _BREAKS_SHARE:
+                return _dead()
+            try:
+                await sink.take([{"i": index, "echo": asked["token"]}])
+            except ToolFailure as problem:
+                return Outcome(error=problem.error)
+        return Outcome()
 
 
 class Claims:
@@ -89,14 +111,17 @@ class Table:
         """Claim rows; the line may break before the claim, or with its answer."""
         process, at = self._process, call.site
         assert at.frame_id is not None, "only claims come here"
-        dead = Outcome(error=failure("connection", "the line is dead", source="outside"))
         await asyncio.sleep(process.fate.chance.random() * _CLAIM_S)
         if process.fate.happens("refused"):
-            return dead
+            return _dead()
         rows, rows_max = call.fields["params"]
         queue = (at.execution_id, at.step)
         taken = self._claims.take(queue, at.frame_id, rows=rows, rows_max=rows_max)
         process.fate.note(process.name, "claims", *queue, at.frame_id, *taken)
         if process.fate.happens("lost_reply"):
-            return dead
+            return _dead()
         return Outcome(data={"rows": [{"at": one} for one in taken]})
+
+
+def _dead() -> Outcome:
+    return Outcome(error=failure("connection", "the line is dead", source="outside"))

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tests.property.test_random_workflows import assert_expected
+from tests.simulation import streamed
 from tests.simulation.services import SECRET
+from tests.simulation.streamed import Streamed
 from tests.support import invariants, oracle
+from tests.support.sketches import Sketch
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
@@ -28,7 +31,6 @@ from noetl_replay.state import ExecutionState, empty
 from noetl_storage.memory.projections import MemoryProjections
 
 if TYPE_CHECKING:
-    from tests.simulation.workflows import Workflow
     from tests.simulation.world import Asked, World
 
 _CANCELLED = "execution.cancelled"
@@ -77,14 +79,18 @@ async def _judge_one(world: "World", asked: "Asked | None", history: list[Envelo
     assert state.failure is None or state.failure.kind not in _STRUCTURAL, state.failure
     if asked is None:
         return
-    _assert_effects(world, asked.workflow, history)
-    _assert_repeats_told(world, asked.workflow, history)
-    sketch = asked.workflow.sketch
-    invariants.assert_joins(history, sketch)
-    if _CANCELLED in types:
-        assert asked.cancel_after_s is not None, "cancelled by nobody"
-    elif sketch.is_acyclic:
-        assert_expected(sketch, oracle.play(sketch), state, history)
+    is_cancelled = _CANCELLED in types
+    assert not is_cancelled or asked.cancel_after_s is not None, "cancelled by nobody"
+    match asked.workflow.plan:
+        case Streamed() as stream:
+            if not is_cancelled:
+                streamed.assert_expected(stream, state, history)
+        case Sketch() as sketch:
+            _assert_effects(world, sketch, asked.workflow.outside, history)
+            _assert_repeats_told(world, sketch, history)
+            invariants.assert_joins(history, sketch)
+            if sketch.is_acyclic and not is_cancelled:
+                assert_expected(sketch, oracle.play(sketch), state, history)
 
 
 def _is_child(history: list[Envelope]) -> bool:
@@ -92,20 +98,22 @@ def _is_child(history: list[Envelope]) -> bool:
     return isinstance(first, PlaybookInitialized) and first.parent is not None
 
 
-def _assert_effects(world: "World", workflow: "Workflow", history: list[Envelope]) -> None:
+def _assert_effects(
+    world: "World", sketch: Sketch, outside: frozenset[str], history: list[Envelope]
+) -> None:
     """What a history says was done outside is there, under one key for each row."""
     execution_id = history[0].execution_id
     done = {row[1:3] for row in world.sink.row_by_key.values() if row[0] == execution_id}
     for one in history:
         event = one.event
-        if isinstance(event, CallDone) and event.step in workflow.outside:
-            node = workflow.sketch.node(event.step)
+        if isinstance(event, CallDone) and event.step in outside:
+            node = sketch.node(event.step)
             if node.reduces is None and (node.units is None or event.item_index is not None):
                 unit = "step" if event.item_index is None else f"item-{event.item_index}"
                 assert (event.step, unit) in done, f"{event.step}/{unit} is done, and not outside"
 
 
-def _assert_repeats_told(world: "World", workflow: "Workflow", history: list[Envelope]) -> None:
+def _assert_repeats_told(world: "World", sketch: Sketch, history: list[Envelope]) -> None:
     """Of a frame that ended no row was done more often than the history says that it ran."""
     root_by_frame: dict[str, str] = {}
     repeats: Counter[str] = Counter()
@@ -113,7 +121,7 @@ def _assert_repeats_told(world: "World", workflow: "Workflow", history: list[Env
     for one in history:
         match one.event:
             case FrameDispatched(frame_id=frame_id, parent_frame_id=parent) as event:
-                if not _claims(workflow, event.step):
+                if not _claims(sketch, event.step):
                     continue
                 repeats[root_by_frame.get(frame_id, "")] += frame_id in root_by_frame
                 root_by_frame[frame_id] = frame_id if parent is None else root_by_frame[parent]
@@ -130,8 +138,8 @@ def _assert_repeats_told(world: "World", workflow: "Workflow", history: list[Env
             assert times <= 1 + repeats[root], f"{told}, told are {1 + repeats[root]}"
 
 
-def _claims(workflow: "Workflow", step: str) -> bool:
-    units = workflow.sketch.node(step).units
+def _claims(sketch: Sketch, step: str) -> bool:
+    units = sketch.node(step).units
     return units is not None and units.mode == "cursor"
 
 

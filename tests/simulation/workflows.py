@@ -10,6 +10,8 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 from msgspec import Struct, structs
+from tests.simulation import streamed
+from tests.simulation.streamed import Streamed
 from tests.support import sketches
 from tests.support.sketches import Node, Sketch
 from tests.support.sketching import with_cycles, without_cycles
@@ -21,6 +23,8 @@ _ATTEMPTS_MAX = 1000
 _RETRIES_MAX = 100
 _STEPS_MAX = 6
 _CYCLIC_SHARE = 0.2
+_STREAMED_SHARE = 0.12
+_TOKEN = "{{ keychain.env.canary }}"  # noqa: S105 - a template that names it
 _KEYCHAIN = [
     {"name": "env", "kind": "secret_manager", "provider": "env", "map": {"canary": SECRET_NAME}}
 ]
@@ -34,14 +38,14 @@ class Signal(Struct, frozen=True, kw_only=True):
 
 
 class Workflow(Struct, frozen=True, kw_only=True):
-    """A playbook, and the sketch that says what it must come to."""
+    """A playbook, and the plan that says what it must come to."""
 
     name: str
     source: str
-    sketch: Sketch
-    signals: tuple[Signal, ...]
+    plan: Sketch | Streamed
+    signals: tuple[Signal, ...] = ()
     # Steps whose tasks reach into the outside world, each time under the same key.
-    outside: frozenset[str]
+    outside: frozenset[str] = frozenset()
 
     @property
     def path(self) -> str:
@@ -73,6 +77,8 @@ class Draw:
 
 def draw_workflow(chance: random.Random, name: str) -> Workflow:
     """Draw a workflow for workers that execute it."""
+    if chance.random() < _STREAMED_SHARE:
+        return _draw_streamed(chance, name)
     draw: Any = Draw(chance)
     if chance.random() < _CYCLIC_SHARE:
         sketch = with_cycles(draw, steps_max=4, is_real=True, has_tables=True)
@@ -97,10 +103,17 @@ def draw_workflow(chance: random.Random, name: str) -> Workflow:
     return Workflow(
         name=name,
         source=json.dumps(document),
-        sketch=sketch,
+        plan=sketch,
         signals=tuple(signals),
         outside=frozenset(outside),
     )
+
+
+def _draw_streamed(chance: random.Random, name: str) -> Workflow:
+    stream = streamed.draw(chance)
+    inputs = {"flaky": chance.random() < 0.4, "token": _TOKEN}
+    document = streamed.document(stream, name=name, inputs=inputs)
+    return Workflow(name=name, source=json.dumps({**document, "keychain": _KEYCHAIN}), plan=stream)
 
 
 def child() -> str:
@@ -165,6 +178,6 @@ def _outside(task: dict[str, Any], *, is_flaky: bool) -> dict[str, Any]:
     return {
         "kind": "python",
         "code": "played by the simulation",
-        "input": {**task["result"], "flaky": is_flaky, "token": "{{ keychain.env.canary }}"},
+        "input": {**task["result"], "flaky": is_flaky, "token": _TOKEN},
         "spec": {"policy": {"rules": rules}},
     }
