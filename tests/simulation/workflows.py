@@ -90,6 +90,7 @@ def draw_workflow(chance: random.Random, name: str) -> Workflow:
     outside, signals = [], []
     for node, step in zip(sketch.nodes, document["workflow"], strict=True):
         _be_patient(step)
+        _vary_frames(step, chance)
         is_plain = node.units is None and node.reduces is None and not node.patch
         lot = chance.random()
         if is_plain and isinstance(node.outcome, int) and lot < 0.15:
@@ -158,6 +159,18 @@ def _be_patient(step: dict[str, Any]) -> None:
             spec["fanout"]["max_shard_retries"] = _RETRIES_MAX
         if source is step.get("loop"):
             spec["max_attempts"] = _ATTEMPTS_MAX
+
+
+def _vary_frames(step: dict[str, Any], chance: random.Random) -> None:
+    """Let frames end early, run rows at once, keep results: the counts stay as they are."""
+    spec = step.get("loop", {}).get("spec", {})
+    if "frame" in spec:
+        spec["frame"] |= {
+            "max_seconds": chance.choice([0.5, 2, 30]),
+            "row_concurrency": chance.randint(1, 3),
+        }
+    if spec.get("mode") == "cursor":
+        spec["collect"] = chance.choice(["none", "all"])
 
 
 def _call_of(value: int) -> dict[str, Any]:

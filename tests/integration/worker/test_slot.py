@@ -359,6 +359,34 @@ def _keys_survive_a_replay(server: Script) -> None:
     assert [seen.headers["X-Base"] for seen in server.seen][:3] == ["0", "1", "2"]
 
 
+async def test_rows_that_an_untold_attempt_left_and_the_next_one_ran_are_not_run_again(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 3)
+    loop = loop_of(collect="all")
+    # Nothing of this attempt arrives: it leaves two rows, and then one.
+    await worker.run(slot_of(loop, frame={"max_seconds": 0}))
+    facts = await worker.run(slot_of(loop, attempt=2, rows_left=0))
+    opened, closed = of(facts, FrameOpened), of(facts, FrameClosed)
+    assert [(one.row_count, one.parent_frame_id) for one in opened] == [
+        (3, None),
+        (0, frame_id(0)),
+        (0, frame_id(1)),
+    ]
+    assert [(one.row_count, one.rows_failed, one.rows_left) for one in closed] == [
+        (3, 0, 0),
+        (0, 0, 0),
+        (0, 0, 0),
+    ]
+    assert all(one.result is not None for one in closed)
+    assert await table.fetchval("select sum(runs) from jobs") == 6
+    # Its worker dies in the empty one: the next attempt finds it open, and as empty.
+    resumed = slot_of(loop, attempt=3, open_frame=left_open(opened[1]), next_index=1, rows_left=0)
+    facts = await worker.run(resumed)
+    assert of(facts, FrameClosed)[0].row_count == 0
+    assert await table.fetchval("select sum(runs) from jobs") == 6
+
+
 async def test_a_frame_can_be_processed_as_a_whole(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:

@@ -83,13 +83,17 @@ class ItemWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="item"):
 
 
 class SlotWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="slot"):
-    """Claim and run frames until a claim finds nothing."""
+    """Claim and run frames until a claim finds nothing.
+
+    `rows_left` by the frame before `next_index` are to be continued with; None: nobody says.
+    """
 
     stage_id: StageId
     slot: int
     next_index: int = 0
     open_frame: OpenFrame | None = None
     frame: dict[str, Any] = msgspec.field(default_factory=dict)
+    rows_left: int | None = None
 
 
 class FrameWork(Struct, frozen=True, kw_only=True, tag_field="work", tag="frame"):

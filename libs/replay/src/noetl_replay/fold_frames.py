@@ -165,6 +165,7 @@ def _count_rows(
     taken = live.slots[done.slot]
     taken.open_frame_id = None
     taken.next_index = done.frame_index + 1
+    taken.rows_left = event.rows_left
     taken.frames_in_round += 1
 
 

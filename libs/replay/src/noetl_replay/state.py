@@ -142,7 +142,8 @@ class SlotState(Struct, kw_only=True):
     """One of a cursor loop's slots.
 
     `commits_floor` counts the epoch's frame commits that certainly precede the slot's latest
-    claim: the drain rule compares it with all commits.
+    claim: the drain rule compares it with all commits. `rows_left` of its latest frame were not
+    started in time: the frame after it continues with them.
     """
 
     slot: int
@@ -152,6 +153,7 @@ class SlotState(Struct, kw_only=True):
     has_failed: bool = False
     next_index: int = 0
     open_frame_id: FrameId | None = None
+    rows_left: int = 0
     commits_floor: int = 0
     frames_in_round: int = 0
     claimed_at: datetime | None = None

@@ -100,6 +100,7 @@ def _work(draft: Draft, run: RunState, live: CommandState, policy: dict[str, Any
             next_index=slot.next_index,
             open_frame=_open_frame(draft.state, slot.open_frame_id),
             frame=policy,
+            rows_left=slot.rows_left,
         )
     return StepWork(chunks=run.stream.received if run.stream is not None else 0)
 

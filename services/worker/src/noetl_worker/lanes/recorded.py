@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from noetl_contracts.parking import Resume
-from noetl_worker.domain.frames import Frame, Ran
+from noetl_worker.domain.frames import Frame, FrameResult, Ran
 from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.inside import run_inside
@@ -36,6 +36,24 @@ async def run_recorded(
             may_leave_rows=may_leave_rows,
             resume=resume,
         )
+    return await _kept(result, block, hands)
+
+
+async def run_nothing(block: Block, hands: Hands) -> Ran:
+    """Give what a frame without rows gives."""
+    result = FrameResult(
+        rows_done=0,
+        rows_failed=0,
+        error=None,
+        patch={},
+        results=[],
+        remaining=[],
+        duration_s=0.0,
+    )
+    return await _kept(result, block, hands)
+
+
+async def _kept(result: FrameResult, block: Block, hands: Hands) -> Ran:
     loop = block.step.loop
     collects = loop is not None and loop.spec.collect != "none"
     envelope = result.kept

@@ -35,7 +35,7 @@ from noetl_worker.lanes.block import Block
 from noetl_worker.lanes.closing import closed
 from noetl_worker.lanes.framebook import FrameBook, Recorded
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.recorded import run_recorded
+from noetl_worker.lanes.recorded import run_nothing, run_recorded
 from noetl_worker.lanes.unit import Surrounding, claim_names, rendered
 from noetl_worker.reporting import Reporter
 from noetl_worker.tools.call import Call, Timeout
@@ -83,6 +83,8 @@ class Slot:
         )
         self._rows_max = self._policy.max_rows
         self._frames = 0
+        # Of the frame before the next one: how many of its rows that one is to go on with.
+        self._rows_left = work.rows_left
 
     async def run(self) -> bool:
         """Run frames until a claim is empty; False when the slot is given back unfinished.
@@ -117,11 +119,16 @@ class Slot:
         # At most one frame's facts are in flight, so a successor is never far behind.
         await self._reporter.flush()
         left = frame.rows[len(frame.rows) - ran.rows_left :]
+        # Before the end is told: whoever goes on from there finds the rows that are left.
+        continued = await self._continued(frame, left) if left else None
         self._report_closed(frame, structs.replace(ran.result, remaining=left), ran.envelope)
-        return await self._continued(frame, left) if left else None
+        self._rows_left = len(left)
+        return continued
 
     async def _ran(self, frame: Frame, resume: Resume | None) -> Ran:
         """Run a frame here or in a wave; raises `FrameLost` for one that a wave has lost."""
+        if not frame.rows:
+            return await run_nothing(self._block, self._hands)
         may_leave_rows = not self._is_doubtful(frame.frame_index + 1)
         if self._hands.waves is not None and frame.policy.inside is None:
             return await self._hands.waves.run_frame(
@@ -144,6 +151,8 @@ class Slot:
         record = codec.convert(await self._hands.payloads.load(left.rows_ref), FrameRecord)
         dispatches = await self._book.take_over(left.frame_id)
         untold = max(0, dispatches - left.dispatches)
+        if not left.row_count:
+            record = structs.replace(record, rows=[])
         frame = self._frame(left.frame_index, left.frame_id, record, left.rows_ref)
         return Opened(
             frame=structs.replace(frame, attempt=left.dispatches + untold + 1),
@@ -156,11 +165,24 @@ class Slot:
         if self._is_doubtful(index):
             found = await self._book.find(frame_id)
             if found is not None:
-                return self._opened(index, frame_id, found)
+                return self._opened(index, frame_id, self._undone(found))
         rows = await self._claim(index, frame_id)
         if not rows:
             return None
         return await self._recorded(index, frame_id, rows, root_frame_id=frame_id)
+
+    def _undone(self, found: Recorded) -> Recorded:
+        """Take the rows from a continuation whose frame has left none when it ran once more.
+
+        It was recorded by an attempt that ended before it told of it. Its index is used up, so it
+        becomes a frame without rows.
+        """
+        is_done = found.record.parent_frame_id is not None and self._rows_left == 0
+        return (
+            structs.replace(found, record=structs.replace(found.record, rows=[]))
+            if is_done
+            else found
+        )
 
     async def _continued(self, parent: Frame, rows: list[Row]) -> Opened:
         """Record rows that were not started in time as the slot's next frame."""
