@@ -57,10 +57,22 @@ def test_a_running_command_past_its_lease_is_suspect() -> None:
         (a_queue(), True),
         (a_queue(pending=1), False),
         (a_queue(unsettled=1), False),
+        (a_queue(unsettled=1, read_s=10), False),
+        (a_queue(unsettled=1, read_s=1800), True),
+        (a_queue(pending=1, read_s=1800), False),
         (a_queue(pending=1, age_s=10), True),
         (None, False),
     ],
-    ids=["nothing waits", "behind others", "in somebody's hands", "stream made again", "no pool"],
+    ids=[
+        "nothing waits",
+        "behind others",
+        "in somebody's hands",
+        "handed over just now",
+        "only others are in somebody's hands",
+        "behind others, of a pool without workers",
+        "stream made again",
+        "no pool",
+    ],
 )
 def test_a_command_that_nobody_began_is_lost_only_when_it_cannot_be_waiting(
     queue: QueueState | None, *, expected: bool

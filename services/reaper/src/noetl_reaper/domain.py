@@ -103,8 +103,9 @@ def is_suspect(
     """Tell whether a command whose lease has passed may be lost.
 
     A command that nobody has begun may simply wait behind others, or for a pool without workers:
-    it counts as lost only when its queue holds nothing, or when the stream is so young that the
-    command must have been in the one that was there before.
+    it counts as lost only when nothing of its queue waits and nothing was handed over for as long
+    as a lease lasts, for whoever has been handed it has reported it by then; or when the stream is
+    so young that the command must have been in the one that was there before.
     """
     if not is_heard(facts, now):
         return False
@@ -112,9 +113,17 @@ def is_suspect(
         return True
     if commands is None:
         return False
-    is_idle = commands.pending == 0 and commands.unsettled == 0
     overdue_after = timedelta(seconds=overdue_after_s(policy))
-    return is_idle or now - commands.stream_created_at < overdue_after
+    return _is_at_rest(commands, now - overdue_after) or (
+        now - commands.stream_created_at < overdue_after
+    )
+
+
+def _is_at_rest(queue: QueueState, since: datetime) -> bool:
+    if queue.pending:
+        return False
+    last = queue.last_delivered_at
+    return queue.unsettled == 0 or (last is not None and last < since)
 
 
 def key_of(command: OverdueCommand) -> SuspectKey:
