@@ -387,6 +387,18 @@ async def test_rows_that_an_untold_attempt_left_and_the_next_one_ran_are_not_run
     assert await table.fetchval("select sum(runs) from jobs") == 6
 
 
+async def test_rows_that_an_untold_attempt_claimed_far_ahead_are_run_by_the_next(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 7)
+    # Nothing of this attempt arrives: the claims are its frames 0, 3 and 6.
+    lost = await worker.run(slot_of(loop_of(), frame={"max_seconds": 0}))
+    assert [one.row_count for one in of(lost, FrameOpened)] == [3, 2, 1, 3, 2, 1, 1]
+    closed = of(await worker.run(slot_of(loop_of(), attempt=2, rows_left=0)), FrameClosed)
+    assert sum(one.row_count for one in closed) == 7
+    assert await table.fetchval("select array_agg(distinct runs) from jobs") == [2]
+
+
 async def test_a_frame_can_be_processed_as_a_whole(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:

@@ -43,7 +43,7 @@ from noetl_worker.tools.call import Call, Timeout
 _CLAIM_TRIES_MAX = 60
 _CLAIM_RETRY_BASE_S = 0.1
 _CLAIM_RETRY_MAX_S = 5.0
-# How many frames ahead of its last accepted report a lost attempt can have been.
+# How many indices a later attempt looks up before it claims, and one behind each that was used.
 _DOUBTFUL_FRAMES = 3
 
 log = structlog.get_logger(__name__)
@@ -85,6 +85,9 @@ class Slot:
         self._frames = 0
         # Of the frame before the next one: how many of its rows that one is to go on with.
         self._rows_left = work.rows_left
+        # Below it an earlier attempt may have used an index without our knowing.
+        is_again = command.attempt > 1
+        self._doubtful_until = work.next_index + _DOUBTFUL_FRAMES if is_again else 0
 
     async def run(self) -> bool:
         """Run frames until a claim is empty; False when the slot is given back unfinished.
@@ -198,7 +201,7 @@ class Slot:
 
     def _is_doubtful(self, index: int) -> bool:
         """Tell whether an earlier attempt may have used this index without our knowing."""
-        return self._command.attempt > 1 and index < self._work.next_index + _DOUBTFUL_FRAMES
+        return index < self._doubtful_until
 
     async def _recorded(
         self,
@@ -228,6 +231,10 @@ class Slot:
 
     def _opened(self, index: int, frame_id: FrameId, recorded: Recorded) -> Opened:
         frame = self._frame(index, frame_id, recorded.record, recorded.ref)
+        if recorded.dispatches:
+            # Whoever used this index may have used the next: however many reports were refused,
+            # the indices of an attempt follow each other without a gap.
+            self._doubtful_until = max(self._doubtful_until, index + 2)
         return Opened(
             frame=structs.replace(frame, attempt=recorded.dispatches + 1),
             attempts_before=recorded.dispatches,
