@@ -2,11 +2,12 @@
 
 import asyncio
 
+import pytest
 from tests.support.polling import eventually
 
 from noetl_chassis.clock import SystemClock
 from noetl_worker.domain.heartbeat import Lease, lease
-from noetl_worker.holding import Hold, Released
+from noetl_worker.holding import Hold, LeaseLost, Released
 
 
 class Delivery:
@@ -104,3 +105,26 @@ async def test_one_that_was_long_on_its_way_is_prolonged_at_once() -> None:
 
     await eventually(has_beaten)
     keeping.cancel()
+
+
+async def test_a_lease_is_lost_in_time_beside_an_acknowledgement_that_hangs() -> None:
+    class Hanging(Delivery):
+        async def ack(self) -> None:
+            self.acknowledgements += 1
+            if self.acknowledgements > 1:
+                await asyncio.Event().wait()
+
+    class Unheard(Delivery):
+        async def extend(self) -> bool:
+            self.beats += 1
+            # Once: so that what came before is settled, and the line breaks there.
+            return self.beats == 1
+
+    former, latest = Hanging(7), Unheard(8)
+    held = Lease(lease_s=0.1, heartbeat_s=0.01)
+    hold = Hold(former, lease=held, clock=SystemClock())
+    await hold.adopt(latest)
+    with pytest.raises(LeaseLost):
+        async with asyncio.timeout(10):
+            await hold.keep(on_beat=lambda: None)
+    assert former.acknowledgements > 1

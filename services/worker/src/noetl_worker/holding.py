@@ -157,7 +157,6 @@ class Hold:
             await self._pause(pause_s)
             on_beat()
             is_confirmed = await self._beat()
-            await self._settle_former()
             pause_s = self._lease.heartbeat_s if is_confirmed else _RETRY_S
 
     async def _pause(self, seconds: float) -> None:
@@ -172,19 +171,16 @@ class Hold:
     async def _beat(self) -> bool:
         asked_at = self._clock.monotonic()
         delivery = self._delivery
-        try:
+        is_confirmed = False
+        # What a broken line holds up must not hide that the lease is over; the next beat repeats.
+        with contextlib.suppress(TimeoutError, Retryable):
             async with asyncio.timeout(min(self._lease.heartbeat_s, self._remaining_s())):
                 is_confirmed = await delivery.extend()
-        except (TimeoutError, Retryable):
-            return False
-        if is_confirmed and delivery is self._delivery:
-            self._confirmed_at = asked_at
+                if is_confirmed and delivery is self._delivery:
+                    self._confirmed_at = asked_at
+                for former in self._former:
+                    await former.ack()
         return is_confirmed
-
-    async def _settle_former(self) -> None:
-        with contextlib.suppress(Retryable):  # the next beat does it again
-            for former in self._former:
-                await former.ack()
 
     def _begun_at(self, delivery: Delivery) -> float:
         return heartbeat.begun_at(self._lease, age_s=delivery.age_s, now=self._clock.monotonic())
