@@ -202,6 +202,29 @@ async def test_a_statement_survives_a_changed_table(worker: Bench) -> None:
     assert await rows(worker, "select * from t") == [{"i": 1, "j": 2}]
 
 
+PREPARED = """select name, generic_plans + custom_plans as runs from pg_prepared_statements
+              where statement like 'select $1::int as often%'"""
+
+
+async def test_a_statement_is_parsed_once_and_run_often(worker: Bench) -> None:
+    for n in range(3):
+        assert await rows(worker, "select :n::int as often", {"n": n}) == [{"often": n}]
+    (kept,) = await rows(worker, PREPARED)
+    assert kept["runs"] == 3
+
+
+async def test_a_statement_that_the_server_forgot_goes_without_a_name(worker: Bench) -> None:
+    # So is it for whoever is behind a pooler that hands out another server for each transaction.
+    await run(
+        worker,
+        "create function forget() returns void language plpgsql as 'begin deallocate all; end'",
+    )
+    for n in range(3):
+        assert await rows(worker, "select :n::int as often", {"n": n}) == [{"often": n}]
+        await rows(worker, "select forget()")
+    assert not [one for one in await rows(worker, PREPARED) if one["name"]]
+
+
 async def test_a_timeout_cancels_the_statement_on_the_server(worker: Bench, database: str) -> None:
     found = await run(worker, "select pg_sleep(60)", timeout_s=0.3)
     assert found.error is not None

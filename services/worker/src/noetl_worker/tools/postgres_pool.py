@@ -12,6 +12,7 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 from msgspec import Struct
 
+from noetl_chassis import identity
 from noetl_worker import statements
 from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
@@ -28,6 +29,14 @@ _STALE = (
     asyncpg.exceptions.OutdatedSchemaCacheError,
     asyncpg.exceptions.FeatureNotSupportedError,
 )
+# Another server answers than the one that prepared a statement, as behind a pooler of transactions,
+# or somebody's statement has made this one forget it.
+_UNKNOWN = (
+    asyncpg.exceptions.InvalidSQLStatementNameError,
+    asyncpg.exceptions.DuplicatePreparedStatementError,
+)
+# Parsed and planned at every run, in one go with it.
+_NAMELESS = ""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -59,22 +68,29 @@ def rows_of(records: list[Any], plan: Plan) -> list[dict[str, Any]]:
 
 
 class Session:
-    """One connection and the statements prepared on it."""
+    """One connection and the statements prepared on it.
+
+    A statement keeps its name on the server, which parses it once and plans it a few times. Where
+    names are not known again, statements go without them from then on.
+    """
 
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
         self.connection = connection
         self._plan_by_text: dict[str, Plan] = {}
+        self._is_naming = True
 
     async def run(self, text: str, values: list[Any]) -> Rows:
         """Execute one statement: one round trip once it is prepared."""
-        plan = self._known(text)
-        if plan is None:
-            return await self._run_planned(await self._prepare(text), values)
+        known = self._known(text)
         try:
-            return await self._run_planned(plan, values)
-        except _STALE:
-            self._plan_by_text.pop(text, None)
-            if self.connection.is_in_transaction():
+            return await self._run_planned(known or await self._prepare(text), values)
+        except (*_STALE, *_UNKNOWN) as problem:
+            is_unknown = isinstance(problem, _UNKNOWN)
+            if is_unknown:
+                self._plan_by_text.clear()
+                self._is_naming = False
+            self.forget(text)
+            if self.connection.is_in_transaction() or not (known or is_unknown):
                 raise
             return await self._run_planned(await self._prepare(text), values)
 
@@ -88,7 +104,10 @@ class Session:
         )
 
     async def _prepare(self, text: str) -> Plan:
-        prepared = await self.connection.prepare(text)
+        # Names are told apart whoever else uses the server, and asked for: without a cache of its
+        # own the client would give none.
+        name = identity.token() if self._is_naming else _NAMELESS
+        prepared = await self.connection.prepare(text, name=name)
         types = tuple(parameter.name for parameter in prepared.get_parameters())
         attributes = prepared.get_attributes()
         readers = ((column.name, reader(column.type.name)) for column in attributes)
