@@ -11,9 +11,9 @@ from noetl_storage.postgres.database import Database, open_database
 HOT = [
     ("ledger", "read", "_pkey"),
     ("ledger", "list_heads", "execution_head_pkey"),
-    ("ledger", "list_item_results", "_execution_id_node_id_idx"),
+    ("ledger", "list_item_results", "_execution_id_node_id_int8_stream_version_idx"),
     ("ledger", "find_by_key", "_execution_id_idempotency_key_idx"),
-    ("ledger", "find_outcome", "_execution_id_node_id_idx"),
+    ("ledger", "find_outcome", "_execution_id_node_id_int8_stream_version_idx"),
     ("ledger", "trace", "_pkey"),
     ("ledger", "list_frame_results", "_execution_id_stage_id_event_id_idx"),
     ("projections", "list_positions", "projection_position_pkey"),
@@ -170,6 +170,40 @@ async def test_an_epoch_of_many_shards_compares_each_history_once(database: str)
         assert touched < await opened.get_value(whole) * 2, plan
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "rows"),
+    [("list_item_results", "1, 'run', 15000, 100", 100), ("find_outcome", "1, 'run'", 1)],
+)
+async def test_outcomes_of_items_are_found_without_reading_the_other_items(
+    database: str, name: str, parameters: str, rows: int
+) -> None:
+    async with open_database(database, must_be_durable=False) as opened:
+        await migrate.migrate(opened)
+        await opened.execute(_ITEMS)
+        query = queries.load("ledger")[name]
+        async with opened.transaction() as transaction:
+            await transaction.execute(f"prepare found as {query}")
+            wanted = f"execute found({parameters})"
+            assert len(await transaction.fetch(wanted)) == rows
+            lines = await transaction.fetch(f"explain (analyze, buffers) {wanted}")
+            await transaction.execute("deallocate found")
+        plan = "\n".join(record[0] for record in lines)
+        assert not re.search(r"\bSort +\(", plan), plan
+        assert int(re.findall(r"shared hit=(\d+)", plan)[0]) <= rows + PAGES_MAX, plan
+
+
+_ITEMS = """
+insert into noetl.event (
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
+    aggregate_id, event_type, schema_name, schema_version, event_time, producer, node_id, context,
+    envelope_checksum
+)
+select
+    n, 1, n, 'acme', 'west', '1', 'execution', '1', 'call.done', 'call.done', 1, now(), 'test',
+    'run', jsonb_build_object('item_index', case when n <= 20000 then n * 7919 % 20000 end), 'c'
+from generate_series(1, 20001) as n;
+analyze noetl.event;
+"""
 _OLD = """
 insert into noetl.execution_head (
     execution_id, tenant_id, organization_id, version, checksum, updated_at

@@ -47,7 +47,7 @@ from noetl.event
 where execution_id = $1
     and node_id = $2
     and event_type in ('call.done', 'call.error')
-    and coalesce(context -> 'item_index', 'null') = 'null'
+    and (context ->> 'item_index')::bigint is null
 union all
 select
     event_id, execution_id, stream_version, tenant_id, organization_id, stream_id, aggregate_type,
@@ -66,7 +66,6 @@ from noetl.event
 where execution_id = $1
     and node_id = $2
     and event_type in ('call.done', 'call.error')
-    and context -> 'item_index' <> 'null'
     and (context ->> 'item_index')::bigint > $3
 order by (context ->> 'item_index')::bigint, stream_version
 limit $4;
