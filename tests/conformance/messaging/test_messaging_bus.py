@@ -10,7 +10,7 @@ from noetl_contracts import subjects
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging import topology
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Backlog, Consumer, Delivery, Message
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, Backlog, Consumer, Delivery, Message, Queue
 
 ACME, OPS = TenantId("acme"), OrganizationId("ops")
 WORKER = topology.worker_consumer("default", "io")
@@ -283,6 +283,26 @@ async def test_queues_tell_what_waits_and_what_is_held(bus: Bus) -> None:
     assert (queues["planner-0"].pending, queues["planner-0"].unsettled) == (0, 0)
     assert queues[WORKER].last_delivered_at is not None
     assert queues["planner-0"].last_delivered_at is None
+
+
+async def test_queues_tell_up_to_where_all_is_settled(bus: Bus) -> None:
+    async def queue() -> Queue:
+        queues = {queue.consumer: queue for queue in await bus.streams.list_queues()}
+        return queues[WORKER]
+
+    await bus.publisher.publish_all([a_command(number) for number in range(3)])
+    first, second, third = [await one(worker(bus)) for _ in range(3)]
+    for later in (third, first):
+        await later.ack()
+
+    async def is_settled(sequence: int) -> bool:
+        return (await queue()).settled_sequence == sequence
+
+    # The second holds it back, whatever was settled behind.
+    await eventually(lambda: is_settled(first.stream_sequence))
+    await second.ack()
+    await eventually(lambda: is_settled(third.stream_sequence))
+    assert (await queue()).last_sequence == third.stream_sequence
 
 
 async def test_a_hint_wakes_a_listener_and_many_wake_it_once(bus: Bus) -> None:

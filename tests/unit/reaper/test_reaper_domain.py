@@ -11,6 +11,7 @@ from noetl_reaper.domain import Policy, QueueState, Stalled
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICY = Policy(lease_s=30, grace_s=2, stalled_age_s=60, shard_count=16)
 X = ExecutionId("264905529753600000")
+MARK = 100
 
 
 def a_command(*, status: str = "RUNNING", attempt: int = 1) -> OverdueCommand:
@@ -27,11 +28,17 @@ def a_command(*, status: str = "RUNNING", attempt: int = 1) -> OverdueCommand:
 
 
 def a_queue(
-    *, pending: int = 0, unsettled: int = 0, age_s: float = 3600, read_s: float | None = None
+    *,
+    pending: int = 0,
+    unsettled: int = 0,
+    age_s: float = 3600,
+    read_s: float | None = None,
+    settled: int = 0,
 ) -> QueueState:
     return QueueState(
         pending=pending,
         unsettled=unsettled,
+        settled_sequence=settled,
         stream_created_at=NOON - timedelta(seconds=age_s),
         last_delivered_at=None if read_s is None else NOON - timedelta(seconds=read_s),
     )
@@ -44,7 +51,9 @@ def is_suspect(
     facts: QueueState | None = None,
 ) -> bool:
     heard = facts or a_queue()
-    return domain.is_suspect(command, facts=heard, commands=commands, policy=POLICY, now=NOON)
+    return domain.is_suspect(
+        command, facts=heard, commands=commands, mark=MARK, policy=POLICY, now=NOON
+    )
 
 
 def test_a_running_command_past_its_lease_is_suspect() -> None:
@@ -61,6 +70,8 @@ def test_a_running_command_past_its_lease_is_suspect() -> None:
         (a_queue(unsettled=1, read_s=1800), True),
         (a_queue(pending=1, read_s=1800), False),
         (a_queue(pending=1, age_s=10), True),
+        (a_queue(pending=1, unsettled=1, read_s=0, settled=MARK - 1), False),
+        (a_queue(pending=1, unsettled=1, read_s=0, settled=MARK), True),
         (None, False),
     ],
     ids=[
@@ -71,6 +82,8 @@ def test_a_running_command_past_its_lease_is_suspect() -> None:
         "only others are in somebody's hands",
         "behind others, of a pool without workers",
         "stream made again",
+        "in a busy queue, perhaps in somebody's hands",
+        "in a busy queue, after all that were there",
         "no pool",
     ],
 )

@@ -18,7 +18,7 @@ from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
-from noetl_messaging.ports import Message
+from noetl_messaging.ports import Delivery, Message
 from noetl_reaper.domain import Bounds, Policy
 from noetl_reaper.service import Reaper, Tables
 from noetl_storage.memory.leases import MemoryInstances
@@ -211,6 +211,35 @@ async def test_an_issued_command_behind_others_is_not_lost_until_its_queue_is_em
     pool = MemoryConsumer(world.broker, stream=topology.COMMANDS, name="worker-default-io")
     await (await pool.fetch(messages_max=1, wait_s=0))[0].ack()
     for _ in range(2):
+        await reaper.sweep()
+    assert LOST in world.reported()
+
+
+async def test_an_issued_command_whose_message_is_gone_is_lost_in_a_queue_that_never_rests() -> (
+    None
+):
+    world = World()
+    await world.broker.ensure()
+    await world.project(5, status="ISSUED")
+    subject = subjects.command("default", "io", ACME, OPS)
+    pool = MemoryConsumer(world.broker, stream=topology.COMMANDS, name="worker-default-io")
+    reaper = world.reaper()
+
+    async def take(number: int) -> Delivery:
+        for n in (2 * number, 2 * number + 1):  # one to take, and one that waits behind it
+            await world.broker.publish(Message(subject=subject, message_id=str(n), data=b"other"))
+        return (await pool.fetch(messages_max=1, wait_s=0))[0]
+
+    earlier = await take(0)
+    world.clock.advance(33)
+    for number in range(1, 4):
+        # What may be the command's own message is still in somebody's hands.
+        await (await take(number)).ack()
+        await reaper.sweep()
+    assert CommandLost not in map(type, world.reported())
+    await earlier.ack()
+    for number in range(4, 7):
+        await (await take(number)).ack()
         await reaper.sweep()
     assert LOST in world.reported()
 

@@ -129,13 +129,19 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class Queue(Struct, frozen=True, kw_only=True):
-    """How one consumer stands, when it was last read, and since when its stream exists."""
+    """How one consumer stands, when it was last read, and since when its stream exists.
+
+    Of the messages up to `settled_sequence` none waits for it or is in anybody's hands;
+    `last_sequence` is that of the latest message in the stream, whoever it is for.
+    """
 
     stream: str
     consumer: str
     pending: int
     unsettled: int
     stream_created_at: datetime
+    last_sequence: int
+    settled_sequence: int
     last_delivered_at: datetime | None = None
 
 

@@ -48,6 +48,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     pending: int
     unsettled: int
     stream_created_at: datetime
+    settled_sequence: int = 0
     last_delivered_at: datetime | None = None
 
 
@@ -97,6 +98,7 @@ def is_suspect(
     *,
     facts: QueueState | None,
     commands: QueueState | None,
+    mark: int,
     policy: Policy,
     now: datetime,
 ) -> bool:
@@ -104,8 +106,10 @@ def is_suspect(
 
     A command that nobody has begun may simply wait behind others, or for a pool without workers:
     it counts as lost only when nothing of its queue waits and nothing was handed over for as long
-    as a lease lasts, for whoever has been handed it has reported it by then; or when the stream is
-    so young that the command must have been in the one that was there before.
+    as a lease lasts, for whoever has been handed it has reported it by then; or when all is settled
+    up to its `mark`, the latest message of the stream when it was first seen to be late, for a
+    report comes before its message is settled; or when the stream is so young that the command must
+    have been in the one that was there before.
     """
     if not is_heard(facts, now):
         return False
@@ -114,8 +118,10 @@ def is_suspect(
     if commands is None:
         return False
     overdue_after = timedelta(seconds=overdue_after_s(policy))
-    return _is_at_rest(commands, now - overdue_after) or (
-        now - commands.stream_created_at < overdue_after
+    return (
+        commands.settled_sequence >= mark
+        or _is_at_rest(commands, now - overdue_after)
+        or now - commands.stream_created_at < overdue_after
     )
 
 

@@ -67,6 +67,7 @@ class Reaper:
         self._policy = policy
         self._bounds = bounds
         self._suspected_at: dict[SuspectKey, int] = {}
+        self._mark_by_late: dict[SuspectKey, int] = {}
         self._reported: set[SuspectKey] = set()
         self._more: list[Duty] = []
 
@@ -81,7 +82,7 @@ class Reaper:
         )
         instruments.show(names.IS_LEADER, int(is_leader))
         if not is_leader:
-            self._suspected_at = {}
+            self._suspected_at, self._mark_by_late = {}, {}
             return False
         await reach(Point.REAPER_LED)
         failures = [await _attempt(duty) for duty in self._duties()]
@@ -196,23 +197,28 @@ class Reaper:
                 pending=queue.pending,
                 unsettled=queue.unsettled,
                 stream_created_at=queue.stream_created_at,
+                settled_sequence=queue.settled_sequence,
                 last_delivered_at=queue.last_delivered_at,
             )
             for queue in queues
         }
+        latest = max((q.last_sequence for q in queues if q.stream == topology.COMMANDS), default=0)
         now = self._clock.now()
         created_at = [q.stream_created_at for q in queues if q.stream == topology.COMMANDS]
         stranded_s = domain.stranded_after_s(max(created_at, default=None), self._policy, now)
         overdue = await self._list_overdue(domain.overdue_after_s(self._policy))
         if stranded_s is not None:
             overdue += domain.not_begun(await self._list_overdue(stranded_s))
+        late = {domain.key_of(each): each for each in overdue}
+        self._mark_by_late = {key: self._mark_by_late.get(key, latest) for key in late}
         return [
             command
-            for command in {domain.key_of(each): each for each in overdue}.values()
+            for key, command in late.items()
             if domain.is_suspect(
                 command,
                 facts=states.get(topology.planner_consumer(self._shard_of(command))),
                 commands=states.get(self._queue_of(command)),
+                mark=self._mark_by_late[key],
                 policy=self._policy,
                 now=now,
             )

@@ -83,6 +83,8 @@ class JetStreamStreams:
                     pending=found.num_pending or 0,
                     unsettled=found.num_ack_pending or 0,
                     stream_created_at=info.created or SEQUENCE_EPOCH,
+                    last_sequence=info.state.last_seq,
+                    settled_sequence=found.ack_floor.stream_seq if found.ack_floor else 0,
                     last_delivered_at=found.delivered.last_active if found.delivered else None,
                 )
                 for name, found in (await self._list_consumers(spec.name)).items()

@@ -151,6 +151,8 @@ class MemoryBroker:
                 pending=self._count_pending(durable),
                 unsettled=len(durable.due_at),
                 stream_created_at=self._streams[stream].created_at,
+                last_sequence=self._streams[stream].next_sequence - 1,
+                settled_sequence=min(durable.due_at, default=durable.cursor + 1) - 1,
                 last_delivered_at=durable.last_delivered_at,
             )
             for (stream, name), durable in self._durables.items()
