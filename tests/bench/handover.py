@@ -10,7 +10,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -131,8 +131,11 @@ class Giver:
 
 
 @asynccontextmanager
-async def working_giver(dsn: str, url: str) -> AsyncIterator[Giver]:
-    """Connect to the servers, and to a process that takes what is handed over."""
+async def working_giver(dsn: str, url: str, *, taker: Sequence[str] = ()) -> AsyncIterator[Giver]:
+    """Connect to the servers, and to a process that takes what is handed over.
+
+    `taker` is another module that does, with its arguments.
+    """
     client = await nats.connect(url)
     connection = await asyncpg.connect(dsn)
     try:
@@ -141,14 +144,15 @@ async def working_giver(dsn: str, url: str) -> AsyncIterator[Giver]:
         for name in ("work", "told"):
             await jetstream.add_stream(name=name, subjects=[f"{name}.>"])
         facts = await Pulled.of(client, stream="told")
-        taker = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, url)
+        program = ("-m", *(taker or (__name__, url)))
+        process = await asyncio.create_subprocess_exec(sys.executable, *program)
         try:
             giver = Giver(connection, jetstream, facts)
             await giver.rate(STEPS, in_flight=1, events=STEP_EVENTS)
             yield giver
         finally:
-            taker.terminate()
-            await taker.wait()
+            process.terminate()
+            await process.wait()
     finally:
         await connection.close()
         await client.close()

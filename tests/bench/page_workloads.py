@@ -156,6 +156,27 @@ processes that decide, check, project and repeat nothing: the most that any engi
 """
 
 
+def _unaided(found: dict[str, Any]) -> str:
+    names = {
+        "frames": "W4 in frames of 50: handed over, each row saved by the playbook's statement",
+        "pft": "PFT A, 1 x 1,000: the playbook's claims and saves",
+    }
+    rows = "\n".join(
+        f"| {about} | {told(one['floor_per_s'])} | {told(one['unaided_per_s'])} |"
+        f" **{told(one['efficiency'])}** |"
+        for about, one in ((names[name], found[name]) for name in names)
+    )
+    return f"""## What of W4 and PFT A is the playbooks' own
+
+The same requests by the worker's client, and the playbooks' own statements, as many at once as they have: nothing is rendered
+but claims, nothing judged, recorded, retried or checked. In turn with the raw programs, which copy rows or insert them by fifties.
+
+| what | raw, requests/s | unaided, requests/s | of the raw program's speed |
+|---|---:|---:|---:|
+{rows}
+"""
+
+
 def _floors(found: dict[str, Any]) -> str:
     rows = "\n".join(
         f"| {about} | {told(found[name])} {unit} |"
@@ -179,6 +200,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "w5": _w5,
     "small": _small,
     "handover": _handover,
+    "unaided": _unaided,
     "ledger": _ledger,
     "floors": _floors,
 }

@@ -23,6 +23,7 @@ from tests.bench import (
     references,
     retiring,
     tiers,
+    unaided,
     waves,
 )
 from tests.bench.references import Size
@@ -71,6 +72,10 @@ SERIES = {
     "handover": Series(
         about="messages and rows of steps and items, and no engine",
         alone=lambda _: handover.measure(),
+    ),
+    "unaided": Series(
+        about="requests and statements of W4 and PFT A, and no engine",
+        alone=lambda _: unaided.measure(),
     ),
     "tiers": Series(
         about="payloads from store and memory",

@@ -213,6 +213,14 @@ async def test_a_statement_is_parsed_once_and_run_often(worker: Bench) -> None:
     assert kept["runs"] == 3
 
 
+async def test_a_statement_in_a_transaction_has_no_name(worker: Bench) -> None:
+    """There it could not be run again under another one."""
+    for n in range(2):
+        found = await run(worker, "select :n::int as often; select 1 as one", {"n": n})
+        assert found.error is None
+    assert not [one for one in await rows(worker, PREPARED) if one["name"]]
+
+
 async def test_a_statement_that_the_server_forgot_goes_without_a_name(worker: Bench) -> None:
     # So is it for whoever is behind a pooler that hands out another server for each transaction.
     await run(

@@ -70,13 +70,14 @@ def rows_of(records: list[Any], plan: Plan) -> list[dict[str, Any]]:
 class Session:
     """One connection and the statements prepared on it.
 
-    A statement keeps its name on the server, which parses it once and plans it a few times. Where
-    names are not known again, statements go without them from then on.
+    A statement keeps its name on the server, which parses it once and plans it a few times. In a
+    transaction, where it could not be run again, and where names are not known again, it goes
+    without one.
     """
 
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
         self.connection = connection
-        self._plan_by_text: dict[str, Plan] = {}
+        self._plan_by_key: dict[tuple[str, bool], Plan] = {}
         self._is_naming = True
 
     async def run(self, text: str, values: list[Any]) -> Rows:
@@ -86,9 +87,7 @@ class Session:
             return await self._run_planned(known or await self._prepare(text), values)
         except (*_STALE, *_UNKNOWN) as problem:
             is_unknown = isinstance(problem, _UNKNOWN)
-            if is_unknown:
-                self._plan_by_text.clear()
-                self._is_naming = False
+            self._is_naming = self._is_naming and not is_unknown
             self.forget(text)
             if self.connection.is_in_transaction() or not (known or is_unknown):
                 raise
@@ -104,9 +103,10 @@ class Session:
         )
 
     async def _prepare(self, text: str) -> Plan:
+        key = self._key(text)
         # Names are told apart whoever else uses the server, and asked for: without a cache of its
         # own the client would give none.
-        name = identity.token() if self._is_naming else _NAMELESS
+        name = identity.token() if key[1] else _NAMELESS
         prepared = await self.connection.prepare(text, name=name)
         types = tuple(parameter.name for parameter in prepared.get_parameters())
         attributes = prepared.get_attributes()
@@ -118,31 +118,36 @@ class Session:
             columns=tuple(column.name for column in attributes),
             readers=tuple((name, read) for name, read in readers if read is not None),
         )
-        while len(self._plan_by_text) >= _PLANS_MAX:
-            self._plan_by_text.pop(next(iter(self._plan_by_text)))
-        self._plan_by_text[text] = plan
+        while len(self._plan_by_key) >= _PLANS_MAX:
+            self._plan_by_key.pop(next(iter(self._plan_by_key)))
+        self._plan_by_key[key] = plan
         return plan
 
     async def plan(self, text: str) -> Plan:
         """Return a statement's plan, preparing it when it is new to the connection."""
         return self._known(text) or await self._prepare(text)
 
+    def _key(self, text: str) -> tuple[str, bool]:
+        return text, self._is_naming and not self.connection.is_in_transaction()
+
     def _known(self, text: str) -> Plan | None:
         """Find a plan, and keep it longer than those whose text comes once, as claims' do."""
-        plan = self._plan_by_text.pop(text, None)
+        key = self._key(text)
+        plan = self._plan_by_key.pop(key, None)
         if plan is not None:
-            self._plan_by_text[text] = plan
+            self._plan_by_key[key] = plan
         return plan
 
     def forget(self, text: str) -> None:
-        """Drop a plan that may be stale."""
-        self._plan_by_text.pop(text, None)
+        """Drop plans that may be stale."""
+        for is_named in (True, False):
+            self._plan_by_key.pop((text, is_named), None)
 
     async def reset(self) -> None:
         """Forget what statements may have left on the session."""
         if self.connection.is_in_transaction():
             await self.connection.execute(_QUERIES["roll_back"])
-        self._plan_by_text.clear()
+        self._plan_by_key.clear()
         await self.connection.execute(_QUERIES["forget"])
 
     async def limit_statements(self, seconds: float) -> None:
