@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.bench import answering, auditing, page_peers, page_workloads, reacting, retiring
+from tests.bench import (
+    answering,
+    auditing,
+    page_peers,
+    page_workloads,
+    processors,
+    reacting,
+    retiring,
+)
 from tests.bench.page_workloads import told
 from tests.bench.plots import FILES
 
@@ -27,6 +35,10 @@ def _head(report: dict[str, Any]) -> str:
     drawn = "".join(
         f"\n![{about}]({name})\n" for name, (series, about) in FILES.items() if series in report
     )
+    looked_at = [
+        report[name]["processors"] for name in SECTIONS if "processors" in report.get(name, {})
+    ]
+    turned = f"{processors.shown(looked_at)}\n" if looked_at else ""
     return f"""# Benchmarks
 
 Written by `make bench`; repeat it with that command, or a part of it with `make bench ONLY="w1 w2"`. Quote
@@ -35,7 +47,7 @@ client, fixture, engine, {promised} and SeaweedFS on the same machine.
 Where rounds are many, the median is told, and the least and the most in brackets. CPU is that of whole processes,
 divided by the units of work; transactions are PostgreSQL's that wrote, and its log is counted in bytes, both with what
 the services do in the background.
-{drawn}"""
+{turned}{drawn}"""
 
 
 def _pft(found: dict[str, Any]) -> str:

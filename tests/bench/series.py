@@ -18,6 +18,7 @@ from tests.bench import (
     latency,
     loops,
     past,
+    processors,
     projecting,
     reacting,
     references,
@@ -139,9 +140,10 @@ def measure_on(stack: Stack, names: Sequence[str], root: Path, asked: Asked) -> 
 
 
 def _shown(name: str, run: Callable[[], Any]) -> Any:
-    """Run one and print what it found, for whoever waits."""
+    """Run one and print what it found, for whoever waits, and how fast the processors were."""
     console.print(f"{name}: {SERIES[name].about}")
-    found = run()
+    before = processors.measure()
+    found = {**run(), "processors": before}
     console.print(found)
     return found
 

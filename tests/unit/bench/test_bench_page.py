@@ -31,7 +31,7 @@ def report() -> dict[str, Any]:
             "sync_interval": "1s",
         },
         "w1": {"units": 50, "rounds": 5, "p50_ms": some, "p95_ms": some, "each": EACH},
-        "w2": rates(200),
+        "w2": {**rates(200), "processors": {"alone_ms": 8.5, "together_ms": 15.0}},
         "w3": {"by_items": {"1000": rates(900), "10000": rates(800)}, "planner_growth": 1.1},
         "w3f": {"frame_rows": 100, "by_items": {"10000": rates(15_000)}},
         "w4": {
@@ -41,6 +41,10 @@ def report() -> dict[str, Any]:
             "frames": rates(2_000),
             "items": rates(700),
             "efficiency": {"frames": some, "items": some},
+        },
+        "unaided": {
+            name: {"floor_per_s": some, "unaided_per_s": some, "efficiency": some}
+            for name in ("frames", "pft")
         },
         "w5": {
             "items": 1_000,
@@ -103,6 +107,7 @@ def test_figures_are_told_with_how_far_the_rounds_lay_apart() -> None:
     assert "200 (100 to 400) steps/s" in shown
     assert "| 500 | 1,200 | 90 | 0 | 0 | 7 | 1.25 | 2,048 |" in shown
     assert "fsync on, synchronous_commit on" in shown
+    assert "took 8.5 to 8.5 ms of CPU on one processor and 15.0 to 15.0 on all at once" in shown
 
 
 @pytest.mark.parametrize("name", sorted(set(SECTIONS) & set(report())))
