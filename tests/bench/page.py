@@ -35,9 +35,11 @@ def _head(report: dict[str, Any]) -> str:
     drawn = "".join(
         f"\n![{about}]({name})\n" for name, (series, about) in FILES.items() if series in report
     )
-    looked_at = [
-        report[name]["processors"] for name in SECTIONS if "processors" in report.get(name, {})
-    ]
+    looked_at = {
+        name: report[name]["processors"]
+        for name in SECTIONS
+        if "processors" in report.get(name, {})
+    }
     turned = f"{processors.shown(looked_at)}\n" if looked_at else ""
     return f"""# Benchmarks
 

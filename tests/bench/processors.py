@@ -24,12 +24,14 @@ def measure() -> dict[str, Any]:
     }
 
 
-def shown(found: list[dict[str, Any]]) -> str:
-    """Tell what was found at several moments."""
-    alone, together = (sorted(one[key] for one in found) for key in ("alone_ms", "together_ms"))
+def shown(found: dict[str, dict[str, Any]]) -> str:
+    """Tell what was found before some series, by their names."""
+    alone, together = (
+        sorted(one[key] for one in found.values()) for key in ("alone_ms", "together_ms")
+    )
     return (
-        f"A loop of {ADDITIONS:,} additions, looked at before each series, took {alone[0]} to {alone[-1]} ms of CPU "
-        f"on one processor and {together[0]} to {together[-1]} on all at once: so far do the processors themselves turn."
+        f"Before {', '.join(found)} a loop of {ADDITIONS:,} additions took {alone[0]} to {alone[-1]} ms of CPU on one\n"
+        f"processor and {together[0]} to {together[-1]} on all at once, which says how fast the machine was."
     )
 
 
