@@ -1,9 +1,8 @@
 """Group commit: concurrent runs of one statement travel and commit together.
 
 Each run still ends only when its effects are committed. Runs that arrive while a batch is on its
-way form the next one, and after a batch of several a moment is waited for more: a lone run never
-waits. A batch that the database refuses is undone as a whole, and its runs are repeated one by
-one: each gets its own answer.
+way form the next one, so a lone run never waits. A batch that the database refuses is undone as a
+whole, and its runs are repeated one by one: each gets its own answer.
 """
 
 import asyncio
@@ -21,9 +20,6 @@ from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 BATCH_RUNS_MAX = 64
 BATCHES_AT_ONCE_MAX = 1
-# Rows that a frame's requests bring come in a stream: the faster batches are sent, the smaller they
-# are and the more of them there are, each with a commit and a way there and back.
-_GATHER_S = 0.002
 _STATEMENTS_MAX = 256
 _NO_ROWS = Rows(rows=[], columns=(), message="")
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -101,8 +97,6 @@ class Sharing:
                 batch = lane.waiting[:BATCH_RUNS_MAX]
                 del lane.waiting[:BATCH_RUNS_MAX]
                 await self._send_wanted(lane.text, [one for one in batch if not one.answer.done()])
-                if len(batch) > 1 and len(lane.waiting) < BATCH_RUNS_MAX:
-                    await asyncio.sleep(_GATHER_S)
         finally:
             lane.batches -= 1
 
