@@ -37,7 +37,9 @@ def main() -> None:
 
 
 def _compare(given: argparse.Namespace) -> None:
-    found = comparing.compare(given.compare, given.only, asked=_asked(given), workers=given.workers)
+    found = comparing.compare(
+        given.compare, given.only, asked=_asked(given), workers=given.workers or 1
+    )
     console.print(comparing.table(found))
     if given.keep:
         report.keep_comparison(found)
@@ -47,11 +49,11 @@ def _measure(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as folder:
         root = Path(folder)
         found = series.measure_alone(names, root)
-        if series.need_stack(names):
-            with running_stack(root / "stack", "--workers", str(given.workers)) as stack:
+        for workers, sharing in series.stacks(names, given.workers).items():
+            with running_stack(root / f"stack-{workers}", "--workers", str(workers)) as stack:
                 found["durability"] = report.durability(stack)
-                found |= series.measure_on(stack, names, root, _asked(given))
-        # After the stack has ended: both have the machine for themselves.
+                found |= series.measure_on(stack, sharing, root, _asked(given))
+        # After the stacks have ended: both have the machine for themselves.
         if given.peers:
             # Ours of this run stay beside theirs when other runs are kept.
             found["beside_peers"] = {name: found[name] for name in names if name in found}
@@ -86,7 +88,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--facilities", type=int, default=Size().facilities)
     parser.add_argument("--patients", type=int, default=Size().patients)
     parser.add_argument("--rounds", type=int, default=Size().rounds, help="of pft")
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="of every stack; else what each series wants")
     return parser.parse_args()
 
 

@@ -65,7 +65,7 @@ def _variant(variant: str, scale: dict[str, Any], series: dict[str, Any]) -> str
     )
     engines = "\n".join(_lasting(one) for one in series["rounds"] if one["who"] == "engine")
     steady = "" if ratio["is_steady"] else " The floor's own times differed by more than 15 %."
-    return f"""## PFT {variant.upper()}, {scale["facilities"]} facilities x {scale["patients"]} patients, profile `plain`, every engine run verified
+    return f"""## PFT {variant.upper()}, {scale["facilities"]} facilities x {scale["patients"]} patients, {scale["workers"]} workers, profile `plain`, every engine run verified
 
 | who | requests | seconds | requests/s | CPU seconds of the engine's processes and the fixture |
 |---|---:|---:|---:|---|

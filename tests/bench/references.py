@@ -37,6 +37,7 @@ def measure(stack: Stack, root: Path, variants: Sequence[str], size: Size) -> di
     return {
         "facilities": size.facilities,
         "patients": size.patients,
+        "workers": len(stack.names("worker")),
         "variants": {name: _series(stack, root / name, name, size) for name in variants},
     }
 

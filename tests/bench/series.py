@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from msgspec import Struct
 from rich.console import Console
 from tests.bench import (
@@ -44,11 +45,12 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Series(Struct, frozen=True, kw_only=True):
-    """One series: `alone` needs no stack, `on_stack` one that does nothing else."""
+    """One series: `alone` needs no stack, `on_stack` one that does nothing else, with its `workers`."""
 
     about: str
     alone: Callable[[Path], Any] | None = None
     on_stack: Callable[[Stack, Path, Asked], Any] | None = None
+    workers: int = 1
     is_usual: bool = True
 
 
@@ -113,6 +115,8 @@ SERIES = {
         on_stack=lambda stack, root, asked: references.measure(
             stack, root, asked.variants, asked.size
         ),
+        # Its tasks are the worker's own time: one process leaves a quarter of two processors idle.
+        workers=psutil.cpu_count() or 1,
     ),
     "api": Series(
         about="an execution of a full ledger", on_stack=lambda stack, _, __: api.measure(stack)
@@ -148,6 +152,10 @@ def _shown(name: str, run: Callable[[], Any]) -> Any:
     return found
 
 
-def need_stack(names: Sequence[str]) -> bool:
-    """Tell whether any of them needs a stack."""
-    return any(SERIES[name].on_stack for name in names)
+def stacks(names: Sequence[str], workers: int | None) -> dict[int, list[str]]:
+    """Return which series share a stack, by its workers: so many for all, or what each wants."""
+    found: dict[int, list[str]] = {}
+    for name, one in SERIES.items():
+        if name in names and one.on_stack:
+            found.setdefault(workers or one.workers, []).append(name)
+    return found

@@ -1,9 +1,10 @@
-"""What of W4 and PFT A is the playbooks' own: the requests and statements that they ask for, and no engine.
+"""What of W4 and PFT A is the playbooks' own, and what a worker's lane adds to it with nothing around.
 
 W4's frames are handed over as in `handover`, and whoever takes one asks for its rows and saves each
 by the statement that the playbook has, all of a frame in one transaction. PFT A's claims and saves are
 its own statements too, word for word, its slots and lanes as many. Client and driver are the
-worker's. Nothing is rendered but claims, judged, recorded, retried or checked.
+worker's. Nothing is rendered but claims, judged, recorded, retried or checked. In turn with it
+runs the lane by itself, see `lane_alone`.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import asyncpg
 import msgspec
 import nats
 import uvloop
+from msgspec import Struct
 from tests.bench import fetching, rows
 from tests.bench.handover import FACT, Pulled, working_giver
 from tests.bench.site import site
@@ -34,11 +36,22 @@ from noetl_worker.tools.http_client import Client, Rules
 from noetl_worker.tools.http_request import Request
 
 ROUNDS, PATIENTS = 5, 1_000
+LANE = "tests.bench.lane_alone"
 SLOTS = fetching.IN_FLIGHT // fetching.ROW_CONCURRENCY
 # command.issued, command.started, frame.dispatched, frame.committed, command.completed
 FRAME_EVENTS = 5
 _PATIENCE = Timeout(total=60)
 _BYTES_MAX = 1 << 20
+
+
+class Ran(Struct, frozen=True):
+    """How long a way took, and with what CPU of its own, if it tells."""
+
+    seconds: float
+    cpu_s: float = 0.0
+
+
+Way = Callable[[], Awaitable[Ran]]
 
 
 def measure() -> dict[str, Any]:
@@ -65,57 +78,98 @@ async def _frames(dsn: str, broker: str) -> dict[str, Any]:
         taker = (__name__, "--nats", broker, "--dsn", dsn, "--site", served.url)
         async with working_giver(dsn, broker, taker=taker) as giver:
 
-            async def unaided() -> float:
-                rate = await giver.rate(frames, in_flight=SLOTS, events=FRAME_EVENTS)
-                return frames / rate
+            async def floor() -> Ran:
+                return Ran(await asyncio.to_thread(fetching.floor, served, dsn, requests))
 
-            return await _in_turn(
-                floor=lambda: asyncio.to_thread(fetching.floor, served, dsn, requests),
-                unaided=unaided,
-                units=requests,
-            )
+            async def unaided() -> Ran:
+                rate = await giver.rate(frames, in_flight=SLOTS, events=FRAME_EVENTS)
+                return Ran(frames / rate)
+
+            def lanes(count: int) -> Ran:
+                share = ("--site", served.url, "--dsn", dsn, "--requests", str(requests // count))
+                return _at_once([(LANE, *share)] * count)
+
+            ways = {
+                "floor": floor,
+                "unaided": unaided,
+                "lane": lambda: asyncio.to_thread(lanes, 1),
+                "lanes": lambda: asyncio.to_thread(lanes, 2),
+            }
+            return await _in_turn(ways, units=requests)
 
 
 async def _pft(dsn: str, folder: Path) -> dict[str, Any]:
     with pft.fixture(folder) as served:
+        given = ("--api", served.api, "--dsn", dsn)
 
-        def run(*command: str) -> float:
+        def alone(*command: str) -> Ran:
             served.begin()
-            given = ("--api", served.api, "--dsn", dsn, "--facilities", "1")
-            done = subprocess.run(  # noqa: S603 - our own command line
-                [sys.executable, "-m", *command, *given, "--patients", str(PATIENTS)],
-                check=True,
-                capture_output=True,
-                timeout=600,
-            )
-            seconds: float = msgspec.json.decode(done.stdout.splitlines()[-1])["seconds"]
-            return seconds
+            whole = ("--facilities", "1", "--patients", str(PATIENTS))
+            (told,) = _told([(*command, *given, *whole)])
+            return Ran(told["seconds"])
 
-        # What is counted of the fixture must be what the raw program asks.
-        await asyncio.to_thread(run, __name__)
-        asked = served.summary()["requests"]
-        await asyncio.to_thread(run, "noetl_pft", "floor")
-        assert asked == served.summary()["requests"], "both ask for the same"
-        return await _in_turn(
-            floor=lambda: asyncio.to_thread(run, "noetl_pft", "floor"),
-            unaided=lambda: asyncio.to_thread(run, __name__),
-            units=asked,
+        def lanes(count: int) -> Ran:
+            nonce = served.begin()
+            share = ("--nonce", nonce, "--facilities", str(count))
+            one = (LANE, *given, *share, "--patients", str(PATIENTS // count), "--facility")
+            _told([(*one, "0")])
+            return _at_once([(*one, str(number)) for number in range(1, count + 1)])
+
+        ways = {
+            "floor": lambda: asyncio.to_thread(alone, "noetl_pft", "floor"),
+            "unaided": lambda: asyncio.to_thread(alone, __name__),
+            "lane": lambda: asyncio.to_thread(lanes, 1),
+            "lanes": lambda: asyncio.to_thread(lanes, 2),
+        }
+        asked = set()
+        for way in ways.values():
+            await way()
+            asked.add(served.summary()["requests"])
+        (units,) = asked  # What is compared asks for the same.
+        return await _in_turn(ways, units=units)
+
+
+def _at_once(commands: list[tuple[str, ...]]) -> Ran:
+    """Run programs side by side that print from when until when they worked."""
+    told = _told(commands)
+    seconds = max(one["ended_s"] for one in told) - min(one["began_s"] for one in told)
+    return Ran(seconds, cpu_s=sum(one["cpu_s"] for one in told))
+
+
+def _told(commands: list[tuple[str, ...]]) -> list[dict[str, float]]:
+    running = [
+        subprocess.Popen(  # noqa: S603 - our own command lines
+            [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
+        for command in commands
+    ]
+    printed = [one.communicate(timeout=600)[0] for one in running]
+    assert not any(one.returncode for one in running), printed
+    return [msgspec.json.decode(text.splitlines()[-1]) for text in printed]
 
 
-async def _in_turn(
-    *, floor: Callable[[], Awaitable[float]], unaided: Callable[[], Awaitable[float]], units: int
-) -> dict[str, Any]:
-    ways, found = {"floor": floor, "unaided": unaided}, {"floor": [], "unaided": []}
+async def _in_turn(ways: dict[str, Way], *, units: int) -> dict[str, Any]:
+    found: dict[str, list[Ran]] = {name: [] for name in ways}
     for turn in range(ROUNDS):
         for name in ways if turn % 2 == 0 else reversed(ways):
             found[name].append(await ways[name]())
-    pairs = zip(found["floor"], found["unaided"], strict=True)
+    floors = found["floor"]
     return {
         "units": units,
         "rounds": ROUNDS,
-        **{f"{name}_per_s": spread([units / one for one in each]) for name, each in found.items()},
-        "efficiency": spread([raw / ours for raw, ours in pairs], digits=3),
+        "per_s": {name: spread([units / one.seconds for one in found[name]]) for name in ways},
+        "of_floor": {
+            name: spread(
+                [a.seconds / b.seconds for a, b in zip(floors, each, strict=True)], digits=3
+            )
+            for name, each in found.items()
+            if name != "floor"
+        },
+        "cpu_us": {
+            name: spread([1e6 * one.cpu_s / units for one in each])
+            for name, each in found.items()
+            if name in {"lane", "lanes"}
+        },
     }
 
 

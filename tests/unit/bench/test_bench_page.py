@@ -43,7 +43,11 @@ def report() -> dict[str, Any]:
             "efficiency": {"frames": some, "items": some},
         },
         "unaided": {
-            name: {"floor_per_s": some, "unaided_per_s": some, "efficiency": some}
+            name: {
+                "per_s": dict.fromkeys(("floor", "unaided", "lane", "lanes"), some),
+                "of_floor": dict.fromkeys(("unaided", "lane", "lanes"), some),
+                "cpu_us": dict.fromkeys(("lane", "lanes"), some),
+            }
             for name in ("frames", "pft")
         },
         "w5": {
