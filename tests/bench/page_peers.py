@@ -57,7 +57,12 @@ def peers(report: dict[str, Any]) -> list[str]:
     """Write the section, if other engines were run."""
     if "peers" not in report:
         return []
-    report = {**report, **report.get("beside_peers", {})}
+    # Of a run in which not all was measured, what another run has told stands beside nobody.
+    report = {
+        **report.get("beside_peers", report),
+        "peers": report["peers"],
+        "in_turn": report.get("in_turn", {}),
+    }
     names = list(report["peers"])
     rows = [_line(row, report, names) for row in ROWS if _is_told(row, report)]
     notes = [

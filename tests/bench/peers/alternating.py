@@ -19,7 +19,7 @@ from tests.support.stack import running_stack
 
 # Those that answer within milliseconds; the others look for work a few times a second.
 NAMES = ("dbos", "procrastinate")
-TURNS = 7
+TURNS = 21
 
 
 def measure(root: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -46,11 +46,19 @@ def measure(root: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _in_turn(client: Client, engine: Engine) -> dict[str, Any]:
-    theirs, ours = [], []
-    for _ in range(TURNS):
+    theirs: list[float] = []
+    ours: list[float] = []
+
+    def let_theirs() -> None:
         told = engine.drive("w1", units=SINGLES, rounds=1)["singles"]
         theirs.append(share(told, 0.5) * 1000)
+
+    def let_ours() -> None:
         ours.append(share([client.run("one") for _ in range(SINGLES)], 0.5) * 1000)
+
+    for turn in range(TURNS):
+        for let in (let_theirs, let_ours) if turn % 2 == 0 else (let_ours, let_theirs):
+            let()
     return {
         "turns": TURNS,
         "ours_ms": spread(ours),

@@ -149,6 +149,12 @@ def test_peers_are_held_against_ours_of_their_run_whatever_was_measured_since() 
     assert row in shown
 
 
+def test_peers_are_not_held_against_ours_of_another_run() -> None:
+    shown = page({**report(), "peers": peers(), "beside_peers": {"w1": report()["w1"]}})
+    told = shown[shown.index("## Other engines") :]
+    assert "| W2, steps/s | - |" in told
+
+
 def test_peers_without_our_figures_are_told_without_ratios() -> None:
     shown = page({"machine": MACHINE, "peers": peers()})
     assert "**" not in shown.partition("## Other engines")[2]

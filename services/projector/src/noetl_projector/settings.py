@@ -41,7 +41,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 200
     fetch_wait_s: Seconds = 0.25
     # Between two transactions at least: what comes meanwhile shares the next. 0 never waits.
-    pace_s: Annotated[float, Meta(ge=0, le=1)] = 0.025
+    pace_s: Annotated[float, Meta(ge=0, le=1)] = 0.05
     # How long each server may take to answer at the start.
     connect_s: Seconds = 30.0
     # How often all positions are compared with the ledger, which may not have gone backwards.

@@ -13,7 +13,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     execution_shard_count: int = SHARD_COUNT_DEFAULT
     batch_messages_max: int = 200
     fetch_wait_s: float = 0.25
-    pace_s: float = 0.025
+    pace_s: float = 0.05
     retry_delay_s: float = 0.5
     gap_page_events: int = 1000
     catch_up_after_s: float = 2.0
