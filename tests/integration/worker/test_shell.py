@@ -36,6 +36,15 @@ def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
+async def ended(*pids: int) -> None:
+    """Wait for processes that were killed: they are gone a moment later."""
+
+    async def are_gone() -> bool:
+        return not any(is_running(pid) for pid in pids)
+
+    await eventually(are_gone)
+
+
 async def test_a_worker_runs_no_scripts_unless_it_is_told_to() -> None:
     async with bench() as closed:
         found = await run(closed, "echo hi")
@@ -175,7 +184,7 @@ async def test_a_timeout_ends_the_script_and_its_children(worker: Bench) -> None
     assert (found.error.kind, found.error.retryable) == ("timeout", True)
     children = [int(pid) for pid in found.data["stdout"].split()]
     assert len(children) == 2
-    assert not any(is_running(pid) for pid in children)
+    await ended(*children)
 
 
 async def test_a_script_that_ignores_the_request_to_end_is_killed(worker: Bench) -> None:
@@ -183,7 +192,7 @@ async def test_a_script_that_ignores_the_request_to_end_is_killed(worker: Bench)
     found = await run(worker, script, timeout_s=0.5)
     assert found.error is not None
     assert found.error.kind == "timeout"
-    assert not is_running(int(found.data["stdout"]))
+    await ended(int(found.data["stdout"]))
 
 
 async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench) -> None:
@@ -200,13 +209,13 @@ async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench) -> None:
         await task
     pids = [int(pid) for pid in ready.read_text().split()]
     assert len(pids) == 2
-    assert not any(is_running(pid) for pid in pids)
+    await ended(*pids)
 
 
 async def test_what_a_script_leaves_running_is_ended_with_it(worker: Bench) -> None:
     found = await run(worker, "sleep 300 & echo $!")
     assert found.error is None
-    assert not is_running(int(found.data["stdout"]))
+    await ended(int(found.data["stdout"]))
 
 
 async def test_a_process_that_left_the_group_does_not_hold_the_task(worker: Bench) -> None:
