@@ -33,7 +33,12 @@ console = Console()
 
 
 def compare(
-    ref: str, names: Sequence[str] | None, *, asked: Asked, workers: int, rounds: int = ROUNDS
+    ref: str,
+    names: Sequence[str] | None,
+    *,
+    asked: Asked,
+    workers: int | None,
+    rounds: int = ROUNDS,
 ) -> dict[str, Any]:
     """Measure a commit and this tree in turn; return every figure of both, and ours over theirs."""
     chosen = names or USUAL
@@ -83,11 +88,15 @@ def worktree(ref: str, tree: Path) -> Iterator[Path]:
 
 
 def _figures(
-    python: Path, place: Path, names: Sequence[str], asked: Asked, workers: int
+    python: Path, place: Path, names: Sequence[str], asked: Asked, workers: int | None
 ) -> dict[str, float]:
-    place.mkdir()
-    with running_stack(place / "stack", "--workers", str(workers), python=python) as stack:
-        return figures(series.measure_on(stack, names, place, asked))
+    found: dict[str, Any] = {}
+    for count, sharing in series.stacks(names, workers).items():
+        root = place / str(count)
+        root.mkdir(parents=True)
+        with running_stack(root / "stack", "--workers", str(count), python=python) as stack:
+            found |= series.measure_on(stack, sharing, root, asked)
+    return figures(found)
 
 
 def figures(found: Any, place: str = "") -> dict[str, float]:

@@ -20,11 +20,11 @@ from msgspec import structs
 from tests.bench import fetching, rows
 from tests.bench.unaided_pft import FRAME_ROWS, LANES, PAGED, SLOTS
 from tests.support import pft
-from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of
+from tests.support.working import ORGANIZATION, TENANT, Bench, bench, command_of, frame_of
 
 from noetl_chassis import lifecycle
 from noetl_contracts import codec, ids
-from noetl_contracts.commands import Command, FrameWork, SlotWork
+from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.facts import CommandFailed, Fact, FrameClosed
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
@@ -101,27 +101,13 @@ async def frames(*, dsn: str, site: str, requests: int) -> dict[str, float]:
             organization_id=ORGANIZATION,
             media_type=JSON_MEDIA_TYPE,
         )
-        stage = ids.stage_id(ids.run_id(ExecutionId("1"), 1))
+        size, policy = fetching.FRAME_ROWS, {"row_concurrency": fetching.ROW_CONCURRENCY}
 
         def frame(unit: int) -> Command:
-            start = unit * fetching.FRAME_ROWS
-            root = ids.frame_id(stage, slot=unit, frame_index=0)
-            work = FrameWork(
-                stage_id=stage,
-                frame_id=root,
-                root_frame_id=root,
-                unit=unit,
-                frame_index=0,
-                attempt=1,
-                start=start,
-                end=min(start + fetching.FRAME_ROWS, requests),
-                total=requests,
-                collection_ref=collection,
-                frame={"row_concurrency": fetching.ROW_CONCURRENCY},
-            )
+            work = frame_of(unit, collection, total=requests, size=size, frame=policy)
             return lane.command("each", work=work)
 
-        todo = iter(range(-(-requests // fetching.FRAME_ROWS)))
+        todo = iter(range(-(-requests // size)))
 
         async def slot() -> None:
             for unit in todo:

@@ -48,7 +48,7 @@ class Ran(Struct, frozen=True):
     """How long a way took, and with what CPU of its own, if it tells."""
 
     seconds: float
-    cpu_s: float = 0.0
+    cpu_s: float | None = None
 
 
 Way = Callable[[], Awaitable[Ran]]
@@ -167,9 +167,9 @@ async def _in_turn(ways: dict[str, Way], *, units: int) -> dict[str, Any]:
             if name != "floor"
         },
         "cpu_us": {
-            name: spread([1e6 * one.cpu_s / units for one in each])
+            name: spread([1e6 * cpu_s / units for cpu_s in told])
             for name, each in found.items()
-            if name in {"lane", "lanes"}
+            if (told := [one.cpu_s for one in each if one.cpu_s is not None])
         },
     }
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, structs
-from tests.support.working import KEY, ORGANIZATION, RUN, STAGE, TENANT, command_of, step_of
+from tests.support.working import KEY, ORGANIZATION, RUN, TENANT, command_of, frame_of, step_of
 
 from noetl_chassis.clock import SystemClock
-from noetl_contracts import codec, ids
-from noetl_contracts.commands import SPARK_LANE, Command, FrameWork
+from noetl_contracts import codec
+from noetl_contracts.commands import SPARK_LANE, Command
 from noetl_contracts.facts import Fact
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
@@ -73,21 +73,8 @@ def frames_of(
 ) -> list[Command]:
     """The commands of a collection's frames, as the planner would issue them."""
     found, definition = [], step_of(step)
-    for unit, start in enumerate(range(0, total, size)):
-        frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
-        work = FrameWork(
-            stage_id=STAGE,
-            frame_id=frame_id,
-            root_frame_id=frame_id,
-            unit=unit,
-            frame_index=0,
-            attempt=1,
-            start=start,
-            end=min(total, start + size),
-            total=total,
-            collection_ref=reference,
-            frame=dict(frame),
-        )
+    for unit in range(-(-total // size)):
+        work = frame_of(unit, reference, total=total, size=size, frame=frame)
         command = command_of(definition, unit=f"frame-{unit}-0")
         found.append(structs.replace(command, lane=SPARK_LANE, work=work, run_id=RUN))
     return found

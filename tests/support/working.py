@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,10 +13,18 @@ from msgspec import Struct
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts import codec, credentials, facts, ids, subjects
-from noetl_contracts.commands import Command, ItemWork, Slice, SlotWork, StepResult, StepWork
+from noetl_contracts.commands import (
+    Command,
+    FrameWork,
+    ItemWork,
+    Slice,
+    SlotWork,
+    StepResult,
+    StepWork,
+)
 from noetl_contracts.facts import Fact
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId, WorkerId
-from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
@@ -68,7 +76,7 @@ def step_of(text: str) -> dict[str, Any]:
 def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     step: str | dict[str, Any],
     *,
-    work: StepWork | ItemWork | SlotWork | None = None,
+    work: StepWork | ItemWork | SlotWork | FrameWork | None = None,
     attempt: int = 1,
     workload: dict[str, Any] | None = None,
     ctx: dict[str, Any] | None = None,
@@ -104,6 +112,26 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
         defaults=defaults or {},
         limits=limits or {},
         keychain=keychain or [],
+    )
+
+
+def frame_of(
+    unit: int, reference: PayloadRef, *, total: int, size: int, frame: Mapping[str, Any]
+) -> FrameWork:
+    """The work of one of a collection's frames, as the planner would cut it."""
+    frame_id = ids.frame_id(STAGE, slot=unit, frame_index=0)
+    return FrameWork(
+        stage_id=STAGE,
+        frame_id=frame_id,
+        root_frame_id=frame_id,
+        unit=unit,
+        frame_index=0,
+        attempt=1,
+        start=unit * size,
+        end=min(total, (unit + 1) * size),
+        total=total,
+        collection_ref=reference,
+        frame=dict(frame),
     )
 
 
