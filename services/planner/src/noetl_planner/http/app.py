@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from litestar import Litestar, Router
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
@@ -41,6 +42,7 @@ from noetl_planner.http import (
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
+from noetl_planner.http.shortcut import SERVICES
 from noetl_storage.errors import HistoryDropped
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -80,6 +82,7 @@ def create_app(services: ApiServices) -> Litestar:
         route_handlers=[*health.ROUTES, api],
         # One alone: for two and more the framework starts a task each, at every request.
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
+        state=State({SERVICES: services}, deep_copy=False),
         exception_handlers={
             ApiError: problems.show_api_error,
             HTTPException: problems.show_http_error,

@@ -3,9 +3,10 @@
 import asyncio
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from litestar import Request
+from litestar.types import HTTPReceiveMessage, Receive
 
 from noetl_contracts import plain
 from noetl_planner.http import problems
@@ -44,6 +45,15 @@ class BoundedRequest(Request[Any, Any, Any]):
             return await super().json()
         except UnicodeDecodeError as failure:
             raise problems.refused(f"the body is not JSON in UTF-8: {failure}") from failure
+
+
+async def first_part(receive: Receive) -> HTTPReceiveMessage:
+    """Return what comes first of a request's body; raises a 408."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return cast("HTTPReceiveMessage", await receive())
+    except TimeoutError as late:
+        raise too_late() from late
 
 
 def is_too_deep(data: bytes) -> bool:

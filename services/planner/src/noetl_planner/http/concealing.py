@@ -18,8 +18,13 @@ async def conceal(response: Response[Any]) -> Response[Any]:
     if content is None or isinstance(response, Stream):
         return response
     # Encoded once: what was looked at is what is sent.
-    response.content = redaction.unsealed_bytes(_encoded(content))
+    response.content = concealed(content)
     return response
+
+
+def concealed(content: Any) -> bytes:
+    """Encode what is answered, its sealed values replaced."""
+    return redaction.unsealed_bytes(_encoded(content))
 
 
 def _encoded(content: Any) -> bytes:

@@ -16,18 +16,19 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import ending, finding, showing, submission, views, waiting, wishes
+from noetl_planner.http import beginning, finding, showing, views, waiting, wishes
 from noetl_planner.http.services import Services
-from noetl_planner.http.submission import ExecuteBody
+from noetl_planner.http.shortcut import PREFER_LENGTH_MAX, Shortcut
+from noetl_planner.http.submission import KEY_LENGTH_MAX, ExecuteBody
 from noetl_planner.http.views import EventView, StageView, StatusView, Summary
 
 PAGE_MAX = 1000
 FRAMES_MAX = 1000
 
 IdempotencyKey = Annotated[
-    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
+    str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=KEY_LENGTH_MAX)
 ]
-Prefer = Annotated[str | None, HeaderParameter(name="Prefer", max_length=1000)]
+Prefer = Annotated[str | None, HeaderParameter(name="Prefer", max_length=PREFER_LENGTH_MAX)]
 Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX)]
 From = Annotated[int, QueryParameter(ge=0)]
 
@@ -101,6 +102,7 @@ class FrameList(Struct, frozen=True, kw_only=True):
 @post(
     ["/execute", "/executions"],
     status_code=HTTP_202_ACCEPTED,
+    middleware=[Shortcut],
     tags=["executions"],
     responses={
         HTTP_200_OK: ResponseSpec(
@@ -118,13 +120,8 @@ async def execute(
 
     With `Prefer: wait=SECONDS` it comes with the end, if there is one within so many seconds.
     """
-    accepted = await submission.execute(services, data, idempotency_key)
-    within_s = ending.wait_s(prefer)
-    over = await ending.ended(services, accepted, within_s=within_s)
-    if over is None:
-        return Response(accepted, status_code=HTTP_202_ACCEPTED)
-    applied = {"Preference-Applied": f"wait={within_s}"}
-    return Response(over, status_code=HTTP_200_OK, headers=applied)
+    answer = await beginning.answered(services, data, key=idempotency_key, prefer=prefer)
+    return Response(answer.content, status_code=answer.status, headers=answer.headers)
 
 
 @get("/executions", tags=["executions"])

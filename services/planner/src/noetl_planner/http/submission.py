@@ -31,7 +31,8 @@ _MESSAGE_MARGIN_BYTES = 4096
 INLINE_BYTES_MAX = 64 * 1024
 _INPUT_NAMES = ("workload", "payload", "input", "args")
 
-Key = Annotated[str, Meta(min_length=1, max_length=200)]
+KEY_LENGTH_MAX = 200
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 
 
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
