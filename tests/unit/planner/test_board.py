@@ -136,6 +136,18 @@ async def test_who_waits_for_the_end_alone_is_not_woken_before_it() -> None:
         assert awaited.end == HISTORY[-1]
 
 
+async def test_a_process_that_ends_wakes_whoever_follows_for_whatever() -> None:
+    shown = Board()
+    async with (
+        shown.follow(SilentHints(), EXECUTION, feed := Feed()),
+        shown.follow(SilentHints(), ExecutionId("5"), awaited := Awaited()),
+    ):
+        assert not feed.news.is_set()
+        shown.wake()
+        assert feed.news.is_set()
+        assert awaited.news.is_set()
+
+
 async def test_what_is_committed_after_the_end_hides_it_from_nobody() -> None:
     shown, awaited = Board(), Awaited()
     async with shown.follow(SilentHints(), EXECUTION, awaited):

@@ -259,6 +259,7 @@ async def run(adapters: Adapters, config: Settings, process: Process) -> None:
             tasks.create_task(listener(adapters, services).run(stop))
             hearing = tasks.create_task(adapters.crowd.listen(adapters.hints))
             await stop.wait()
+            adapters.board.wake()
             hearing.cancel()
 
     with deadline.watching() as guard, rendering.guarded_by(guard):

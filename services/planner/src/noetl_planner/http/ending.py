@@ -71,16 +71,15 @@ async def _end(
     """
     awaited, poll_s = Awaited(), following.POLL_FIRST_S
     async with services.board.follow(services.hints, execution_id, awaited) as ears:
-        with following.woken_at_stop(services.stop, awaited.news):
-            if is_new:
-                await ears.wait(within_s=poll_s)
-            while not services.stop.is_set():
-                awaited.news.clear()
-                end = awaited.end or await services.ledger.find_by_key(execution_id, keys.ENDED)
-                if end is not None or is_over:
-                    return end
-                await ears.wait(within_s=poll_s)
-                poll_s = min(poll_s * 2, following.POLL_MAX_S)
+        if is_new:
+            await ears.wait(within_s=poll_s)
+        while not services.stop.is_set():
+            awaited.news.clear()
+            end = awaited.end or await services.ledger.find_by_key(execution_id, keys.ENDED)
+            if end is not None or is_over:
+                return end
+            await ears.wait(within_s=poll_s)
+            poll_s = min(poll_s * 2, following.POLL_MAX_S)
     return None
 
 

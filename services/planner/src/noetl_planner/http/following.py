@@ -1,8 +1,6 @@
 """One execution's history as it is committed, for whoever waits for it here."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.execution import ExecutionEnd
@@ -42,9 +40,8 @@ class Following:
         services = self._services
         feed = Feed()
         async with services.board.follow(services.hints, self._execution_id, feed) as ears:
-            with woken_at_stop(services.stop, feed.news):
-                async for page in self._pages(feed, ears):
-                    yield page
+            async for page in self._pages(feed, ears):
+                yield page
 
     async def _pages(self, feed: Feed, ears: Ears) -> AsyncIterator[list[Envelope]]:
         poll_s = POLL_FIRST_S
@@ -71,14 +68,3 @@ class Following:
             self.after = page[-1].stream_version
             self.is_over = self.is_over or any(isinstance(one.event, ExecutionEnd) for one in page)
         return page
-
-
-@contextmanager
-def woken_at_stop(stop: asyncio.Event, news: asyncio.Event) -> Iterator[None]:
-    """Set the event that a block waits for when the process ends, too."""
-    stopping = asyncio.ensure_future(stop.wait())
-    stopping.add_done_callback(lambda _: news.set())
-    try:
-        yield
-    finally:
-        stopping.cancel()

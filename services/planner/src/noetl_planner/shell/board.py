@@ -27,7 +27,7 @@ class Feed:
     """Committed events of one execution, in order, until somebody takes them."""
 
     def __init__(self) -> None:
-        # Set by this process's commits and by other planners' hints.
+        # Set by this process's commits, by its end, and by other planners' hints.
         self.news = asyncio.Event()
         self._waiting: list[Envelope] = []
 
@@ -58,7 +58,7 @@ class Awaited:
     """The end of one execution, for who waits for nothing else."""
 
     def __init__(self) -> None:
-        # Set by the end alone when it comes here, and by other planners' hints.
+        # Set by the end alone when it comes here, by the process's own, by other planners' hints.
         self.news = asyncio.Event()
         self.end: Envelope | None = None
 
@@ -138,6 +138,12 @@ class Board:
         accepted = self._accepted.get(execution_id)
         if accepted is not None and not feeds and envelopes[0].stream_version == 1:
             accepted.first = envelopes
+
+    def wake(self) -> None:
+        """Have every follower look again: whether its process is told to stop."""
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.news.set()
 
     @asynccontextmanager
     async def follow(

@@ -41,9 +41,18 @@ def messages(
     first = envelopes[0]
     shard = ids.shard_of(first.execution_id, shard_count)
     subject = subjects.events(shard, first.tenant_id, first.organization_id)
-    batches = [_batch(part, subject) for part in _cut(envelopes)]
     # Projectors read from the ledger whatever no message carries.
+    batches = _batches(envelopes, subject)
     return sent + [batch for batch in batches if len(batch.data) <= MESSAGE_BYTES_MAX]
+
+
+def _batches(envelopes: Sequence[Envelope], subject: str) -> list[NewMessage]:
+    """Write events as one message; as several, each event measured, where that is too large."""
+    if len(envelopes) <= BATCH_EVENTS_MAX:
+        whole = _batch(envelopes, subject)
+        if len(whole.data) <= BATCH_BYTES_MAX:
+            return [whole]
+    return [_batch(part, subject) for part in _cut(envelopes)]
 
 
 def _cut(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
@@ -60,7 +69,7 @@ def _cut(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
         yield part
 
 
-def _batch(part: list[Envelope], subject: str) -> NewMessage:
+def _batch(part: Sequence[Envelope], subject: str) -> NewMessage:
     first, last = part[0], part[-1]
     batch = EventBatch(
         execution_id=first.execution_id,
@@ -68,7 +77,7 @@ def _batch(part: list[Envelope], subject: str) -> NewMessage:
         organization_id=first.organization_id,
         first_version=first.stream_version,
         last_version=last.stream_version,
-        events=part,
+        events=list(part),
     )
     return NewMessage(
         execution_id=first.execution_id,

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from typing import Any
 
@@ -148,8 +148,7 @@ def _run_module(program: Program, names: dict[str, Any]) -> None:
 
 def _names(ask: Ask) -> dict[str, Any]:
     """Make the namespace that serves the code as globals and locals."""
-    names: dict[str, Any] = {"__name__": "__noetl__"}
-    names.update((name, importlib.import_module(name)) for name in MODULES)
+    names: dict[str, Any] = {"__name__": "__noetl__", **_modules()}
     for alias, wanted in ask.libs.items():
         names[alias] = _imported(wanted)
     for distribution in ask.required:
@@ -161,6 +160,12 @@ def _names(ask: Ask) -> dict[str, Any]:
     names.update(ask.iterator)
     names.update(ask.inputs)
     return names
+
+
+@cache
+def _modules() -> dict[str, Any]:
+    """Import what all code has without asking for it."""
+    return {name: importlib.import_module(name) for name in MODULES}
 
 
 def _imported(wanted: Any) -> Any:
