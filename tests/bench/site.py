@@ -17,6 +17,8 @@ from msgspec import Struct
 BODY_BYTES = 1_024
 # Requests of one connection wait in order, as HTTP/1.1 wants it.
 END = b"\r\n\r\n"
+# A connection that finds the queue full is asked for again after a second, which a run is not long.
+BACKLOG = 4_096
 # Multiples of it, without their whole part, lie evenly between 0 and 1.
 _GOLDEN = 0.6180339887498949
 
@@ -80,7 +82,9 @@ def site(*, delay_ms: float, spread: float = 0.0) -> Iterator[Site]:
 
 async def _serve(delay_s: float, spread: float) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Answering(delay_s, spread), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: Answering(delay_s, spread), "127.0.0.1", 0, backlog=BACKLOG
+    )
     port = server.sockets[0].getsockname()[1]
     sys.stdout.write(msgspec.json.encode({"url": f"http://127.0.0.1:{port}"}).decode() + "\n")
     sys.stdout.flush()
