@@ -1,7 +1,7 @@
 """Sealed texts inside values: found and opened on the way into a tool, made on the way out."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from noetl_worker.domain.masking import mapped
@@ -20,9 +20,16 @@ def is_inside(value: Any) -> bool:
     if kind in _ATOMS:
         return False
     if kind is dict:
-        return any(is_inside(item) for item in value.values())
+        return _is_inside_any(value.values())
     if kind is list:
-        return any(is_inside(item) for item in value)
+        return _is_inside_any(value)
+    return False
+
+
+def _is_inside_any(values: Iterable[Any]) -> bool:
+    for value in values:  # noqa: SIM110 - every field of every call comes here
+        if PREFIX in value if type(value) is str else is_inside(value):
+            return True
     return False
 
 

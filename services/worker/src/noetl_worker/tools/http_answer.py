@@ -12,6 +12,7 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.http_exchange import Response
 
 ResponseType = Literal["auto", "json", "text", "bytes", "ndjson"]
+_RESPONSE_TYPES: tuple[ResponseType, ...] = get_args(ResponseType)
 
 _CHUNK_BYTES = 256 * 1024
 _STATUS_ERROR = 400
@@ -44,8 +45,8 @@ def response_type_of(given: Any) -> ResponseType:
     """Check the field `response_type`; raises `ToolFailure`."""
     if given is None:
         return "auto"
-    if given not in get_args(ResponseType):
-        known = ", ".join(get_args(ResponseType))
+    if given not in _RESPONSE_TYPES:
+        known = ", ".join(_RESPONSE_TYPES)
         text = f"field 'response_type': {given!r} is none of {known}"
         raise ToolFailure(failure("validation", text, source="http"))
     found: ResponseType = given

@@ -4,8 +4,8 @@ It reads no settings of the user or the environment, keeps no cookies, follows n
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pycurl
 from msgspec import Struct
@@ -20,7 +20,6 @@ _CONNECT_S = 10.0
 _KEEP_IDLE_S = 30
 _NAMES_KEPT_S = 30
 _TIMEOUT_MAX_MS = 2**31 - 1
-_UNBOUNDED_BYTES = 1 << 62
 _HANDLES_KEPT = 256
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BREAKS = re.compile(r"[\r\n\0]")
@@ -68,45 +67,37 @@ class Client:
         self, request: Request, *, patience: Timeout, is_verified: bool, bytes_max: int
     ) -> Response:
         """Send a request; return the whole answer."""
-        with self._exchange(
-            request, patience, is_verified=is_verified, bytes_max=bytes_max, is_streamed=False
-        ) as exchange:
+        exchange = self._begun(request, patience, is_verified=is_verified, bytes_max=bytes_max)
+        try:
             await exchange.ended
             exchange.check()
             return exchange.response()
+        finally:
+            self._end(exchange)
 
     @asynccontextmanager
     async def stream(
         self, request: Request, *, patience: Timeout, is_verified: bool
     ) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
         """Send a request; hold the answer without its body, and the body in pieces."""
-        with self._exchange(
-            request,
-            patience,
-            is_verified=is_verified,
-            bytes_max=_UNBOUNDED_BYTES,
-            is_streamed=True,
-        ) as exchange:
+        exchange = self._begun(request, patience, is_verified=is_verified, bytes_max=None)
+        try:
             await exchange.begun()
             yield exchange.response(), exchange.pieces()
+        finally:
+            self._end(exchange)
 
-    @contextmanager
-    def _exchange(
-        self,
-        request: Request,
-        patience: Timeout,
-        *,
-        is_verified: bool,
-        bytes_max: int,
-        is_streamed: bool,
-    ) -> Iterator[Exchange]:
+    def _begun(
+        self, request: Request, patience: Timeout, *, is_verified: bool, bytes_max: int | None
+    ) -> Exchange:
+        """Begin an exchange that is to be ended; with no bound its body is read while it comes."""
         host, port = request.url.raw_host or "", request.url.port or 0
         headers = _headers(request)
         is_plain = request.method == "GET" and request.body is None and is_verified
         if is_plain and self._idle:
             exchange = self._idle.pop()
         else:
-            exchange = Exchange(_handle(), check=self._rules.check)
+            exchange = Exchange(_handle(), check=self._rules.check, is_plain=is_plain)
         curl = exchange.curl
         curl.setopt(pycurl.URL, str(request.url))
         curl.setopt(pycurl.HTTPHEADER, headers)
@@ -116,19 +107,20 @@ class Client:
         if not is_plain:
             _shape(curl, request, is_verified=is_verified)
         self._name(curl, host, port)
-        exchange.begin(host=host, port=port, bytes_max=bytes_max, is_streamed=is_streamed)
+        exchange.begin(host=host, port=port, bytes_max=bytes_max)
         if patience.read is not None:
             exchange.guard(patience.read, self._transfers.give_up)
         self._transfers.begin(curl, exchange.end)
-        try:
-            yield exchange
-        finally:
-            self._transfers.give_up(curl)
-            exchange.close()
-            if is_plain and exchange.ended.done() and len(self._idle) < _HANDLES_KEPT:
-                self._idle.append(exchange)
-            else:
-                curl.close()
+        return exchange
+
+    def _end(self, exchange: Exchange) -> None:
+        """Give an exchange up unless it is over; keep its handle if the next one may have it."""
+        self._transfers.give_up(exchange.curl)
+        exchange.close()
+        if exchange.is_plain and exchange.ended.done() and len(self._idle) < _HANDLES_KEPT:
+            self._idle.append(exchange)
+        else:
+            exchange.curl.close()
 
     def _name(self, curl: pycurl.Curl, host: str, port: int) -> None:
         """Tell libcurl the addresses of a host, where somebody else knows them."""

@@ -13,6 +13,7 @@ Check = Callable[[str, str, int], bool]
 Address = tuple[int, int, int, tuple[str | bytes, ...]]
 
 _BUFFERED_BYTES = 1024 * 1024
+_UNBOUNDED_BYTES = 1 << 62
 _STATUS_LINE = b"HTTP/"
 # Headers that the standards know are written as they write them, whatever a server does.
 _NAMES = {
@@ -70,8 +71,10 @@ class Exchange:
 
     ended: asyncio.Future[None]
 
-    def __init__(self, curl: pycurl.Curl, *, check: Check) -> None:
+    def __init__(self, curl: pycurl.Curl, *, check: Check, is_plain: bool) -> None:
         self.curl = curl
+        # Whether the handle has only what every GET sets anew.
+        self.is_plain = is_plain
         self._loop = asyncio.get_running_loop()
         self._check = check
         self._head: list[bytes] = []
@@ -84,14 +87,15 @@ class Exchange:
         curl.setopt(pycurl.PREREQFUNCTION, self._before_sending)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
 
-    def begin(self, *, host: str, port: int, bytes_max: int, is_streamed: bool) -> None:
+    def begin(self, *, host: str, port: int, bytes_max: int | None) -> None:
         """Begin anew; a body of more than `bytes_max` ends it.
 
-        With `is_streamed` no more of the body is taken than somebody reads.
+        With no such bound no more of the body is taken than somebody reads.
         """
         self.ended = self._loop.create_future()
         self._host, self._port = host, port
-        self._bytes_max, self._is_streamed = bytes_max, is_streamed
+        self._is_streamed = bytes_max is None
+        self._bytes_max = _UNBOUNDED_BYTES if bytes_max is None else bytes_max
         self._denied = self._sent = self._received = self._buffered = 0
         self._is_paused = False
         self._touched_s = self._loop.time()
