@@ -81,6 +81,7 @@ def measure(stack: Stack, *, requests: int = REQUESTS, times: int = ROUNDS) -> d
     return {
         "requests": requests,
         "frame_rows": FRAME_ROWS,
+        "workers": len(stack.names("worker")),
         **{
             name: meter.told(seconds, units=requests, spent=spent[name])
             for name, seconds in found.items()

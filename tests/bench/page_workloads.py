@@ -86,7 +86,7 @@ def _w4(found: dict[str, Any]) -> str:
         for name, about in names.items()
     )
     ratio = found["efficiency"]
-    return f"""## W4: {found["requests"]:,} GETs of 1 KB JSON after 2 ms, a row saved for each
+    return f"""## W4: {found["requests"]:,} GETs of 1 KB JSON after 2 ms, a row saved for each, {found["workers"]} workers
 
 The raw program has the same HTTP client and database driver and saves rows by fifties, each time in one transaction. Its
 CPU is not in the columns, which tell of services alone; `others` holds the site's.

@@ -54,6 +54,8 @@ class Series(Struct, frozen=True, kw_only=True):
     is_usual: bool = True
 
 
+# Of workers where tasks are their own time: one process leaves a quarter of two processors idle.
+_PROCESSORS = psutil.cpu_count() or 1
 # In the order in which they run: the API last, as it fills the ledger.
 SERIES = {
     "past": Series(about="fold, replay, snapshots, chains", alone=lambda _: past.measure()),
@@ -103,6 +105,7 @@ SERIES = {
     "w4": Series(
         about="requests and rows",
         on_stack=lambda stack, _, asked: fetching.measure(stack, requests=asked.requests),
+        workers=_PROCESSORS,
     ),
     "w5": Series(about="workers killed", on_stack=lambda stack, _, __: crash.measure(stack)),
     "reacting": Series(
@@ -115,8 +118,7 @@ SERIES = {
         on_stack=lambda stack, root, asked: references.measure(
             stack, root, asked.variants, asked.size
         ),
-        # Its tasks are the worker's own time: one process leaves a quarter of two processors idle.
-        workers=psutil.cpu_count() or 1,
+        workers=_PROCESSORS,
     ),
     "api": Series(
         about="an execution of a full ledger", on_stack=lambda stack, _, __: api.measure(stack)
