@@ -37,6 +37,7 @@ def report() -> dict[str, Any]:
         "w4": {
             "requests": 5_000,
             "frame_rows": 50,
+            "workers": 2,
             "floor": rates(4_000),
             "frames": rates(2_000),
             "items": rates(700),
