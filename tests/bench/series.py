@@ -54,7 +54,7 @@ class Series(Struct, frozen=True, kw_only=True):
     is_usual: bool = True
 
 
-# Of workers where tasks are their own time: one process leaves a quarter of two processors idle.
+# Where tasks are a worker's own time, a series has one for each: alone it leaves a quarter of two idle.
 _PROCESSORS = psutil.cpu_count() or 1
 # In the order in which they run: the API last, as it fills the ledger.
 SERIES = {

@@ -12,7 +12,7 @@ from litestar import Litestar
 from noetl_contracts.errors import Permanent
 from noetl_planner.http.heads import PromptProtocol
 
-# Requests in flight may finish; streams end at once, for they watch the same event.
+# Requests in flight may finish; those that follow an execution are woken, and end.
 DRAIN_S = 5
 BACKLOG = 512
 
