@@ -73,9 +73,10 @@ def _plain_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]
 
 def _decoded(first: HTTPReceiveMessage) -> ExecuteBody | None:
     """Return what is asked for; None for what is not all there or not plainly that."""
-    if first["type"] != "http.request" or first["more_body"]:
+    # A server need not name what is empty or false (ASGI, `http.request`).
+    if first["type"] != "http.request" or first.get("more_body", False):
         return None
-    data = first["body"]
+    data = first.get("body", b"")
     if len(data) > _BODY_BYTES_MAX or bodies.is_too_deep(data):
         return None
     try:
