@@ -53,7 +53,7 @@ def reads() -> Counter[tuple[str, str]]:
     """Reads by tier and outcome, as they would be scraped."""
     sums = instruments._counter(names.STORAGE_READS)._sums
     return Counter(
-        {(dict(key)["tier"], dict(key)["outcome"]): int(total) for key, total in sums.items()}
+        {(dict(key)["tier"], dict(key)["outcome"]): int(one.total) for key, one in sums.items()}
     )
 
 

@@ -42,7 +42,12 @@ def settle() -> None:
 
 def count(metric: Metric, amount: float = 1, *, labels: Mapping[str, str] | None = None) -> None:
     """Add to a counter."""
-    _counter(metric).add(amount, labels)
+    _counter(metric).sum(labels).add(amount)
+
+
+def counter(metric: Metric, *, labels: Mapping[str, str] | None = None) -> "Sum":
+    """Give a counter's sum for these labels, for those who add to it often."""
+    return _counter(metric).sum(labels)
 
 
 def record(metric: Metric, value: float, *, labels: Mapping[str, str] | None = None) -> None:
@@ -55,6 +60,19 @@ def show(metric: Metric, value: float, *, labels: Mapping[str, str] | None = Non
     _gauge(metric).set(value, labels)
 
 
+class Sum:
+    """What was counted with the same labels."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total: float = 0
+
+    def add(self, amount: float = 1) -> None:
+        """Count more."""
+        self.total += amount
+
+
 class _Counter:
     """Sums of one metric by label values, read when somebody scrapes.
 
@@ -63,18 +81,19 @@ class _Counter:
     """
 
     def __init__(self, metric: Metric) -> None:
-        self._sums: dict[tuple[tuple[str, str], ...], float] = {}
+        self._sums: dict[tuple[tuple[str, str], ...], Sum] = {}
         metrics.get_meter(SCOPE).create_observable_counter(
             metric.name, [self._observe], unit=metric.unit, description=metric.meaning
         )
 
-    def add(self, amount: float, labels: Mapping[str, str] | None) -> None:
-        """Add to the sum of these labels."""
+    def sum(self, labels: Mapping[str, str] | None) -> Sum:
+        """Give the sum of these labels."""
         key = tuple(labels.items()) if labels else ()
-        self._sums[key] = self._sums.get(key, 0) + amount
+        found = self._sums.get(key)
+        return found if found is not None else self._sums.setdefault(key, Sum())
 
     def _observe(self, _options: CallbackOptions) -> list[Observation]:
-        return [Observation(total, dict(key)) for key, total in list(self._sums.items())]
+        return [Observation(one.total, dict(key)) for key, one in list(self._sums.items())]
 
 
 class _Gauge:

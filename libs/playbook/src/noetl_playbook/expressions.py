@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from noetl_playbook import closures, coercion, cost, fallback, forms, rendering, syntax
+from noetl_playbook import closures, coercion, cost, failing, fallback, forms, rendering, syntax
 from noetl_playbook.canonical import Expression
 from noetl_playbook.closures import NotTranslatedError, Run, Scope
 from noetl_playbook.faults import FAULTS
@@ -306,9 +306,9 @@ def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
 
 
 class Condition:
-    """A compiled condition."""
+    """A compiled condition; one that `needs_error` is false where `output` has none."""
 
-    __slots__ = ("_judge", "names", "paths", "source")
+    __slots__ = ("_judge", "names", "needs_error", "paths", "source")
 
     def __init__(
         self,
@@ -317,10 +317,12 @@ class Condition:
         *,
         names: frozenset[str],
         paths: frozenset[str],
+        needs_error: bool = False,
     ) -> None:
         self.source = source
         self.names = names
         self.paths = paths
+        self.needs_error = needs_error
         self._judge = judge
 
     def holds(self, scope: Scope) -> bool:
@@ -347,8 +349,13 @@ def _cached_condition(source: str) -> Condition:
         tree = syntax.parse(template)
         names = syntax.names(tree)
         judge = _judge_text(tree) if tree.value is None else _judge_value(tree, tree.value)
-        judge = _watched(tree, judge)
-        return Condition(source, judge, names=names, paths=syntax.paths(tree, names))
+        return Condition(
+            source,
+            _watched(tree, judge),
+            names=names,
+            paths=syntax.paths(tree, names),
+            needs_error=tree.value is not None and failing.needs_error(tree.value),
+        )
 
 
 def _judge_value(tree: Tree, value: nodes.Expr) -> Callable[[Scope], tuple[bool, str | None]]:

@@ -77,9 +77,17 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
         """Tell whether the rule runs the task again."""
         return self.action.do == "retry"
 
+    @property
+    def needs_error(self) -> bool:
+        """Tell whether the rule cannot match an attempt that has succeeded."""
+        return self.condition is not None and self.condition.needs_error
+
 
 class CompiledTask(Struct, frozen=True, kw_only=True):
-    """A task with its templates compiled; `submit` and `cancel` are tasks of an `external` one."""
+    """A task with its templates compiled; `submit` and `cancel` are tasks of an `external` one.
+
+    `rules_of_success` are those of its rules that may match an attempt that has succeeded.
+    """
 
     name: str
     kind: str
@@ -92,6 +100,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     default_timeout_s: float
     set: tuple[Target, ...]
     rules: tuple[CompiledRule, ...]
+    rules_of_success: tuple[CompiledRule, ...]
     on_unmatched: str
     expects: tuple[str, ...]
     returns: tuple[str, ...]
@@ -142,6 +151,7 @@ def _task(
     }
     timeout = compile_value(task.timeout)
     default_timeout_s = timeout_s or TIMEOUT_S_BY_KIND.get(task.kind, TIMEOUT_S)
+    rules = tuple(_rule(rule, position, positions) for rule in task.rules)
     return CompiledTask(
         name=task.name,
         kind=task.kind,
@@ -155,7 +165,8 @@ def _task(
         else None,
         default_timeout_s=default_timeout_s,
         set=_targets(task.set, bare="variable"),
-        rules=tuple(_rule(rule, position, positions) for rule in task.rules),
+        rules=rules,
+        rules_of_success=tuple(rule for rule in rules if not rule.needs_error),
         on_unmatched=task.on_unmatched,
         expects=task.assert_.expects if task.assert_ else (),
         returns=task.assert_.returns if task.assert_ else (),

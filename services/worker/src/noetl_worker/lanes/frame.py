@@ -152,8 +152,10 @@ class _Run:
             await self._ran(index)
             if self._failed > failed and self._has_failed_too_often():
                 self._stop()
-            # Rows that wait for nothing would never hear that they are to stop.
-            await asyncio.sleep(0)
+            if self._next == index + 1:
+                # No other lane had a turn: rows that wait for nothing would never hear that they
+                # are to stop.
+                await asyncio.sleep(0)
 
     def _has_failed_too_often(self) -> bool:
         bound = self._frame.policy.failed_max

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names
+from noetl_chassis.instruments import Sum
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import STOPPED, TIMED_OUT
 from noetl_playbook.expressions import TemplateError
@@ -19,7 +21,7 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
 from noetl_worker.lanes import emitting, external, pacing, parking
 from noetl_worker.lanes.attempt import INPUT, prepare
-from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
+from noetl_worker.lanes.block import Block, CompiledAction, CompiledRule, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pacing import CompiledLimit
@@ -114,16 +116,17 @@ class Pipeline:
                 self._walk.attempt += 1
             attempt = self._walk.attempt
             tried = await self._try(task, attempt)
+            rules = task.rules_of_success if tried.error is None else task.rules
             choice = _NO_RULES
-            if task.rules:
-                choice = await self._loading(lambda: self._choose(task, attempt))  # noqa: B023 - called at once
+            if rules:
+                choice = await self._loading(lambda: self._choose(rules, task, attempt))  # noqa: B023 - called at once
+            action = None if choice.index is None else rules[choice.index].action
             if task.bounds:
-                await self._loading(lambda: self._note_bound(task, choice))  # noqa: B023 - called at once
-            if choice.index is None:
+                await self._loading(lambda: self._note_bound(task, action))  # noqa: B023 - called at once
+            if action is None:
                 self._check_unmatched(task, tried, attempt, choice)
                 await self._finish(task, tried, None)
                 return None
-            action = task.rules[choice.index].action
             if action.do == "retry":
                 await self._loading(lambda: self._scratch.write(action.set, task))  # noqa: B023 - called at once
                 await self._pause(
@@ -279,28 +282,27 @@ class Pipeline:
             )
         names["_task"], names[INPUT] = task.name, self._walk.input
 
-    def _choose(self, task: CompiledTask, attempt: int) -> Choice:
+    def _choose(self, rules: tuple[CompiledRule, ...], task: CompiledTask, attempt: int) -> Choice:
         scope = self._scratch.scope
 
         def holds(index: int) -> bool:
-            condition = task.rules[index].condition
+            condition = rules[index].condition
             return condition is not None and condition.holds(scope)
 
         def attempts(index: int) -> int:
-            rule = task.rules[index]
-            return self._bounds.attempts(rule.action.attempts, scope, task=task)
+            return self._bounds.attempts(rules[index].action.attempts, scope, task=task)
 
         try:
-            return decisions.choose(task.rules, holds=holds, attempts=attempts, attempt=attempt)
+            return decisions.choose(rules, holds=holds, attempts=attempts, attempt=attempt)
         except TemplateError as error:
             found = template_failure(
                 error, step=self._unit.site.step, task=task.name, field="spec.policy.rules"
             )
             raise ToolFailure(found) from error
 
-    def _note_bound(self, task: CompiledTask, choice: Choice) -> None:
+    def _note_bound(self, task: CompiledTask, action: CompiledAction | None) -> None:
         """Note a repeat that only its bound ended."""
-        repeats = choice.index is not None and task.rules[choice.index].action.do == "jump"
+        repeats = action is not None and action.do == "jump"
         if not repeats and any(is_ended(self._scratch.scope) for is_ended in task.bounds):
             self._notes.add(REPEAT_BOUND)
 
@@ -374,6 +376,16 @@ def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:
     """Count a call, and time it where there is something to time."""
     if kind == "noop":
         return
-    label = "ok" if outcome.error is None else outcome.error.kind
-    instruments.count(names.TOOL_CALLS, labels={names.TOOL: kind, names.OUTCOME: label})
-    instruments.count(names.TOOL_SECONDS, duration_s, labels={names.TOOL: kind})
+    calls, seconds = _sums(kind, "ok" if outcome.error is None else outcome.error.kind)
+    calls.add()
+    seconds.add(duration_s)
+
+
+@cache
+def _sums(kind: str, outcome: str) -> tuple[Sum, Sum]:
+    """Give where calls of a tool that ended so are counted, and their time."""
+    by_outcome = {names.TOOL: kind, names.OUTCOME: outcome}
+    return (
+        instruments.counter(names.TOOL_CALLS, labels=by_outcome),
+        instruments.counter(names.TOOL_SECONDS, labels={names.TOOL: kind}),
+    )
