@@ -88,6 +88,13 @@ class Vault:
             raise _unregistered(meant.name)
         return found
 
+    def fresh(self, auth: Any, site: Site) -> Credential | None:
+        """Return a stored credential by its name, if it was looked up a moment ago."""
+        found = None
+        if type(auth) is str:
+            found = self._remembered.get((site.tenant_id, site.organization_id, auth))
+        return found.credential if found is not None and self._is_fresh(found) else None
+
     async def stored(self, name: str, site: Site) -> Credential:
         """Return a stored credential; raises `ToolFailure` when there is none."""
         found = await self._find(name, site)

@@ -177,23 +177,24 @@ def statements(text: str, style: str) -> tuple[Statement, ...]:
 
 def style_of(params: Any) -> str:
     """Tell which placeholders a `params` value fills."""
-    if isinstance(params, Mapping):
+    if type(params) is dict or isinstance(params, Mapping):
         return "mapping"
     return "" if params is None else "list"
 
 
 def arguments(statement: Statement, params: Any) -> list[Any]:
     """Order the parameter values as the statement's placeholders; raises `PlaceholderError`."""
-    if isinstance(params, Mapping):
-        return [_named(params, str(slot)) for slot in statement.slots]
+    if type(params) is dict or isinstance(params, Mapping):
+        try:
+            return [params[slot] for slot in statement.slots]
+        except KeyError as absent:
+            raise _unnamed(params, str(absent.args[0])) from absent
     return [_positional(params, int(slot)) for slot in statement.slots]
 
 
-def _named(params: Mapping[str, Any], name: str) -> Any:
-    if name not in params:
-        known = ", ".join(sorted(params)) or "none"
-        raise PlaceholderError(f"the statement names :{name}, but params has only: {known}")
-    return params[name]
+def _unnamed(params: Mapping[Slot, Any], name: str) -> PlaceholderError:
+    known = ", ".join(sorted(map(str, params))) or "none"
+    return PlaceholderError(f"the statement names :{name}, but params has only: {known}")
 
 
 def _positional(params: Sequence[Any], index: int) -> Any:

@@ -28,7 +28,7 @@ from noetl_worker.tools.postgres_fields import (
     statement_timeout_s,
 )
 from noetl_worker.tools.postgres_pool import Pool, Rows, Session
-from noetl_worker.tools.postgres_sharing import Sharing, can_share
+from noetl_worker.tools.postgres_sharing import NO_ROWS, Sharing, can_share
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -131,13 +131,10 @@ class PostgresTool:
             self._sharing_by_pool[pool] = sharing
         values = sql_text.arguments(statement, call.fields.get("params"))
         try:
-            return Outcome(
-                data=_raw(
-                    [await sharing.run(statement.text, values, patience_s=call.timeout.total)]
-                )
-            )
+            rows = await sharing.run(statement.text, values, patience_s=call.timeout.total)
         except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, 0))
+        return Outcome(data=_NOTHING.copy() if rows is NO_ROWS else _raw([rows]))
 
     async def _with_script(self, call: Call) -> Call:
         """Put SQL from elsewhere into the call; raises `ToolFailure`."""
@@ -149,7 +146,7 @@ class PostgresTool:
 
     async def pool(self, auth: Any, site: Site, hints: Hints | None = None) -> Pool:
         """Return the pool of a credential; a newer version of it gets a new pool."""
-        credential = await self._vault.resolve(auth, site)
+        credential = self._vault.fresh(auth, site) or await self._vault.resolve(auth, site)
         _check_kind(credential)
         name = credential.name if credential.version else repr(sorted(credential.fields.items()))
         wanted = hints or Hints()
@@ -261,22 +258,25 @@ async def run_statements(
 
 def parse_statements(call: Call) -> tuple[Statement, ...]:
     """Cut a task's SQL into statements; raises `ToolFailure`."""
-    query = call.fields.get("query")
+    query, params = call.fields.get("query"), call.fields.get("params")
     encoded = call.fields.get("query_b64")
     if encoded is not None:
         query = _decoded(encoded)
-    texts = query if isinstance(query, list) else [query]
-    check_params(call.fields.get("params"))
-    style = sql_text.style_of(call.fields.get("params"))
-    if any(not isinstance(text, str) for text in texts):
-        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
-    found = tuple(one for text in texts for one in sql_text.statements(text, style))
+    check_params(params)
+    style = sql_text.style_of(params)
+    found = sql_text.statements(query, style) if isinstance(query, str) else _listed(query, style)
     if not found:
         raise ToolFailure(failure("validation", "field 'query' holds no statement"))
     if any(one.is_client_copy for one in found):
         text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
         raise ToolFailure(failure("validation", text, source="postgres"))
     return found
+
+
+def _listed(texts: Any, style: str) -> tuple[Statement, ...]:
+    if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
+        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
+    return tuple(one for text in texts for one in sql_text.statements(text, style))
 
 
 def _decoded(encoded: Any) -> str:
@@ -343,6 +343,10 @@ def _command(result: Rows) -> dict[str, Any]:
         "status": "ok",
         "message": result.message,
     }
+
+
+# Of a statement that went together with others, and of whose rows there were none.
+_NOTHING = _raw([NO_ROWS])
 
 
 def refused(problem: Exception, statement: int | None) -> ErrorObject:

@@ -21,16 +21,19 @@ from noetl_worker.tools.postgres_types import UnfitValue, bind
 BATCH_RUNS_MAX = 64
 BATCHES_AT_ONCE_MAX = 1
 _STATEMENTS_MAX = 256
-_NO_ROWS = Rows(rows=[], columns=(), message="")
+NO_ROWS = Rows(rows=[], columns=(), message="")
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class Waiter(Struct, eq=False):
-    """One run of a statement, and who waits for it."""
+    """One run of a statement, and who waits for it until when by the loop's clock."""
 
     values: list[Any]
     answer: "asyncio.Future[Rows]"
+    until_s: float
     is_expired: bool = False
+    # What it travels in, once it does.
+    batch: "Batch | None" = None
 
     @property
     def has_left(self) -> bool:
@@ -38,12 +41,53 @@ class Waiter(Struct, eq=False):
         return self.is_expired or self.answer.cancelled()
 
 
+class Batch(Struct, eq=False):
+    """Runs that are on their way together."""
+
+    waiters: list[Waiter]
+    sending: "asyncio.Task[None]"
+
+    def left(self) -> None:
+        """Cancel it on the server once nobody waits for any of it."""
+        if all(one.has_left for one in self.waiters):
+            self.sending.cancel()
+
+
 class Lane(Struct, eq=False):
-    """The runs of one statement that have not been sent yet."""
+    """The runs of one statement: those that have not been sent yet, and all without an answer.
+
+    They have one timer, of whoever waits the shortest: most of a worker's statements come this way.
+    """
 
     text: str
     waiting: list[Waiter]
+    unanswered: set[Waiter]
+    alarm: asyncio.TimerHandle | None = None
+    alarm_s: float = 0.0
     batches: int = 0
+
+    def watch(self, waiter: Waiter) -> None:
+        """Have a run end when its time is over."""
+        self.unanswered.add(waiter)
+        if self.alarm is None or waiter.until_s < self.alarm_s:
+            self._set(waiter.until_s)
+
+    def _set(self, at_s: float) -> None:
+        if self.alarm is not None:
+            self.alarm.cancel()
+        self.alarm_s = at_s
+        self.alarm = asyncio.get_running_loop().call_at(at_s, self._expire)
+
+    def _expire(self) -> None:
+        self.alarm = None
+        for one in self.unanswered:
+            if one.until_s <= self.alarm_s and not one.answer.done():
+                one.is_expired = True
+                one.answer.set_exception(TimeoutError())
+                if one.batch is not None:
+                    one.batch.left()
+        if left := [one.until_s for one in self.unanswered if not one.is_expired]:
+            self._set(min(left))
 
 
 class Sound(Protocol):
@@ -69,17 +113,20 @@ class Sharing:
         """
         lane = self._lane(text)
         loop = asyncio.get_running_loop()
-        waiter = Waiter(values, loop.create_future())
+        waiter = Waiter(values, loop.create_future(), loop.time() + patience_s)
         lane.waiting.append(waiter)
         if lane.batches < BATCHES_AT_ONCE_MAX:
             lane.batches += 1
             self._leftovers.add(self._send(lane))
-        # Cheaper than a timeout around the task: most of a worker's statements come this way.
-        alarm = loop.call_later(patience_s, _expire, waiter)
+        lane.watch(waiter)
         try:
             return await waiter.answer
+        except asyncio.CancelledError:
+            if waiter.batch is not None:
+                waiter.batch.left()
+            raise
         finally:
-            alarm.cancel()
+            lane.unanswered.discard(waiter)
 
     def _lane(self, text: str) -> Lane:
         lane = self._lane_by_text.get(text)
@@ -87,7 +134,7 @@ class Sharing:
             idle = [key for key, one in self._lane_by_text.items() if not one.batches]
             if len(self._lane_by_text) >= _STATEMENTS_MAX and idle:
                 del self._lane_by_text[idle[0]]
-            lane = self._lane_by_text[text] = Lane(text, [])
+            lane = self._lane_by_text[text] = Lane(text, [], set())
         return lane
 
     async def _send(self, lane: Lane) -> None:
@@ -105,13 +152,9 @@ class Sharing:
         if not batch:
             return
         sending = asyncio.ensure_future(self._send_batch(text, batch))
-
-        def has_left(_answer: asyncio.Future[Rows]) -> None:
-            if all(one.has_left for one in batch):
-                sending.cancel()
-
+        together = Batch(batch, sending)
         for one in batch:
-            one.answer.add_done_callback(has_left)
+            one.batch = together
         try:
             await asyncio.wait([sending])
         finally:
@@ -151,7 +194,7 @@ class Sharing:
             return await self._one_by_one(session, text, batch)
         for waiter, _ in bound:
             if not waiter.answer.done():
-                waiter.answer.set_result(_NO_ROWS)
+                waiter.answer.set_result(NO_ROWS)
         return True
 
     async def _one_by_one(self, session: Session, text: str, batch: list[Waiter]) -> bool:
@@ -204,9 +247,3 @@ def _fail(batch: list[Waiter], problem: Exception) -> None:
     for waiter in batch:
         if not waiter.answer.done():
             waiter.answer.set_exception(problem)
-
-
-def _expire(waiter: Waiter) -> None:
-    if not waiter.answer.done():
-        waiter.is_expired = True
-        waiter.answer.set_exception(TimeoutError())

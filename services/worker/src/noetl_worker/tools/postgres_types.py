@@ -109,15 +109,16 @@ def bind(values: Sequence[Any], binders: Sequence[Convert], type_names: Sequence
             f"{f'{len(values)} params' if values else 'no params'}"
         )
     bound: list[Any] = []
-    for index, (value, convert) in enumerate(zip(values, binders, strict=True)):
-        try:
+    try:
+        for value, convert in zip(values, binders, strict=True):
             bound.append(None if value is None else convert(value))
-        except (ValueError, TypeError, InvalidOperation) as problem:
-            shown = as_text(value)[:80]
-            raise UnfitValue(
-                f"parameter ${index + 1} is of type {type_names[index]}, "
-                f"which {shown!r} is not: {problem}"
-            ) from problem
+    except (ValueError, TypeError, InvalidOperation) as problem:
+        index = len(bound)
+        shown = as_text(values[index])[:80]
+        raise UnfitValue(
+            f"parameter ${index + 1} is of type {type_names[index]}, "
+            f"which {shown!r} is not: {problem}"
+        ) from problem
     return bound
 
 
