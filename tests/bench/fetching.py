@@ -21,7 +21,7 @@ from yarl import URL
 from noetl_worker.tools.call import Timeout
 from noetl_worker.tools.http_client import Client as HttpClient
 from noetl_worker.tools.http_client import Rules
-from noetl_worker.tools.http_request import Request
+from noetl_worker.tools.http_request import Request, address_of
 
 REQUESTS = 5_000
 DELAY_MS = 2.0
@@ -146,7 +146,8 @@ async def fetch_and_save(*, url: str, dsn: str, requests: int) -> float:
 
         async def crew() -> None:
             for item in todo:
-                asked = Request(method="GET", url=URL(f"{url}/item/{item}"), headers={}, body=None)
+                address = address_of(URL(f"{url}/item/{item}"))
+                asked = Request(method="GET", address=address, headers={}, body=None)
                 found = await http.fetch(
                     asked, patience=Timeout(total=60), is_verified=True, bytes_max=1 << 20
                 )

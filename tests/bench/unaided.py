@@ -33,7 +33,7 @@ from yarl import URL
 
 from noetl_worker.tools.call import Timeout
 from noetl_worker.tools.http_client import Client, Rules
-from noetl_worker.tools.http_request import Request
+from noetl_worker.tools.http_request import Request, address_of
 
 ROUNDS, PATIENTS = 5, 1_000
 LANE = "tests.bench.lane_alone"
@@ -183,7 +183,9 @@ class Fetcher:
     async def get(self, url: str) -> Any:
         """Ask for a document of JSON."""
         found = await self._client.fetch(
-            Request(method="GET", url=URL(url, encoded=True), headers={}, body=None),
+            Request(
+                method="GET", address=address_of(URL(url, encoded=True)), headers={}, body=None
+            ),
             patience=_PATIENCE,
             is_verified=True,
             bytes_max=_BYTES_MAX,

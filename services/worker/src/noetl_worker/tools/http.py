@@ -136,11 +136,10 @@ class HttpTool:
         )
 
     async def _send(self, request: Request, call: Call, started: float) -> Answer:
-        host = request.url.raw_host or ""
-        check_literal(host, request.url.port or 0, self._limits.allowances)
+        url, host = request.address.url, request.address.host
+        check_literal(host, request.address.port, self._limits.allowances)
         if host in self._held_until:
             await self._held(host)
-        url = str(request.url)
         try:
             response = await self._received(request, call, url)
         except Refused as refused:

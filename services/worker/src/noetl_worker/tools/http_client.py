@@ -6,6 +6,7 @@ It reads no settings of the user or the environment, keeps no cookies, follows n
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 
 import pycurl
 from msgspec import Struct
@@ -91,7 +92,7 @@ class Client:
         self, request: Request, patience: Timeout, *, is_verified: bool, bytes_max: int | None
     ) -> Exchange:
         """Begin an exchange that is to be ended; with no bound its body is read while it comes."""
-        host, port = request.url.raw_host or "", request.url.port or 0
+        host, port = request.address.host, request.address.port
         headers = _headers(request)
         is_plain = request.method == "GET" and request.body is None and is_verified
         if is_plain and self._idle:
@@ -99,11 +100,11 @@ class Client:
         else:
             exchange = Exchange(_handle(), check=self._rules.check, is_plain=is_plain)
         curl = exchange.curl
-        curl.setopt(pycurl.URL, str(request.url))
+        curl.setopt(pycurl.URL, request.address.url)
         curl.setopt(pycurl.HTTPHEADER, headers)
-        curl.setopt(pycurl.TIMEOUT_MS, _ms(patience.total))
-        connect_s = patience.connect or min(_CONNECT_S, patience.total)
-        curl.setopt(pycurl.CONNECTTIMEOUT_MS, _ms(connect_s))
+        if exchange.patience is not patience:
+            exchange.patience = patience
+            _bound(curl, patience)
         if not is_plain:
             _shape(curl, request, is_verified=is_verified)
         self._name(curl, host, port)
@@ -140,6 +141,13 @@ def _handle() -> pycurl.Curl:
     return curl
 
 
+def _bound(curl: pycurl.Curl, patience: Timeout) -> None:
+    """Set how long a handle may take."""
+    curl.setopt(pycurl.TIMEOUT_MS, _ms(patience.total))
+    connect_s = patience.connect or min(_CONNECT_S, patience.total)
+    curl.setopt(pycurl.CONNECTTIMEOUT_MS, _ms(connect_s))
+
+
 def _shape(curl: pycurl.Curl, request: Request, *, is_verified: bool) -> None:
     """Set what a handle needs to send anything but a plain GET."""
     if not is_verified:
@@ -158,16 +166,25 @@ def _headers(request: Request) -> list[bytes]:
     if not _TOKEN.fullmatch(request.method):
         raise ValueError(f"{request.method!r} is no method")
     lines: list[bytes] = []
-    missing = dict(_DEFAULTS)
+    missing = _DEFAULTS
     for name, value in request.headers.items():
-        if not _TOKEN.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a header")
+        begin, known = _begin_of(name)
         if _BREAKS.search(value):
             raise ValueError(f"the header {name!r} has a line break or a NUL")
-        missing.pop(name.lower(), None)
+        if known in missing:
+            missing = {key: line for key, line in missing.items() if key != known}
         # libcurl takes a name with a semicolon for a header that is empty.
-        lines.append(f"{name}: {value}".encode() if value.strip() else f"{name};".encode())
-    return [*lines, *missing.values()]
+        lines.append(f"{begin}{value}".encode() if value.strip() else f"{name};".encode())
+    lines += missing.values()
+    return lines
+
+
+@lru_cache(maxsize=1024)
+def _begin_of(name: str) -> tuple[str, str]:
+    """Give how a header's line begins, and its name in small letters; raises `ValueError`."""
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a header")
+    return f"{name}: ", name.lower()
 
 
 def _ms(seconds: float) -> int:

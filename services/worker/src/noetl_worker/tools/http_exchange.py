@@ -5,6 +5,7 @@ import re
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 
 import pycurl
 
@@ -15,6 +16,8 @@ Address = tuple[int, int, int, tuple[str | bytes, ...]]
 _BUFFERED_BYTES = 1024 * 1024
 _UNBOUNDED_BYTES = 1 << 62
 _STATUS_LINE = b"HTTP/"
+# Lines of headers up to this length are remembered.
+_KNOWN_BYTES_MAX = 128
 # Headers that the standards know are written as they write them, whatever a server does.
 _NAMES = {
     name.lower().encode(): name
@@ -53,13 +56,13 @@ class Response:
     @property
     def charset(self) -> str | None:
         """Return the character set that the answer names."""
-        found = _CHARSET.search(self.header("Content-Type") or "")
-        return None if found is None else found[1]
+        return _charset(self.header("Content-Type") or "")
 
     @property
     def packing(self) -> str:
         """Return how the body is packed, `identity` when it is not."""
-        return (self.header("Content-Encoding") or "").strip().lower() or "identity"
+        named = self.header("Content-Encoding")
+        return "identity" if named is None else named.strip().lower() or "identity"
 
     def header(self, name: str) -> str | None:
         """Return a header that the standards know, by its name as they write it."""
@@ -75,6 +78,8 @@ class Exchange:
         self.curl = curl
         # Whether the handle has only what every GET sets anew.
         self.is_plain = is_plain
+        # What its times are bounded by.
+        self.patience: object = None
         self._loop = asyncio.get_running_loop()
         self._check = check
         self._head: list[bytes] = []
@@ -250,11 +255,19 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
         elif is_head and line[:1] in b" \t" and name:
             found[name] = f"{found[name]} {_text(line)}"
         elif is_head:
-            key, _, value = line.partition(b":")
-            name = _NAMES.get(key.strip().lower()) or _text(key)
-            text = _text(value)
+            name, text = _known_field(line) if len(line) <= _KNOWN_BYTES_MAX else _field(line)
             found[name] = f"{found[name]}, {text}" if name in found else text
     return found
+
+
+def _field(line: bytes) -> tuple[str, str]:
+    """Split a header's line into its name and what it says."""
+    key, _, value = line.partition(b":")
+    return _NAMES.get(key.strip().lower()) or _text(key), _text(value)
+
+
+# Servers say much the same in each answer.
+_known_field = lru_cache(maxsize=1024)(_field)
 
 
 def _text(data: bytes) -> str:
@@ -262,3 +275,9 @@ def _text(data: bytes) -> str:
         return data.strip().decode()
     except UnicodeDecodeError:
         return data.strip().decode("latin-1")
+
+
+@lru_cache(maxsize=256)
+def _charset(media_type: str) -> str | None:
+    found = _CHARSET.search(media_type)
+    return None if found is None else found[1]

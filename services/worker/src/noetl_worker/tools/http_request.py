@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64encode
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -18,6 +19,10 @@ from noetl_worker.tools.http_parts import Part
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _CLEAN_URL = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*")
+# Nothing of such a URL is written in another way: only whom it asks is to be found.
+_PLAIN_URL = re.compile(
+    r"(https?://[a-z0-9][a-z0-9.-]*(?::[0-9]+)?/)[A-Za-z0-9._~:/\[\]@!$&'()*+,;=%-]*(?:\?[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+)?"
+)
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_.~-]*")
 # What may go along when a redirect leads to another host; anything else may be a secret.
 _HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
@@ -25,11 +30,19 @@ _DATA_PARTS = frozenset({"query", "params", "body", "json", "form"})
 _USERINFO = re.compile(r"//[^/?#@]*@")
 
 
+class Address(Struct, frozen=True):
+    """Where a request goes: its URL as it is sent, and the host and port that it asks."""
+
+    url: str
+    host: str
+    port: int
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """A request that can be sent as often as needed."""
 
     method: str
-    url: URL
+    address: Address
     headers: dict[str, str]
     body: bytes | None
 
@@ -43,10 +56,9 @@ def build(fields: dict[str, Any], *, parts: tuple[Part, ...] = (), idempotency_k
     else:
         body = _body(fields, headers)
     headers.setdefault("Idempotency-Key", idempotency_key)
-    url = _url(fields.get("url"), fields.get("params"))
     return Request(
         method=str(fields.get("method") or "GET").upper(),
-        url=_logged_in(url, headers),
+        address=_address(fields.get("url"), fields.get("params"), headers),
         headers=headers,
         body=body,
     )
@@ -80,13 +92,14 @@ def redirected(request: Request, *, status: int, location: str) -> Request:
     Raises `ToolFailure` for a redirect to what is no http or https URL.
     """
     try:
-        url = request.url.join(URL(location)).with_fragment(None)
+        former = URL(request.address.url, encoded=True)
+        url = former.join(URL(location)).with_fragment(None)
     except ValueError as problem:
         raise _misled(location) from problem
     if url.scheme not in {"http", "https"} or not url.host:
         raise _misled(location)
     headers = request.headers
-    if url.origin() != request.url.origin():
+    if url.origin() != former.origin():
         headers = {key: item for key, item in headers.items() if key.lower() in _HARMLESS}
     keeps_method = status in {307, 308} or request.method in {"GET", "HEAD"}
     if not keeps_method:
@@ -94,7 +107,7 @@ def redirected(request: Request, *, status: int, location: str) -> Request:
     headers = headers.copy()
     return Request(
         method=request.method if keeps_method else "GET",
-        url=_logged_in(url, headers),
+        address=address_of(_logged_in(url, headers)),
         headers=headers,
         body=request.body if keeps_method else None,
     )
@@ -145,12 +158,36 @@ def _headers(given: Any) -> dict[str, str]:
     }
 
 
-def _url(text: Any, params: Any) -> URL:
+def address_of(url: URL) -> Address:
+    """Tell where a request for a URL goes."""
+    return Address(str(url), url.raw_host or "", url.port or 0)
+
+
+def _address(text: Any, params: Any, headers: dict[str, str]) -> Address:
+    """Tell where a task's request goes; a name and password in its URL go into the headers."""
     if not isinstance(text, str) or not text:
         raise ToolFailure(failure("validation", "field 'url' must be a text"))
     text = text.partition("#")[0]
     if params:
         text = f"{text}{'&' if '?' in text else '?'}{_query(params)}"
+    plain = _PLAIN_URL.fullmatch(text)
+    root = None if plain is None else _root(plain[1])
+    if root is not None:
+        return Address(text, root.host, root.port)
+    return address_of(_logged_in(_url(text), headers))
+
+
+@lru_cache(maxsize=1024)
+def _root(url: str) -> Address | None:
+    """Tell where the root of a server is; None when it is usually written in another way."""
+    try:
+        found = address_of(URL(url, encoded=True))
+    except ValueError:
+        return None
+    return found if found.url == url and found.host else None
+
+
+def _url(text: str) -> URL:
     if _CLEAN_URL.fullmatch(text):
         return URL(text, encoded=True)
     try:
@@ -173,8 +210,10 @@ def _query(params: Any, *, what: str = "params") -> str:
         raise ToolFailure(failure("validation", f"field '{what}' must be a mapping"))
     parts: list[str] = []
     for name, value in params.items():
-        items = value if isinstance(value, list) else (value,)
-        parts.extend(f"{_quoted(name)}={_quoted(item)}" for item in items if item is not None)
+        if isinstance(value, list):
+            parts.extend(f"{_quoted(name)}={_quoted(item)}" for item in value if item is not None)
+        elif value is not None:
+            parts.append(f"{_quoted(name)}={_quoted(value)}")
     return "&".join(parts)
 
 
