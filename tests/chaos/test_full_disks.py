@@ -16,6 +16,9 @@ from tests.support.servers import wait_until
 from tests.support.stack import Stack, running_stack
 from tests.support.volumes import Volume, volume
 
+from noetl_cli.stack import nats, probes
+from noetl_cli.stack.specs import HttpProbe
+
 pytestmark = pytest.mark.timeout(420)
 
 PATIENCE_S = 200.0
@@ -177,16 +180,15 @@ def test_a_full_disk_of_postgres_costs_only_time(site: Site) -> None:
     run = site.begin("p")
     site.wait_for_items(run, ITEMS // 8)
     before = site.restarts()
-    site.postgres.fill()
-    site.use_up_wal()
-    # Its recovery needs room as well, so it comes and goes until there is some.
-    wait_until(
-        lambda: site.state["processes"]["postgres"]["restarts"] >= 2,
-        timeout_s=PATIENCE_S,
-        what="PostgreSQL was started again, in vain",
-    )
-    assert "disk of postgres" in site.doctor()
-    site.postgres.free()
+    with site.postgres.full():
+        site.use_up_wal()
+        # Its recovery needs room as well, so it comes and goes until there is some.
+        wait_until(
+            lambda: site.state["processes"]["postgres"]["restarts"] >= 2,
+            timeout_s=PATIENCE_S,
+            what="PostgreSQL was started again, in vain",
+        )
+        assert "disk of postgres" in site.doctor()
     site.conclude(run)
     assert site.restarts() == before
 
@@ -195,17 +197,17 @@ def test_a_full_disk_of_nats_costs_only_time(site: Site) -> None:
     run = site.begin("n")
     site.wait_for_items(run, ITEMS // 8)
     before = site.restarts()
-    health = site.stack.url("nats_monitor") + "/healthz"
-    site.nats.fill()
-    wait_until(
-        lambda: httpx.get(health, timeout=10).status_code == httpx.codes.SERVICE_UNAVAILABLE,
-        timeout_s=PATIENCE_S,
-        what="a stream could not write",
-    )
-    said = site.doctor()
-    assert "disk of nats" in said
-    assert "write error" in said
-    site.nats.free()
+    health = HttpProbe(url=nats.health_url(site.stack.url("nats_monitor")))
+    with site.nats.full():
+        # One that says nothing, busy with the files of others, may still say it the next time.
+        wait_until(
+            lambda: probes.is_refused(health),
+            timeout_s=PATIENCE_S,
+            what="a stream could not write",
+        )
+        said = site.doctor()
+        assert "disk of nats" in said
+        assert "write error" in said
     # Nobody can say that work goes on while the broker is away, so some of it may run again.
     site.conclude(run, uses_attempts=True)
     assert site.restarts() == before
@@ -213,19 +215,19 @@ def test_a_full_disk_of_nats_costs_only_time(site: Site) -> None:
 
 def test_a_supervisor_outlives_a_full_disk_and_keeps_its_processes(site: Site) -> None:
     supervisor = psutil.Process(site.state["supervisor_pid"])
-    site.home.fill()
-    former = {site.stack.send(name, 9) for name in site.stack.names("worker")}
-    # The state file cannot tell. What the killed ones had asked for would come to nobody for long.
-    wait_until(
-        lambda: len(workers_of(supervisor) - former) == len(former),
-        timeout_s=PATIENCE_S,
-        what="other workers run",
-    )
-    run = site.begin("h")
-    site.wait_for_end(run)
-    assert supervisor.is_running()
-    assert "disk " in site.doctor()
-    site.home.free()
+    with site.home.full():
+        former = {site.stack.send(name, 9) for name in site.stack.names("worker")}
+        # The state file cannot tell. What the killed ones had asked for would come to nobody for
+        # long.
+        wait_until(
+            lambda: len(workers_of(supervisor) - former) == len(former),
+            timeout_s=PATIENCE_S,
+            what="other workers run",
+        )
+        run = site.begin("h")
+        site.wait_for_end(run)
+        assert supervisor.is_running()
+        assert "disk " in site.doctor()
     wait_until(
         lambda: not {site.stack.pid(name) for name in site.stack.names("worker")} & {*former, None},
         timeout_s=PATIENCE_S,
@@ -235,8 +237,7 @@ def test_a_supervisor_outlives_a_full_disk_and_keeps_its_processes(site: Site) -
 
 
 def test_nothing_starts_on_a_full_disk_without_a_word(site: Site) -> None:
-    with volume() as other:
-        other.fill()
+    with volume() as other, other.full():
         said = Stack(other.folder / "stack").noetl("up", "--no-s3", code=1)
         assert "No space left on device" in said or "is full" in said
     assert site.stack.noetl("doctor")

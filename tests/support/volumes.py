@@ -45,6 +45,15 @@ class Volume:
         done = self._resize(ROOM_BYTES)
         assert done.returncode == 0, done.stderr
 
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Leave no room for a while, and give it back whatever happens meanwhile."""
+        self.fill()
+        try:
+            yield
+        finally:
+            self.free()
+
     def _resize(self, size_bytes: int) -> subprocess.CompletedProcess[str]:
         return _run(*self._prefix, "mount", "-o", f"remount,size={size_bytes}", str(self.folder))
 
