@@ -12,7 +12,7 @@ from jinja2 import nodes
 from jinja2.nodes import EvalContext
 from jinja2.utils import _PassArg
 
-from noetl_playbook import lookup, sandbox, syntax
+from noetl_playbook import filters, lookup, sandbox, syntax
 from noetl_playbook.lookup import MISSING, Lookup
 from noetl_playbook.sandbox import GLOBALS
 from noetl_playbook.undefined import Undefined
@@ -88,7 +88,7 @@ def _prefix(node: nodes.Expr) -> Run:
     """Translate a path whose value is still to be looked into."""
     root, keys = syntax.chain(node)
     if isinstance(root, nodes.Name):
-        return _path(root.name, keys) if keys else _name(root.name)
+        return _path(root.name, keys, settles=False) if keys else _name(root.name)
     if keys:
         return _members(_prefix(root), keys)
     if isinstance(root, nodes.Getitem):
@@ -121,9 +121,10 @@ def _name(name: str) -> Run:
     return run
 
 
-def _path(name: str, keys: list[syntax.Key]) -> Run:
+def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
+    """Translate the commonest path: keys of a name, in one function where it ends settled too."""
     if name in GLOBALS:
-        return _members(_name(name), keys)
+        return _settled(_members(_name(name), keys)) if settles else _members(_name(name), keys)
     find = lookup.member
     whole = _spelled(name, keys)
     # One key may occur twice in a path; the hint then speaks of the first.
@@ -144,6 +145,8 @@ def _path(name: str, keys: list[syntax.Key]) -> Run:
                     return value
                 return Undefined(name=whole, owner=value, missing=missing[key])
             value = found
+        if settles and type(value) not in _SIMPLE and isinstance(value, Lookup):
+            return value.settled()
         return value
 
     return run
@@ -262,7 +265,19 @@ def _applied(node: nodes.Filter | nodes.Test) -> Run:
     if arguments:
         (only,) = arguments
         return _binary(function, value, only)
+    if (inner := filters.unchecked(function)) is not None:
+        return _checked(inner, value)
     return _unary(function, value)
+
+
+def _checked(apply: Callable[[Any], Any], inner: Run) -> Run:
+    def run(scope: Scope) -> Any:
+        value = inner(scope)
+        if isinstance(value, Undefined):
+            value.fail()
+        return apply(value)
+
+    return run
 
 
 def _leading(function: Callable[..., Any]) -> tuple[Any, ...]:
@@ -313,6 +328,9 @@ def _operated(node: Any) -> Run:
 
 
 def _looked_up(node: Any) -> Run:
+    root, keys = syntax.chain(node)
+    if isinstance(root, nodes.Name) and keys:
+        return _path(root.name, keys, settles=True)
     return _settled(_prefix(node))
 
 

@@ -15,6 +15,7 @@ from noetl_playbook.faults import FAULTS
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.sandbox import Flavour
+from noetl_playbook.steady import rendered_once
 from noetl_playbook.syntax import SyntaxProblemError, Tree
 from noetl_playbook.undefined import Undefined, UndefinedUsedError
 
@@ -174,10 +175,11 @@ def _cached_text(source: str, flavour: Flavour) -> Compiled:
         names = syntax.names(tree)
         paths = syntax.paths(tree, names)
         if tree.value is None:
-            return Compiled(source, _watched(tree, _text(tree, flavour)), names=names, paths=paths)
+            render = rendered_once(_watched(tree, _text(tree, flavour)), names)
+            return Compiled(source, render, names=names, paths=paths)
         return Compiled(
             source,
-            _watched(tree, _whole_value(tree, tree.value, keep_views=False)),
+            rendered_once(_watched(tree, _whole_value(tree, tree.value, keep_views=False)), names),
             evaluate=_watched(tree, _whole_value(tree, tree.value, keep_views=True)),
             names=names,
             paths=paths,

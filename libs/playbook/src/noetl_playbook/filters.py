@@ -250,7 +250,16 @@ def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
             value.fail()
         return function(*args, **named)
 
+    _UNCHECKED[checked] = function
     return checked
+
+
+def unchecked(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Give what a filter of the table does once its input is known not to be undefined."""
+    return _UNCHECKED.get(function)
+
+
+_UNCHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,9 @@ from noetl_playbook.lookup import MISSING, Lookup, SafeCall, member
 from noetl_playbook.rendering import WORKER, RenderLimits
 
 _NOTHING: Mapping[str, Any] = {}
+# Fixed names that mean the same for all rows of a frame.
+STEADY_NAMES = frozenset({"workload", "execution_id", "frame"})
+
 _HANDED = frozenset({"input", "parent_execution_id", "payload"})
 _OF_OUTPUT = {"result": "data", "response": "data", "error": "error"}
 
@@ -47,14 +50,18 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 class Scope(dict[str, Any]):
     """The names of one place: fixed names are its own items, other names are looked for.
 
-    Nothing is copied but the fixed names; a part that changes is seen at once.
+    Nothing is copied but the fixed names; a part that changes is seen at once. `steady` holds what
+    templates of `STEADY_NAMES` gave, for all places in which these mean the same.
     """
 
-    __slots__ = ("_in_order", "parts")
+    __slots__ = ("_in_order", "parts", "steady")
 
-    def __init__(self, fixed: Mapping[str, Any], parts: Parts) -> None:
+    def __init__(
+        self, fixed: Mapping[str, Any], parts: Parts, *, steady: dict[Any, Any] | None = None
+    ) -> None:
         super().__init__(fixed)
         self.parts = parts
+        self.steady = steady
         self._in_order = (
             parts.variables,
             parts.tasks,
@@ -94,7 +101,8 @@ class Scope(dict[str, Any]):
 
     def extended(self, fixed: Mapping[str, Any], *, parts: Parts | None = None) -> "Scope":
         """Make a scope with more fixed names, and other parts if given."""
-        scope = Scope(self, parts or self.parts)
+        steady = self.steady if STEADY_NAMES.isdisjoint(fixed) else None
+        scope = Scope(self, parts or self.parts, steady=steady)
         scope.update(fixed)
         return scope
 

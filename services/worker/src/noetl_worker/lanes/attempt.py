@@ -35,12 +35,11 @@ def prepare(
         given = task.input.render(names)
         names[INPUT] = given
         fields = task.constant_fields.copy()
-        kept = FIELDS_BY_REFERENCE.get(task.kind, frozenset())
+        kept = FIELDS_BY_REFERENCE.get(task.kind, ())
         for field, compiled in task.fields:
-            by_reference = field in kept
             fields[field] = (
                 by_references(compiled.source, names, surrounding.steps)
-                if by_reference
+                if field in kept
                 else opened(compiled.render(names))
             )
         field = "auth"
@@ -53,9 +52,8 @@ def prepare(
         step = unit.site.step
         found = template_failure(error, step=step, task=task.name, field=field)
         raise ToolFailure(found) from error
-    absent = [name for name in task.expects if given.get(name) is None]
-    if absent:
-        raise ToolFailure(failure("assertion", f"input {', '.join(absent)} is missing or null"))
+    if task.expects:
+        _check_input(task.expects, given)
     is_python = task.kind == "python"
     return Call(
         site=unit.site,
@@ -64,7 +62,7 @@ def prepare(
         attempt=attempt,
         visit=visit,
         fields=fields,
-        input=opened(given),
+        input=opened(given) if given else given,
         auth=auth,
         timeout=timeout,
         iterator=_plain(unit.iterators) if is_python else {},
@@ -75,6 +73,12 @@ def prepare(
         may_spread=task.may_spread and unit.may_park,
         output=task.output,
     )
+
+
+def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:
+    absent = [name for name in expected if given.get(name) is None]
+    if absent:
+        raise ToolFailure(failure("assertion", f"input {', '.join(absent)} is missing or null"))
 
 
 def _as_it_is(value: Any) -> Any:

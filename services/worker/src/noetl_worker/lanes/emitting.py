@@ -177,10 +177,8 @@ def emitter_of(
     )
 
 
-async def run(call: Call, emitter: Emitter | None, hands: Hands) -> Outcome:
-    """Run a call; one that streams ends when its last chunk has arrived."""
-    if emitter is None:
-        return await hands.tools.run(call)
+async def run(call: Call, emitter: Emitter, hands: Hands) -> Outcome:
+    """Run a call that streams: it ends when its last chunk has arrived."""
     if call.kind not in _KINDS:
         text = f"kind '{call.kind}' cannot stream: use {', '.join(sorted(_KINDS))}"
         return Outcome(error=failure("unsupported_tool", text))

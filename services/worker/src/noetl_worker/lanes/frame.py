@@ -80,6 +80,7 @@ class _Run:
             bytes_max=frame.policy.max_bytes if is_bounded else 0,
         )
         self._lanes: list[asyncio.Task[None]] = []
+        self._steady: dict[Any, Any] = {}
         self._waiting: list[WaitingRow] = []
 
     async def take_up(self, resume: Resume) -> None:
@@ -187,6 +188,7 @@ class _Run:
             transaction=self._transaction,
             may_park=frame.may_park,
             place=f"{frame.attempt}.{'frame' if row is None else row}",
+            steady=self._steady,
         )
         pipeline = Pipeline(
             block=self._block, unit=unit, surrounding=self._surrounding, hands=self._hands

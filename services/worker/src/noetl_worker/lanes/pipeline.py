@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import structlog
@@ -194,7 +194,10 @@ class Pipeline:
                 await self._park(task, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        outcome = await emitting.run(call, self._unit.emitter, self._hands)
+        if self._unit.emitter is None:
+            outcome = await self._hands.tools.run(call)
+        else:
+            outcome = await emitting.run(call, self._unit.emitter, self._hands)
         if task.shows_secrets:
             # Its result is a rendered field, not data that a short secret could be a part of.
             return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)
@@ -209,16 +212,20 @@ class Pipeline:
         return await self._prepared(task, call.attempt) if is_old else call
 
     async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
-        return await self._loading(
-            lambda: prepare(
-                task,
-                unit=self._unit,
-                scratch=self._scratch,
-                surrounding=self._surrounding,
-                attempt=attempt,
-                visit=self._walk.visits[self._walk.position],
-            )
+        render = partial(
+            prepare,
+            task,
+            unit=self._unit,
+            scratch=self._scratch,
+            surrounding=self._surrounding,
+            attempt=attempt,
+            visit=self._walk.visits[self._walk.position],
         )
+        try:
+            # As `_loading` does, without its task's frame: every attempt comes here.
+            return render()
+        except Needed:
+            return await self._surrounding.loading(render, self._hands.payloads)
 
     async def _park(self, task: CompiledTask, call: Call) -> None:
         """Let the pipeline wait: raises `Parked`, or `ToolFailure` when it cannot."""

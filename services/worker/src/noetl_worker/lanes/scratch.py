@@ -31,7 +31,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     """One run of a pipeline: where it stands and what it may name besides the shared names.
 
     `may_park` says that it may wait; `place` then tells it from other rows of its command.
-    An `emitter` takes the rows of a task that streams.
+    An `emitter` takes the rows of a task that streams. Rows of one frame share what is `steady`.
     """
 
     site: Site
@@ -42,6 +42,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     may_park: bool = False
     place: str = ""
     emitter: Emitter | None = None
+    steady: dict[Any, Any] | None = None
 
 
 class Tried(Struct, frozen=True, kw_only=True):
@@ -81,6 +82,7 @@ class Scratch:
             tasks=self._views,
             iterators=unit.iterators,
             steps=self._steps,
+            steady=unit.steady,
         )
         self.scope["results"] = Views(self._views)
 

@@ -83,6 +83,7 @@ class Surrounding:
         tasks: Mapping[str, Any] = _NOTHING,
         iterators: Mapping[str, Any] = _NOTHING,
         steps: Mapping[str, Any] | None = None,
+        steady: dict[Any, Any] | None = None,
     ) -> Scope:
         """Build the names of one place; what is handed in may change in place."""
         names = Scope(
@@ -96,6 +97,7 @@ class Surrounding:
                 workload=self.workload,
                 limits=rendering.WORKER,
             ),
+            steady=steady,
         )
         names["ctx"] = ctx
         names.update(fixed)

@@ -1,5 +1,6 @@
 """The tools: one file a kind, one signature."""
 
+from collections.abc import Awaitable
 from typing import Literal, assert_never, get_args
 
 from msgspec import Struct
@@ -50,34 +51,38 @@ class Tools(Struct, frozen=True, kw_only=True):
     sparks: Sparks
     keyring: Keyring
 
-    async def run(self, call: Call) -> Outcome:  # noqa: C901, PLR0912 - one arm per kind
+    def run(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
         """Run one attempt with the tool of its kind."""
         if call.kind not in KINDS:
-            text = f"kind '{call.kind}' is not available: use {', '.join(sorted(KINDS))}"
-            return Outcome(error=failure("unsupported_tool", text))
+            return _unsupported(call.kind)
         kind: Kind = call.kind  # type: ignore[assignment]  # membership was checked above
         match kind:
             case "http":
-                return await self.http.run(call)
+                return self.http.run(call)
             case "postgres":
-                return await self.postgres.run(call)
+                return self.postgres.run(call)
             case "python":
-                return await self.python.run(call)
+                return self.python.run(call)
             case "shell":
-                return await self.shell.run(call)
+                return self.shell.run(call)
             case "nats":
-                return await self.nats.run(call)
+                return self.nats.run(call)
             case "spark":
-                return await self.spark.run(call)
+                return self.spark.run(call)
             case "container":
-                return await container.run(call)
+                return container.run(call)
             case "duckdb":
-                return await self.duckdb.run(call)
+                return self.duckdb.run(call)
             case "artifact":
-                return await self.artifact.run(call)
+                return self.artifact.run(call)
             case "transfer":
-                return await self.transfer.run(call)
+                return self.transfer.run(call)
             case "noop":
-                return await noop.run(call)
+                return noop.run(call)
             case _:
                 assert_never(kind)
+
+
+async def _unsupported(kind: str) -> Outcome:
+    text = f"kind '{kind}' is not available: use {', '.join(sorted(KINDS))}"
+    return Outcome(error=failure("unsupported_tool", text))
