@@ -2,8 +2,10 @@
 
 import re
 import signal
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -105,6 +107,40 @@ def test_a_finalizer_is_left_alone_and_the_computation_ends_after_it(deadline: D
     with pytest.raises(TooMuchError):
         _let_go_and_spin()
     deadline.disarm()
+
+
+def test_a_callback_that_takes_the_error_only_delays_the_end(deadline: Deadline) -> None:
+    """Pytest would tell of an error that nobody caught."""
+    kept = [Kept()]
+    forgotten = weakref.ref(kept[0], lambda _gone: _work())
+    assert deadline.arm(0.1, TooMuchError)
+    with pytest.raises(TooMuchError):
+        _forget_and_spin(kept)
+    deadline.disarm()
+    assert forgotten() is None
+
+
+def test_an_error_of_others_that_nobody_catches_is_told() -> None:
+    told: list[str] = []
+    former, sys.unraisablehook = sys.unraisablehook, lambda lost: told.append(str(lost.exc_value))
+    try:
+        with watching():
+            kept = [Kept()]
+            forgotten = weakref.ref(kept[0], lambda _gone: 1 // 0)
+            kept.clear()
+        assert forgotten() is None
+    finally:
+        sys.unraisablehook = former
+    assert told == ["integer division or modulo by zero"]
+
+
+class Kept:
+    """Something to be forgotten."""
+
+
+def _forget_and_spin(kept: list[Kept]) -> None:
+    kept.clear()
+    spin()
 
 
 def _let_go_and_spin() -> None:

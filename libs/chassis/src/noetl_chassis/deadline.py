@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import NoReturn
 
 _CALLBACK_FILES = frozenset(
     each.__init__.__code__.co_filename for each in (weakref.WeakSet, weakref.WeakValueDictionary)
@@ -37,6 +38,7 @@ class Deadline:
         self._is_looking = False
         self._seconds = 0.0
         self._error: Callable[[str], Exception] = TimeoutError
+        self._raised: Exception | None = None
         self._began_at: float | None = None
         self._bytes_before = 0
 
@@ -54,7 +56,12 @@ class Deadline:
     def disarm(self) -> None:
         """End watching."""
         self._is_armed = False
+        self._raised = None
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def raised(self, error: BaseException | None) -> bool:
+        """Tell whether an error is the watched computation's own: the next tick raises another."""
+        return error is not None and error is self._raised
 
     def tick(self, _number: int, frame: FrameType | None) -> None:
         """Look at the clock and at the memory; raises the error that `arm` was given."""
@@ -75,11 +82,13 @@ class Deadline:
             self._bytes_before = _resident_bytes()
             return
         if now - self._began_at >= self._seconds:
-            raise self._error(f"the template takes longer than {self._seconds:g} s")
+            self._end(f"longer than {self._seconds:g} s")
         if _resident_bytes() - self._bytes_before > self._growth_bytes_max:
-            raise self._error(
-                f"the template takes more than {self._growth_bytes_max} bytes of memory"
-            )
+            self._end(f"more than {self._growth_bytes_max} bytes of memory")
+
+    def _end(self, excess: str) -> NoReturn:
+        self._raised = self._error(f"the template takes {excess}")
+        raise self._raised
 
 
 def _is_collecting(frame: FrameType | None) -> bool:
@@ -117,8 +126,17 @@ def watching() -> Iterator[Deadline]:
         yield deadline
         return
     former = signal.signal(signal.SIGVTALRM, deadline.tick)
+    tell = sys.unraisablehook
+
+    def tell_of_others(lost: "sys.UnraisableHookArgs") -> None:
+        if not deadline.raised(lost.exc_value):
+            tell(lost)
+
+    # A callback that nobody can be seen to call may take the error; it is raised again.
+    sys.unraisablehook = tell_of_others
     try:
         yield deadline
     finally:
         deadline.disarm()
+        sys.unraisablehook = tell
         signal.signal(signal.SIGVTALRM, former)
