@@ -108,6 +108,10 @@ def test_statements_that_need_no_transaction_are_recognised(
         ("create temp table t (a int)", True),
         ("select set_config('a.b', 'c', false)", True),
         ("listen c", True),
+        ("select attempt, template from t", False),
+        ("SELECT 1 INTO TEMP t", True),
+        ("select * into temporary t from u", True),
+        ("with a as (select * from dblink('d', 'q')) select 1", True),
     ],
 )
 def test_statements_that_may_leave_something_on_the_session_are_recognised(

@@ -39,7 +39,10 @@ _CLIENT_ENDS = frozenset({"stdin", "stdout"})
 _PLAIN_VERBS = frozenset(
     {"select", "insert", "update", "delete", "with", "values", "merge", "table", "begin", "commit"}
 )
-_SESSION_STATE = re.compile(r"set_config|advisory|\btemp\b|\btemporary\b|dblink", re.IGNORECASE)
+_STATEFUL = ("set_config", "advisory", "dblink")
+# A pattern that begins with plain letters is looked for an order faster than one with a condition.
+_TEMPORARY = re.compile(r"temp(?<!\wtemp)(?:orary)?\b")
+_FIRST_WORD = re.compile(r"(?:\s+|--[^\n]*\n)*([A-Za-z]+)\b")
 
 
 class PlaceholderError(Exception):
@@ -156,8 +159,7 @@ class _Scan:
                     slots=tuple(self._slots),
                     is_transaction_control=first in _OWN_TRANSACTION,
                     is_outside_transactions=_OUTSIDE.match(_bare(text)) is not None,
-                    leaves_session_state=first not in _PLAIN_VERBS
-                    or _SESSION_STATE.search(text) is not None,
+                    leaves_session_state=first not in _PLAIN_VERBS or _is_stateful(text),
                     is_client_copy=first == "copy" and not _CLIENT_ENDS.isdisjoint(words),
                 )
             )
@@ -169,10 +171,34 @@ def _bare(text: str) -> str:
     return re.sub(r"\A(?:\s+|--[^\n]*\n|/\*.*?\*/)+", "", text, flags=re.DOTALL)
 
 
+def _is_stateful(text: str) -> bool:
+    """Tell whether a statement may leave something on the session, however it begins."""
+    lower = text.lower()
+    return any(word in lower for word in _STATEFUL) or _TEMPORARY.search(lower) is not None
+
+
 @lru_cache(maxsize=512)
 def statements(text: str, style: str) -> tuple[Statement, ...]:
     """Cut a text; `style` says how it names parameters: `list`, `mapping`, or "" for not at all."""
-    return _Scan(text, style=style).run()
+    return _Scan(text, style=style).run() if style or ";" in text else _uncut(text)
+
+
+def _uncut(text: str) -> tuple[Statement, ...]:
+    """Take a text with nothing to cut and nothing to fill in, as claims render it, for what it is.
+
+    It comes once, as its values are written in it. Its first word tells all but what it leaves.
+    """
+    first = _FIRST_WORD.match(text)
+    if first is None or first[1].lower() not in _PLAIN_VERBS - _OWN_TRANSACTION:
+        return _Scan(text, style="").run()
+    one = Statement(
+        text=text.strip(),
+        slots=(),
+        is_transaction_control=False,
+        is_outside_transactions=False,
+        leaves_session_state=_is_stateful(text),
+    )
+    return (one,)
 
 
 def style_of(params: Any) -> str:
