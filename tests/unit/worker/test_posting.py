@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -15,6 +16,7 @@ from noetl_contracts.facts import CommandHeartbeat, Fact, FactBatch
 from noetl_contracts.ids import ExecutionId
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
+from noetl_worker import reporting
 from noetl_worker.domain.masking import Mask
 from noetl_worker.posting import KEYS_SEPARATOR, LETTERS_MAX, Letter, Post
 from noetl_worker.reporting import Desk, Reporter
@@ -166,6 +168,31 @@ async def test_a_reporter_says_first_that_work_began() -> None:
         f"{command.command_id}/1/7/0",
         f"{command.command_id}/1/7/1",
     ]
+
+
+async def is_past(offset_s: float, *, every_s: float) -> bool:
+    """Tell whether so much of a period has just gone by."""
+    return offset_s <= asyncio.get_running_loop().time() % every_s < offset_s + every_s / 8
+
+
+async def test_facts_that_linger_leave_together_whenever_they_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporting, "LINGER_S", 0.4)
+    stream, commands = Stream(), [command_of(STEP) for _ in range(3)]
+    desk = desk_of(stream)
+    reporters = [Reporter(desk=desk, command=one, holder="7") for one in commands]
+    running = [asyncio.create_task(one.run()) for one in reporters]
+    for number, (command, reporter) in enumerate(zip(commands, reporters, strict=True)):
+        # Each a while after the one before, and all of them between the same two moments.
+        await eventually(partial(is_past, 0.04 * number, every_s=0.4))
+        reporter.report(beat(command), lingers=True)
+    assert not stream.messages
+    await eventually(stream.is_asked)
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+    assert [len(batch.facts) for batch in stream.batches] == [6]
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

@@ -125,7 +125,7 @@ class Reporter:
         self.last_report_at = desk.clock.monotonic()
 
     def report(self, *facts: Fact, lingers: bool = False) -> None:
-        """Queue facts; lingering ones wait a moment for the next, to travel together."""
+        """Queue facts; lingering ones wait a moment for others, to travel together."""
         self._queue.extend(facts)
         self._stored.clear()
         self.last_report_at = self._desk.clock.monotonic()
@@ -153,8 +153,10 @@ class Reporter:
             await self._publish_queued()
 
     async def _wait_for_more(self) -> None:
+        # Every reporter's wait ends at the same moments, so that they share a message then too.
+        beat = asyncio.get_running_loop().time() // LINGER_S + 1
         try:
-            async with asyncio.timeout(LINGER_S):
+            async with asyncio.timeout_at(beat * LINGER_S):
                 await self._urgent.wait()
         except TimeoutError:
             return

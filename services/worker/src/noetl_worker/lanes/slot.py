@@ -351,7 +351,8 @@ class Slot:
                 rows_ref=frame.rows_ref,
                 parent_frame_id=frame.parent_frame_id,
                 attempts_before=opened.attempts_before,
-            )
+            ),
+            lingers=True,
         )
 
     def _report_closed(
