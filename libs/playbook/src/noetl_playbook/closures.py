@@ -124,7 +124,8 @@ def _name(name: str) -> Run:
 def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
     """Translate the commonest path: keys of a name, in one function where it ends settled too."""
     if name in GLOBALS:
-        return _settled(_members(_name(name), keys)) if settles else _members(_name(name), keys)
+        found_below = _members(_name(name), keys)
+        return _settled(found_below) if settles else found_below
     find = lookup.member
     whole = _spelled(name, keys)
     # One key may occur twice in a path; the hint then speaks of the first.

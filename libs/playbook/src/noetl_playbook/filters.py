@@ -239,6 +239,10 @@ def encrypt_secret(context: Any, value: Any) -> Any:
     return seal(value)
 
 
+# What each strict filter does to an input that is not undefined.
+_UNCHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
 def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a filter refuse undefined input, whatever it does by itself."""
     position = 1 if getattr(function, "jinja_pass_arg", None) is not None else 0
@@ -257,9 +261,6 @@ def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
 def unchecked(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Give what a filter of the table does once its input is known not to be undefined."""
     return _UNCHECKED.get(function)
-
-
-_UNCHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -90,10 +90,10 @@ class Vault:
 
     def fresh(self, auth: Any, site: Site) -> Credential | None:
         """Return a stored credential by its name, if it was looked up a moment ago."""
-        found = None
-        if type(auth) is str:
-            found = self._remembered.get((site.tenant_id, site.organization_id, auth))
-        return found.credential if found is not None and self._is_fresh(found) else None
+        if type(auth) is not str:
+            return None
+        found = self._known((site.tenant_id, site.organization_id, auth))
+        return None if found is None else found.credential
 
     async def stored(self, name: str, site: Site) -> Credential:
         """Return a stored credential; raises `ToolFailure` when there is none."""
@@ -125,21 +125,24 @@ class Vault:
 
     async def _find(self, name: str, site: Site) -> Credential | None:
         key = (site.tenant_id, site.organization_id, name)
-        found = self._remembered.get(key)
-        if found is not None and self._is_fresh(found):
-            return found.credential
-        # Many rows ask at the same moment; one of them looks.
-        async with self._looking.setdefault(key, asyncio.Lock()):
-            found = self._remembered.get(key)
-            if found is None or not self._is_fresh(found):
-                found = await self._look(name, site, found)
-                self._remember(key, found)
+        found = self._known(key)
+        if found is None:
+            # Many rows ask at the same moment; one of them looks.
+            async with self._looking.setdefault(key, asyncio.Lock()):
+                found = self._known(key)
+                if found is None:
+                    found = await self._look(name, site, self._remembered.get(key))
+                    self._remember(key, found)
         return found.credential
 
-    def _is_fresh(self, found: Remembered) -> bool:
+    def _known(self, key: Key) -> Remembered | None:
+        """Return what a look a moment ago has found, if there was one."""
+        found = self._remembered.get(key)
+        if found is None:
+            return None
         # Whoever has just registered what was missing should not have to wait.
         lasts_s = ABSENT_S if found.credential is None else REMEMBERED_S
-        return self._clock.monotonic() - found.looked_at < lasts_s
+        return found if self._clock.monotonic() - found.looked_at < lasts_s else None
 
     def _remember(self, key: Key, found: Remembered) -> None:
         while len(self._remembered) >= _REMEMBERED_MAX:

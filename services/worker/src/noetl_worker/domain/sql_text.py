@@ -39,6 +39,7 @@ _CLIENT_ENDS = frozenset({"stdin", "stdout"})
 _PLAIN_VERBS = frozenset(
     {"select", "insert", "update", "delete", "with", "values", "merge", "table", "begin", "commit"}
 )
+_WORKING_VERBS = _PLAIN_VERBS - _OWN_TRANSACTION
 _STATEFUL = ("set_config", "advisory", "dblink")
 # A pattern that begins with plain letters is looked for an order faster than one with a condition.
 _TEMPORARY = re.compile(r"temp(?<!\wtemp)(?:orary)?\b")
@@ -189,7 +190,7 @@ def _uncut(text: str) -> tuple[Statement, ...]:
     It comes once, as its values are written in it. Its first word tells all but what it leaves.
     """
     first = _FIRST_WORD.match(text)
-    if first is None or first[1].lower() not in _PLAIN_VERBS - _OWN_TRANSACTION:
+    if first is None or first[1].lower() not in _WORKING_VERBS:
         return _Scan(text, style="").run()
     one = Statement(
         text=text.strip(),

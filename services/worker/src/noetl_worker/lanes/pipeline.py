@@ -212,20 +212,17 @@ class Pipeline:
         return await self._prepared(task, call.attempt) if is_old else call
 
     async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
-        render = partial(
-            prepare,
-            task,
-            unit=self._unit,
-            scratch=self._scratch,
-            surrounding=self._surrounding,
-            attempt=attempt,
-            visit=self._walk.visits[self._walk.position],
+        return await self._loading(
+            partial(
+                prepare,
+                task,
+                unit=self._unit,
+                scratch=self._scratch,
+                surrounding=self._surrounding,
+                attempt=attempt,
+                visit=self._walk.visits[self._walk.position],
+            )
         )
-        try:
-            # As `_loading` does, without its task's frame: every attempt comes here.
-            return render()
-        except Needed:
-            return await self._surrounding.loading(render, self._hands.payloads)
 
     async def _park(self, task: CompiledTask, call: Call) -> None:
         """Let the pipeline wait: raises `Parked`, or `ToolFailure` when it cannot."""

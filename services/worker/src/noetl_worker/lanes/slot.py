@@ -1,8 +1,9 @@
 """A slot of a cursor loop: claim rows, record them, run them, report, until a claim is empty.
 
 The order within one frame is what makes it recoverable: identity, claim (committed), rows and
-record in the payload store, `FrameOpened`, body, `FrameClosed`. Whatever a crash leaves behind,
-the next attempt finds it under the same identity.
+record in the payload store, body. `FrameOpened` is told while the body runs and stored before
+`FrameClosed` is told. Whatever a crash leaves behind, the next attempt finds it under the same
+identity.
 """
 
 import asyncio

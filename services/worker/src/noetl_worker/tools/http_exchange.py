@@ -11,7 +11,7 @@ import pycurl
 
 Check = Callable[[str, str, int], bool]
 # What libcurl tells of an address: family, kind, protocol, and the address with its port.
-Address = tuple[int, int, int, tuple[str | bytes, ...]]
+SocketAddress = tuple[int, int, int, tuple[str | bytes, ...]]
 
 _BUFFERED_BYTES = 1024 * 1024
 _UNBOUNDED_BYTES = 1 << 62
@@ -193,7 +193,7 @@ class Exchange:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _open(self, _purpose: int, address: Address) -> socket.socket | int:
+    def _open(self, _purpose: int, address: SocketAddress) -> socket.socket | int:
         """Open a socket, to an address that may be reached.
 
         It is asked for each address that a name resolved to, right before connecting.
