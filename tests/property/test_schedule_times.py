@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, pairwise, takewhile
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from noetl_chassis.clock import ManualClock
 from noetl_contracts import cron, facts
 from noetl_contracts.errors import Retryable
 from noetl_contracts.facts import ExecutionRequested
-from noetl_contracts.schedules import CatchUp, Schedule
+from noetl_contracts.schedules import CATCH_UP_MAX, CatchUp, Schedule
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_reaper.shell.scheduling import Limits, Numbers, Scheduler
@@ -25,6 +26,10 @@ ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asi
 # Around the changes of the clocks in these zones.
 STARTS = [datetime(2026, *day, tzinfo=UTC) for day in ((3, 7), (3, 28), (4, 4), (10, 24), (10, 31))]
 HOURS = 72
+# Of times no closer than ten minutes all looks together owe fewer than CATCH_UP_MAX: whoever
+# dies, none is passed over for being one too many.
+LOOKS_MAX = 25
+LOOK_MINUTES_MAX = 300
 
 
 class CrashError(Retryable):
@@ -49,14 +54,27 @@ class Frail(MemorySchedules):
 
 
 fields = st.tuples(
-    st.sampled_from(["0", "30", "*/20", "15,45", "*", "10-12"]),
+    st.sampled_from(["0", "30", "*/10", "15,45", "10-12"]),
     st.sampled_from(["*", "2", "*/2", "1-3", "0", "3,23"]),
     st.sampled_from(["*", "*", "*/2", "28-31"]),
 )
 
 
-def nominal_times(fired: list[ExecutionRequested]) -> list[datetime]:
-    return [datetime.fromisoformat(one.workload["schedule"]["nominal_at"]) for one in fired]
+looks_of_a_clock = st.lists(st.integers(1, LOOK_MINUTES_MAX), min_size=3, max_size=LOOKS_MAX)
+
+
+def nominal_times(store: MemoryStore) -> list[datetime]:
+    """The times of which executions were asked for, in the order of asking."""
+    return [
+        datetime.fromisoformat(fact.workload["schedule"]["nominal_at"])
+        for message in store.message_by_id.values()
+        for fact in facts.decode_batch(message.row.data).facts
+        if isinstance(fact, ExecutionRequested)
+    ]
+
+
+def times_between(expression: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
+    return list(takewhile(lambda time: time <= end, cron.times(expression, zone, start)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,7 +82,7 @@ def nominal_times(fired: list[ExecutionRequested]) -> list[datetime]:
     parts=fields,
     zone=st.sampled_from(ZONES),
     start=st.sampled_from(STARTS),
-    looks=st.lists(st.integers(1, 300), min_size=3, max_size=25),
+    looks=looks_of_a_clock,
     crashes=st.lists(st.sampled_from(["none", "before", "after"]), max_size=30),
     policy=st.sampled_from(list(CatchUp)),
 )
@@ -80,17 +98,9 @@ def test_every_nominal_time_is_fired_once_or_as_the_policy_says(
     expression = f"{minute} {hour} {day} * *"
     clock = ManualClock(start)
     store = MemoryStore(clock=clock)
-    asyncio.run(watch(store, clock, expression, zone, looks, list(crashes), policy))
-    end = clock.now()
-    due = [time for time in cron.list_next(expression, zone, start, times_max=5000) if time <= end]
-    fired = nominal_times(
-        [
-            fact
-            for message in store.message_by_id.values()
-            for fact in facts.decode_batch(message.row.data).facts
-            if isinstance(fact, ExecutionRequested)
-        ]
-    )
+    asyncio.run(watch(store, clock, expression, zone, looks, list(crashes), policy, CATCH_UP_MAX))
+    due = times_between(expression, zone, start, clock.now())
+    fired = nominal_times(store)
     assert len(set(fired)) == len(fired), "no time is fired twice"
     assert fired == sorted(fired)
     assert set(fired) <= set(due), "nothing else is fired"
@@ -98,6 +108,28 @@ def test_every_nominal_time_is_fired_once_or_as_the_policy_says(
         assert fired == due
     elif policy is CatchUp.LAST:
         assert fired[-1:] == due[-1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    zone=st.sampled_from(ZONES),
+    start=st.sampled_from(STARTS),
+    looks=looks_of_a_clock,
+    catch_up_max=st.integers(1, 40),
+)
+def test_of_more_times_than_may_be_caught_up_with_the_latest_are_fired(
+    zone: str, start: datetime, looks: list[int], catch_up_max: int
+) -> None:
+    clock = ManualClock(start)
+    store = MemoryStore(clock=clock)
+    asyncio.run(watch(store, clock, "*/5 * * * *", zone, looks, [], CatchUp.ALL, catch_up_max))
+    moments = [start + timedelta(minutes=minutes) for minutes in accumulate(looks, initial=0)]
+    expected = [
+        time
+        for before, now in pairwise(moments)
+        for time in times_between("*/5 * * * *", zone, before, now)[-catch_up_max:]
+    ]
+    assert nominal_times(store) == expected
 
 
 async def watch(
@@ -108,6 +140,7 @@ async def watch(
     looks: list[int],
     crashes: list[str],
     policy: CatchUp,
+    catch_up_max: int,
 ) -> None:
     """Look at the clock at odd times, by two rivals in turn, until nobody dies any more."""
     frail = Frail(store, crashes)
@@ -121,7 +154,7 @@ async def watch(
             cron=expression,
             timezone=zone,
             catch_up=policy,
-            catch_up_max=1000,
+            catch_up_max=catch_up_max,
             next_at=next(cron.times(expression, zone, clock.now()), None),
         )
     )
