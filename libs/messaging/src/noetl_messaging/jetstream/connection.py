@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import nats.errors
 from msgspec import Struct
@@ -19,6 +21,8 @@ RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 5
 PINGS_UNANSWERED_MAX = 2
 DRAIN_S = 5
+INBOX = "_INBOX"
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 
 log = logging.getLogger("noetl.messaging")
 
@@ -94,6 +98,17 @@ async def open_connection(
         await _close(client, where)
 
 
+def inbox_of(url: str) -> str:
+    """Name the subject under which the user of an address hears its answers.
+
+    Nobody but that user may listen there (`deploy/nats/permissions.conf`): under the inbox that
+    clients have by default anybody who hears answers would hear everybody's, and what consumers
+    are handed.
+    """
+    user = unquote(urlsplit(url).username or "")
+    return f"{INBOX}_{user}" if _TOKEN.fullmatch(user) else INBOX
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """Turn whatever the driver raises into `MessagingUnavailable`."""
@@ -134,6 +149,7 @@ async def _connect(
         max_outstanding_pings=PINGS_UNANSWERED_MAX,
         drain_timeout=DRAIN_S,
         no_echo=not hears_itself,
+        inbox_prefix=inbox_of(url),
     )
     failure = await _first_failure(connecting, refused, connect_s=connect_s)
     if failure is not None:
