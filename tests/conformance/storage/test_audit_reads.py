@@ -24,6 +24,7 @@ from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_replay.rows import SURFACES, execution_row
 from noetl_replay.state import empty
+from noetl_storage.payload_ports import Owner
 
 PLACE = {"tenant_id": TENANT, "organization_id": ORGANIZATION}
 # jsonb would not give these back as they were sealed.
@@ -95,6 +96,12 @@ async def test_histories_of_a_tenant_are_listed_page_by_page(stores: Stores) -> 
     assert rest == [await stores.ledger_reader.find_head(executions[2])]
     elsewhere = {"tenant_id": TENANT, "organization_id": OrganizationId("east")}
     assert await stores.audit.list_histories(**elsewhere, heads_max=2) == []
+
+
+async def test_a_history_says_whose_it_is(stores: Stores) -> None:
+    execution = await a_history(stores)
+    assert await stores.audit.find_owner(execution) == Owner(**PLACE)
+    assert await stores.audit.find_owner(an_execution()) is None
 
 
 def a_snapshot(execution: ExecutionId, version: int) -> Snapshot:

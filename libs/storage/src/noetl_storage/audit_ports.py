@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Head, Snapshot
 from noetl_contracts.stored import StoredEvent
+from noetl_storage.payload_ports import Owner
 
 
 class Bucket(Struct, frozen=True, kw_only=True):
@@ -37,6 +38,9 @@ class LedgerAudit(Protocol):
         self, execution_id: ExecutionId, *, after_version: int = 0, events_max: int = 1000
     ) -> list[StoredEvent]:
         """Return at most `events_max` events after a version as they are kept, in order."""
+
+    async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
+        """Return whose a history is, or None before it began; an owner outlives its events."""
 
     async def list_histories(
         self,

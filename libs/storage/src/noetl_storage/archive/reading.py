@@ -22,6 +22,7 @@ from noetl_storage.archive import archivist, units
 from noetl_storage.archive.packing import parquet
 from noetl_storage.audit_ports import Bucket, LedgerAudit
 from noetl_storage.errors import ArchiveUnreachable, HistoryDropped, PayloadMissing
+from noetl_storage.payload_ports import Owner
 from noetl_storage.ports import LedgerReader, LedgerWriter, Payloads
 from noetl_storage.retention_ports import Action, Archived, ArchiveIndex
 
@@ -124,6 +125,10 @@ class ArchivedAudit:
             execution_id, after_version=after_version, events_max=events_max
         )
         return (before + _after(page, before))[:events_max]
+
+    async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
+        """Return whose a history is, or None before it began; an owner outlives its events."""
+        return await self._audit.find_owner(execution_id)
 
     async def list_histories(
         self,

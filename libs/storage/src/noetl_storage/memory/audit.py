@@ -11,6 +11,7 @@ from noetl_contracts.stored import StoredEvent
 from noetl_storage import histories
 from noetl_storage.audit_ports import Bucket
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.payload_ports import Owner
 
 
 class MemoryLedgerAudit:
@@ -43,6 +44,10 @@ class MemoryLedgerAudit:
         ]
         return found[:events_max]
 
+    async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
+        """Return whose a history is, or None before it began; an owner outlives its events."""
+        return self._store.owner_by_execution.get(execution_id)
+
     async def list_histories(
         self,
         *,
@@ -52,6 +57,7 @@ class MemoryLedgerAudit:
         heads_max: int,
     ) -> list[Head]:
         """Return where the histories of a tenant end, by execution id, after one of them."""
+        owner = Owner(tenant_id=tenant_id, organization_id=organization_id)
         heads = sorted(
             self._store.head_by_execution.values(), key=lambda one: int(one.execution_id)
         )
@@ -59,8 +65,7 @@ class MemoryLedgerAudit:
             head
             for head in heads
             if int(head.execution_id) > int(after or 0)
-            and (first := self._history(head.execution_id)[0]).tenant_id == tenant_id
-            and first.organization_id == organization_id
+            and self._store.owner_by_execution.get(head.execution_id) == owner
         ]
         return found[:heads_max]
 

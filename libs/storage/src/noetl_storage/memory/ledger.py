@@ -12,6 +12,7 @@ from noetl_contracts.ledger import Append, Head, Link, StreamAppend
 from noetl_storage import appends, histories
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
 from noetl_storage.memory.store import MemoryStore
+from noetl_storage.payload_ports import Owner
 
 
 class MemoryLedger:
@@ -132,6 +133,9 @@ class MemoryLedger:
         history = self._store.history_by_execution.setdefault(stream.execution_id, [])
         history.extend(structs.replace(one, ingest_time=now) for one in stream.envelopes)
         last = stream.envelopes[-1]
+        self._store.owner_by_execution[stream.execution_id] = Owner(
+            tenant_id=last.tenant_id, organization_id=last.organization_id
+        )
         self._store.head_moved_at[stream.execution_id] = now
         self._store.head_by_execution[stream.execution_id] = Head(
             execution_id=stream.execution_id,

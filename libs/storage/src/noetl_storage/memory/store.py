@@ -26,6 +26,7 @@ from noetl_contracts.triggers import Trigger
 from noetl_contracts.webhooks import Webhook
 from noetl_storage.errors import PlaybookOutdated, RequestKnown
 from noetl_storage.lineage_ports import LineageRow
+from noetl_storage.payload_ports import Owner
 from noetl_storage.ports import Clock
 
 
@@ -98,6 +99,7 @@ class MemoryStore:
     clock: Clock
     history_by_execution: dict[str, list[Envelope]] = field(default_factory=dict)
     head_by_execution: dict[str, Head] = field(default_factory=dict)
+    owner_by_execution: dict[str, Owner] = field(default_factory=dict)
     head_moved_at: dict[str, datetime] = field(default_factory=dict)
     keys: set[tuple[str, str]] = field(default_factory=set)
     message_by_id: dict[int, StoredMessage] = field(default_factory=dict)

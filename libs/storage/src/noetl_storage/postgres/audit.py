@@ -7,6 +7,7 @@ from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Head
 from noetl_contracts.stored import StoredEvent
 from noetl_storage.audit_ports import Bucket
+from noetl_storage.payload_ports import Owner
 from noetl_storage.postgres import queries, rows
 from noetl_storage.postgres.database import Database
 
@@ -51,6 +52,11 @@ class PostgresLedgerAudit:
             )
             for record in found
         ]
+
+    async def find_owner(self, execution_id: ExecutionId) -> Owner | None:
+        """Return whose a history is, or None before it began; an owner outlives its events."""
+        record = await self._database.find_row(_QUERIES["find_owner"], int(execution_id))
+        return None if record is None else Owner(**record)
 
     async def list_histories(
         self,

@@ -7,13 +7,14 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from noetl_contracts.ids import ExecutionId
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Head
 from noetl_planner.http import finding, problems
 from noetl_planner.http.cuts import Text
 from noetl_planner.http.services import ApiServices, Services
 from noetl_replay.chain import Damage, Examination, Finding
 from noetl_storage.errors import HistoryDropped
+from noetl_storage.payload_ports import Owner
 
 PAGE_EVENTS = 1000
 HEADS_MAX = 1000
@@ -79,6 +80,8 @@ async def verify(
     check_place(services, tenant_id, organization_id)
     known = finding.checked_id(execution_id)
     exported = _exported(known, version, checksum)
+    if await _has_another_owner(services, known):
+        raise _unknown(known)
     examination = Examination(exported=exported)
     try:
         head = await _examine(services, examination, known)
@@ -127,13 +130,23 @@ async def _feed(
         after_version=after,
         events_max=PAGE_EVENTS if until is None else max(0, min(PAGE_EVENTS, until - after)),
     ):
-        if after == 0 and any(one.tenant_id != services.tenant_id for one in page):
-            raise _unknown(execution_id)
         examination.feed(page)
         after = page[-1].stream_version
         # Other requests have their turn between two pages.
         await asyncio.sleep(0)
     return after
+
+
+async def _has_another_owner(services: ApiServices, execution_id: ExecutionId) -> bool:
+    """Tell whether a history is somebody else's; of one that lost its head its events say so."""
+    owner = await services.audit.find_owner(execution_id)
+    if owner is None:
+        for first in await services.audit.read_stored(execution_id, events_max=1):
+            owner = Owner(
+                tenant_id=TenantId(first.tenant_id),
+                organization_id=OrganizationId(first.organization_id),
+            )
+    return owner not in (None, Owner(**services.place))
 
 
 def _dropped(head: Head | None, exported: Head | None, failure: HistoryDropped) -> Verdict:

@@ -8,11 +8,12 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, QueryParameter, SkipValidation
 from msgspec import Struct
 
-from noetl_contracts.ids import EventId, ExecutionId
+from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Head
 from noetl_planner.http import finding, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
+from noetl_storage.payload_ports import Owner
 
 Text = Annotated[str, QueryParameter(min_length=1, max_length=200)]
 History = NamedDependency[SkipValidation[Head]]
@@ -32,13 +33,12 @@ async def get_history(
 ) -> Head:
     """Return where a history of this tenant and organization ends; raises a 404 for any other."""
     known = finding.checked_id(execution_id)
-    is_ours = (tenant_id, organization_id) == (services.tenant_id, services.organization_id)
+    asked = Owner(tenant_id=TenantId(tenant_id), organization_id=OrganizationId(organization_id))
+    is_ours = asked == Owner(**services.place) == await services.audit.find_owner(known)
+    # The first event says as well whether the history was dropped.
     first = await services.audit.read_stored(known, events_max=1) if is_ours else []
     head = await services.ledger.find_head(known) if first else None
-    if head is None or (first[0].tenant_id, first[0].organization_id) != (
-        tenant_id,
-        organization_id,
-    ):
+    if head is None:
         raise problems.not_found(
             f"tenant {tenant_id[:80]!r}, organization {organization_id[:80]!r} has no history of "
             f"an execution {known}",

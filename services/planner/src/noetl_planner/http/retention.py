@@ -137,11 +137,11 @@ async def list_units(
 
 
 async def _known(services: ApiServices, text: str | None) -> ExecutionId | None:
-    """Check that a history is there to be held; raises a 404."""
+    """Check that the owner has this history to hold; raises a 404."""
     if text is None:
         return None
     execution_id = finding.checked_id(text)
-    if await services.ledger.find_head(execution_id) is None:
+    if await services.audit.find_owner(execution_id) != Owner(**services.place):
         raise problems.not_found(
             f"there is no history of an execution {execution_id}",
             hint="GET /api/executions lists them (noetl ls)",

@@ -22,6 +22,12 @@ where execution_id = any($1::bigint[]) and (execution_id, stream_version) > ($2,
 order by execution_id, stream_version
 limit $4;
 
+-- name: find_owner :one
+-- Whose history $1 is.
+select tenant_id, organization_id
+from noetl.execution_head
+where execution_id = $1;
+
 -- name: list_histories :many
 -- At most $4 heads of tenant $1 and organization $2 after execution $3.
 select execution_id, version, checksum
