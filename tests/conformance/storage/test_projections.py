@@ -375,17 +375,42 @@ async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None
         asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, "commands_max": 10, **fields}
         return [one.command_id for one in await stores.projections.list_issued(**asked)]
 
-    assert await listed(pools=["edge"]) == ["2", "1"]
-    assert await listed(pools=["edge"], commands_max=1) == ["2"]
     assert sorted(await listed(execution_id=live)) == ["1", "2", "4"]
     assert await listed(stage_id="201") == ["1"]
-    assert await listed(pools=[]) == []
     assert await listed(tenant_id=TenantId("other")) == []
-    (first, _) = await stores.projections.list_issued(
-        tenant_id=TENANT, organization_id=ORGANIZATION, pools=["edge"], commands_max=2
+    (first, _) = await stores.projections.list_urgent(
+        tenant_id=TENANT, organization_id=ORGANIZATION, pools=["edge"], commands_max=10
     )
     assert (first.execution_id, first.lane, first.step) == (live, "io-high", "fetch")
     assert (first.stage_id, first.since) == (None, NOON - timedelta(days=1))
+
+
+async def test_what_is_urgent_is_seen_before_what_waits_longer(stores: Stores) -> None:
+    live = an_execution()
+    waiting: Row = {"status": "ISSUED", "pool": "edge"}
+    old = NOON - timedelta(days=1)
+    commands = [
+        *(command_row(live, f"1{n}", **waiting, heard_at=old, lane="io-low") for n in range(5)),
+        command_row(live, "2", **waiting, heard_at=NOON, lane="spark"),
+        command_row(live, "3", **waiting, heard_at=NOON, lane="io"),
+        command_row(live, "4", **waiting, heard_at=NOON, lane="io-high"),
+        command_row(live, "5", **waiting, heard_at=old, lane="io-high"),
+        command_row(live, "6", status="ISSUED", pool="far", heard_at=old, lane="io-high"),
+    ]
+    await project(stores, live, execution=[execution_row(live)], command=commands)
+
+    async def listed(*pools: str, commands_max: int = 4, **fields: Any) -> list[str]:
+        asked = {"tenant_id": TENANT, "organization_id": ORGANIZATION, **fields}
+        found = await stores.projections.list_urgent(
+            **asked, pools=pools, commands_max=commands_max
+        )
+        return [one.command_id for one in found]
+
+    assert await listed("edge", commands_max=3) == ["5", "4", "3"]
+    assert (await listed("edge", commands_max=10))[3:] == [*(f"1{n}" for n in range(5)), "2"]
+    assert sorted((await listed("far", "edge"))[:2]) == ["5", "6"]
+    assert await listed() == []
+    assert await listed("edge", organization_id=OrganizationId("other")) == []
 
 
 async def test_one_frame_is_found_by_its_identity(stores: Stores) -> None:

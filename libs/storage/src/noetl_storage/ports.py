@@ -252,10 +252,19 @@ class Projections(Protocol):
         organization_id: OrganizationId,
         execution_id: ExecutionId | None = None,
         stage_id: str | None = None,
-        pools: Sequence[str] | None = None,
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands that nobody has begun, the longest waiting first."""
+
+    async def list_urgent(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        pools: Sequence[str],
+        commands_max: int,
+    ) -> list[IssuedCommand]:
+        """Return commands of pools that nobody has begun, by lane and how long they wait."""
 
     async def list_waits(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.lanes import LANES
 from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
 from noetl_contracts.status import CommandStatus
 from noetl_storage.memory.copying import copied
@@ -223,23 +224,39 @@ class MemoryProjections:
         organization_id: OrganizationId,
         execution_id: ExecutionId | None = None,
         stage_id: str | None = None,
-        pools: Sequence[str] | None = None,
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands that nobody has begun, the longest waiting first."""
-        executions = self._surface("execution")
         found = [
+            row
+            for row in self._issued(tenant_id, organization_id)
+            if execution_id in (None, row["execution_id"]) and stage_id in (None, row["stage_id"])
+        ]
+        found.sort(key=lambda row: row["heard_at"])
+        return [issued_command(row) for row in found[:commands_max]]
+
+    async def list_urgent(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        pools: Sequence[str],
+        commands_max: int,
+    ) -> list[IssuedCommand]:
+        """Return commands of pools that nobody has begun, by lane and how long they wait."""
+        found = [row for row in self._issued(tenant_id, organization_id) if row["pool"] in pools]
+        found.sort(key=lambda row: (LANES.index(row["lane"]), row["heard_at"]))
+        return [issued_command(row) for row in found[:commands_max]]
+
+    def _issued(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[Row]:
+        executions = self._surface("execution")
+        return [
             row
             for row in self._surface("command").values()
             if row["status"] == CommandStatus.ISSUED
             and (row["tenant_id"], row["organization_id"]) == (tenant_id, organization_id)
-            and execution_id in (None, row["execution_id"])
-            and stage_id in (None, row["stage_id"])
-            and (pools is None or row["pool"] in pools)
             and _is_going_on(executions.get((row["execution_id"], row["execution_id"])))
         ]
-        found.sort(key=lambda row: row["heard_at"])
-        return [issued_command(row) for row in found[:commands_max]]
 
     async def list_waits(
         self,

@@ -8,6 +8,7 @@ import asyncpg
 
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.lanes import LANES
 from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
 from noetl_storage.postgres import queries, result_refs, rows
 from noetl_storage.postgres.database import Database
@@ -203,7 +204,6 @@ class PostgresProjections:
         organization_id: OrganizationId,
         execution_id: ExecutionId | None = None,
         stage_id: str | None = None,
-        pools: Sequence[str] | None = None,
         commands_max: int,
     ) -> list[IssuedCommand]:
         """Return commands that nobody has begun, the longest waiting first."""
@@ -213,8 +213,21 @@ class PostgresProjections:
             organization_id,
             None if execution_id is None else int(execution_id),
             None if stage_id is None else int(stage_id),
-            None if pools is None else list(pools),
             commands_max,
+        )
+        return [issued_command(to_row(record)) for record in found]
+
+    async def list_urgent(
+        self,
+        *,
+        tenant_id: TenantId,
+        organization_id: OrganizationId,
+        pools: Sequence[str],
+        commands_max: int,
+    ) -> list[IssuedCommand]:
+        """Return commands of pools that nobody has begun, by lane and how long they wait."""
+        found = await self._database.fetch(
+            _QUERIES["list_urgent"], tenant_id, organization_id, pools, LANES, commands_max
         )
         return [issued_command(to_row(record)) for record in found]
 

@@ -110,7 +110,7 @@ async def claim(services: Services, data: JSONBody[PoolAsker]) -> Claimed:
     check_pool(services, data.pool)
 
     async def waiting() -> list[IssuedCommand]:
-        return await services.projections.list_issued(
+        return await services.projections.list_urgent(
             **services.place, pools=(data.pool,), commands_max=claiming.CANDIDATES_MAX
         )
 

@@ -66,7 +66,7 @@ async def list_pools(services: ApiServices) -> list[PoolView]:
     """Show every pool of the deployment."""
     streamed = services.pools.by_stream or ((DEFAULT_POOL,) if not services.pools.names else ())
     found = [await _streamed(services, name) for name in streamed]
-    issued = await services.projections.list_issued(
+    issued = await services.projections.list_urgent(
         **services.place, pools=services.pools.by_http, commands_max=COMMANDS_MAX
     )
     return found + [_asked_for(name, issued) for name in services.pools.by_http]

@@ -425,8 +425,8 @@ from noetl.frame
 where execution_id = $1 and frame_id = $2;
 
 -- name: list_issued :many
--- At most $6 commands that nobody has begun of tenant $1 and organization $2: of execution $3, of
--- stage $4, of the pools $5, if given.
+-- At most $5 commands that nobody has begun of tenant $1 and organization $2: of execution $3, of
+-- stage $4, if given.
 select
     c.execution_id, c.command_id, c.stage_id, c.step_name, c.pool, c.lane, c.heard_at
 from noetl.command as c
@@ -436,11 +436,35 @@ where c.tenant_id = $1
     and c.status = 'ISSUED'
     and ($3::bigint is null or c.execution_id = $3)
     and ($4::bigint is null or c.stage_id = $4)
-    and ($5::text [] is null or c.pool = any($5))
     and e.ended_at is null
     and e.status <> 'PAUSED'
 order by c.heard_at
-limit $6;
+limit $5;
+
+-- name: list_urgent :many
+-- At most $5 commands that nobody has begun of tenant $1 and organization $2 in pools $3, by the
+-- lanes $4: each lane is asked by itself, so that many in one hide none of another.
+select
+    c.execution_id, c.command_id, c.stage_id, c.step_name, c.pool, c.lane, c.heard_at
+from unnest($3::text []) as asked (pool)
+cross join unnest($4::text []) with ordinality as urgent (lane, place)
+cross join lateral (
+    select
+        c.execution_id, c.command_id, c.stage_id, c.step_name, c.pool, c.lane, c.heard_at
+    from noetl.command as c
+    inner join noetl.execution as e on e.execution_id = c.execution_id
+    where c.pool = asked.pool
+        and c.lane = urgent.lane
+        and c.tenant_id = $1
+        and c.organization_id = $2
+        and c.status = 'ISSUED'
+        and e.ended_at is null
+        and e.status <> 'PAUSED'
+    order by c.heard_at
+    limit $5
+) as c
+order by urgent.place, c.heard_at
+limit $5;
 
 -- name: list_waits :many
 -- At most $5 waits of tenant $1 and organization $2, at address $3 or of mode $4 if given.
