@@ -38,7 +38,10 @@ Month = Annotated[
 
 def run(  # noqa: PLR0913 - one parameter for each option of the command line
     execution_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Executions (default: all).")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", help="Executions (default: all of the tenant and organization)."
+        ),
     ] = None,
     *,
     engine: Annotated[
@@ -123,7 +126,9 @@ async def _audit(
 ) -> list[Audited]:
     audits = [one for one in await _plan(whole, access) if choice.takes(one)]
     choice.check(audits)
-    render.note(f"{len(audits)} executions, about {sum(one.events for one in audits)} events")
+    events = sum(one.events for one in audits)
+    owner = f"tenant {whole.tenant_id}, organization {whole.organization_id}"
+    render.note(f"{len(audits)} executions of {owner}, about {events} events")
     if engine == engines.LOCAL:
         cut = shares.cut(audits, whole, processes=1)
         return await engines.audit_here(access, cut, render.note)

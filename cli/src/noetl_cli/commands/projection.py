@@ -44,9 +44,11 @@ def rebuild(  # noqa: PLR0913 - one parameter for each option of the command lin
     ] = None,
     *,
     shard: Annotated[
-        int | None, typer.Option("--shard", min=0, help="Every execution of this shard.")
+        int | None, typer.Option("--shard", min=0, help="Those of this shard.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every execution.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every execution of the tenant.")
+    ] = False,
     shard_count: Annotated[
         int, typer.Option("--shards", min=1, max=1024, help="How many shards executions have.")
     ] = SHARD_COUNT_DEFAULT,
@@ -132,7 +134,8 @@ async def _rebuild(
     for execution_id in gone:
         render.note(f"{execution_id}  is not in the ledger: its rows are removed")
     if not as_json:
-        render.line(f"{total} rebuilt, {different} of them had other rows before.")
+        owner = f"tenant {place['tenant_id']}, organization {place['organization_id']}"
+        render.line(f"{total} of {owner} rebuilt, {different} of them had other rows before.")
 
 
 @asynccontextmanager
