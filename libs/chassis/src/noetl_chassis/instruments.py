@@ -60,6 +60,11 @@ def show(metric: Metric, value: float, *, labels: Mapping[str, str] | None = Non
     _gauge(metric).set(value, labels)
 
 
+def hide(metric: Metric) -> None:
+    """Show no value of a gauge any more: somebody else knows it now."""
+    _gauge(metric).clear()
+
+
 class Sum:
     """What was counted with the same labels."""
 
@@ -108,6 +113,10 @@ class _Gauge:
     def set(self, value: float, labels: Mapping[str, str] | None) -> None:
         """Put another value in the place of the latest of these labels."""
         self._values[tuple(labels.items()) if labels else ()] = value
+
+    def clear(self) -> None:
+        """Forget every value."""
+        self._values.clear()
 
     def _observe(self, _options: CallbackOptions) -> list[Observation]:
         return [Observation(value, dict(key)) for key, value in list(self._values.items())]

@@ -43,6 +43,10 @@ class Tables(Struct, frozen=True, kw_only=True):
     partitions: Partitions
 
 
+# What the leader alone looks at: whoever led before has only old values.
+LEADERS_GAUGES = (names.DLQ_MESSAGES, names.COMMAND_BACKLOG)
+
+
 class Reaper:
     """Owns the search for what was lost; of all instances one leads."""
 
@@ -83,6 +87,8 @@ class Reaper:
         instruments.show(names.IS_LEADER, int(is_leader))
         if not is_leader:
             self._suspected_at, self._mark_by_late = {}, {}
+            for metric in LEADERS_GAUGES:
+                instruments.hide(metric)
             return False
         await reach(Point.REAPER_LED)
         failures = [await _attempt(duty) for duty in self._duties()]
