@@ -29,6 +29,7 @@ from noetl_storage import (
     page_ports,
     payload_ports,
     ports,
+    registry_ports,
     retention_ports,
     trigger_ports,
 )
@@ -132,8 +133,8 @@ class Stores:
     instances: ports.Instances
     projections: ports.Projections
     snapshots: ports.Snapshots
-    catalog: ports.Catalog
-    credentials: ports.Credentials
+    catalog: registry_ports.Catalog
+    credentials: registry_ports.Credentials
     schedules: trigger_ports.Schedules
     webhooks: trigger_ports.Webhooks
     references: payload_ports.PayloadReferences

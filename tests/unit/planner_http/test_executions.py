@@ -9,10 +9,8 @@ from tests.support.storage import an_execution
 from noetl_contracts import codec, facts, subjects
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events.execution import PlaybookFailed
-from noetl_contracts.events.step import CallDone
 from noetl_contracts.facts import CancelRequested, ExecutionRequested
-from noetl_contracts.ids import CommandId, RunId, shard_of
-from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.ids import shard_of
 from noetl_contracts.plain import DEPTH_MAX
 from noetl_planner.http.app import create_app
 
@@ -289,25 +287,3 @@ async def test_a_text_of_several_documents_registers_each_or_none(api: Api) -> N
     named = await api.post(place, json={"content": f"{one}\n---\n{two}\n", "path": "demo/hello"})
     assert named.status_code == 400
     assert (await api.get("/api/catalog/demo/other")).json()["versions"] == [1]
-
-
-async def test_the_end_of_an_item_is_shown_as_an_event_of_its_own(
-    api: Api, world: ApiWorld
-) -> None:
-    execution_id = an_execution()
-    call = CallDone(
-        step="start",
-        run_id=RunId("11"),
-        command_id=CommandId("21"),
-        result=ResultEnvelope(status="ok", context={}),
-        item_index=4,
-    )
-    await world.append(execution_id, [*beginning(), call])
-    await world.project(execution_id)
-    events = (await api.get(f"/api/executions/{execution_id}/events")).json()["events"]
-    told, item = events[-2:]
-    assert (told["event_type"], item["event_type"]) == ("call.done", "loop.item")
-    assert item["context"]["item_index"] == 4
-    assert (item["version"], item["meta"]["derived_from"]) == (told["version"], told["event_id"])
-    page = (await api.get(f"/api/executions/{execution_id}?page_size=1000")).json()
-    assert page["pagination"]["total"] == len(page["events"]) - 1

@@ -1,17 +1,15 @@
-"""What is asked of storage: every port, on one page."""
+"""What is asked of storage by those who run playbooks."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from noetl_contracts.credentials import SealedCredential
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
 from noetl_contracts.events.step import ItemEnd
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import (
     Append,
-    CatalogEntry,
     Head,
     IssuedCommand,
     KeptLink,
@@ -291,55 +289,6 @@ class Snapshots(Protocol):
 
     async def put(self, snapshot: Snapshot) -> None:
         """Keep a snapshot unless a later one is there."""
-
-
-class Catalog(Protocol):
-    """Registered playbooks."""
-
-    async def register(self, entry: CatalogEntry) -> CatalogEntry:
-        """Keep a playbook as the next version of its path; the same digest keeps its version."""
-
-    async def find(
-        self,
-        path: str,
-        *,
-        tenant_id: TenantId,
-        organization_id: OrganizationId,
-        version: int | None = None,
-    ) -> CatalogEntry | None:
-        """Return a version of a playbook, the latest when none is named."""
-
-    async def get(self, catalog_id: str) -> CatalogEntry:
-        """Return an entry by identity; raises `KeyError`."""
-
-    async def list_paths(
-        self, *, tenant_id: TenantId, organization_id: OrganizationId, entries_max: int
-    ) -> list[CatalogEntry]:
-        """Return the latest version of every playbook, by path."""
-
-
-class Credentials(Protocol):
-    """Sealed credentials by name and version; nobody here can open them."""
-
-    async def put(
-        self, sealed: SealedCredential, *, tenant_id: TenantId, organization_id: OrganizationId
-    ) -> None:
-        """Keep a version; raises `VersionConflict` when that version of the name is taken."""
-
-    async def find(
-        self,
-        name: str,
-        *,
-        tenant_id: TenantId,
-        organization_id: OrganizationId,
-        version: int | None = None,
-    ) -> SealedCredential | None:
-        """Return a version of a credential, the latest when none is named."""
-
-    async def list_names(
-        self, *, tenant_id: TenantId, organization_id: OrganizationId, names_max: int
-    ) -> list[str]:
-        """Return the names of all credentials, in order."""
 
 
 class Buckets(Protocol):

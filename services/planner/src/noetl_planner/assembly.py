@@ -45,8 +45,6 @@ from noetl_storage.page_ports import HistoryPages
 from noetl_storage.payloads import managed
 from noetl_storage.payloads.open import open_payloads
 from noetl_storage.ports import (
-    Catalog,
-    Credentials,
     Instances,
     LedgerReader,
     LedgerWriter,
@@ -58,6 +56,7 @@ from noetl_storage.ports import (
     Snapshots,
 )
 from noetl_storage.postgres.database import Database, open_database
+from noetl_storage.registry_ports import Catalog, Credentials
 from noetl_storage.retention_ports import Holds
 from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 

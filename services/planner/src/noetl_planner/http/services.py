@@ -27,14 +27,13 @@ from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
 from noetl_storage.page_ports import HistoryPages
 from noetl_storage.ports import (
-    Catalog,
-    Credentials,
     LedgerReader,
     Payloads,
     Projections,
     Requests,
     Snapshots,
 )
+from noetl_storage.registry_ports import Catalog, Credentials
 from noetl_storage.retention_ports import Holds
 from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from noetl_contracts.envelope import Envelope
+from noetl_contracts.events.command import CommandStarted
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
@@ -17,6 +18,8 @@ from noetl_storage.page_ports import ShownEvent
 
 Row = dict[str, Any]
 LOOP_ITEM = "loop.item"
+COMMAND_CLAIMED = "command.claimed"
+_COMMAND_STARTED = CommandStarted.__struct_config__.tag
 _CALL_DONE = CallDone.__struct_config__.tag
 _CALL_ENDED = frozenset({_CALL_DONE, CallError.__struct_config__.tag})
 _ITEM_KEYS = ("step", "run_id", "command_id", "item_index")
@@ -138,18 +141,22 @@ def event_view(envelope: Envelope) -> EventView:
 
 
 def event_views(history: Iterable[Envelope]) -> list[EventView]:
-    """Show events in order; the end of a loop's item is shown as `loop.item` too."""
+    """Show events in order, with those that are derived from them."""
     return shown_views(page_ports.shown(envelope) for envelope in history)
 
 
 def shown_views(events: Iterable[ShownEvent]) -> list[EventView]:
-    """Show events in order; the end of a loop's item is shown as `loop.item` too.
+    """Show events in order, with those that are derived from them.
 
-    That one is not in the ledger, which has one event for it: it bears the version of the call.
+    The end of a loop's item is shown as `loop.item` too, and that a worker took a command as
+    `command.claimed`. These are not in the ledger, which has one event for each: they bear its
+    version.
     """
     views: list[EventView] = []
     for event in events:
         view = _event_view(event)
+        if event.event_type == _COMMAND_STARTED:
+            views.append(_claim_view(view))
         views.append(view)
         if event.event_type in _CALL_ENDED and event.context.get("item_index") is not None:
             views.append(_item_view(view))
@@ -169,6 +176,15 @@ def _event_view(event: ShownEvent) -> EventView:
         result=event.result,
         error=error_view.found(event.error),
         meta=event.meta,
+    )
+
+
+def _claim_view(started: EventView) -> EventView:
+    return structs.replace(
+        started,
+        event_id=f"{started.event_id}-claimed",
+        event_type=COMMAND_CLAIMED,
+        meta={"derived_from": started.event_id},
     )
 
 

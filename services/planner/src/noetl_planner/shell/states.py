@@ -15,7 +15,8 @@ from noetl_replay import snapshot
 from noetl_replay.fold import fold
 from noetl_replay.state import ExecutionState, empty, take_changes
 from noetl_storage import loading
-from noetl_storage.ports import Catalog, LedgerReader, Payloads, Snapshots
+from noetl_storage.ports import LedgerReader, Payloads, Snapshots
+from noetl_storage.registry_ports import Catalog
 
 _PAGE_EVENTS = 1000
 _PROGRAMS_MAX = 256

@@ -27,7 +27,7 @@ from noetl_storage.lineage_ports import (
     LineageRows,
     Undelivered,
 )
-from noetl_storage.ports import Catalog
+from noetl_storage.registry_ports import Catalog
 
 PLANS_MAX = 256
 SET_ASIDE_MAX = 1000
