@@ -1,6 +1,7 @@
 """JetStream goes away, comes back, and comes back empty."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -80,6 +81,29 @@ async def test_no_server_at_start_is_one_clear_sentence() -> None:
     with pytest.raises(MessagingUnavailable, match=r"127\.0\.0\.1:1 cannot be used.*NATS_URL"):
         async with open_connection("nats://u:secret@127.0.0.1:1", name="test", waits=waits):
             pass
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal"), [("2.11.9", "is version 2.11: 2.12 or newer"), ("ours", None)]
+)
+async def test_a_server_that_loses_streams_is_refused(version: str, refusal: str | None) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        info = {"server_id": "s", "version": version, "max_payload": 1024, "headers": True}
+        writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as greeter:
+        port = greeter.sockets[0].getsockname()[1]
+        opening = open_connection(f"nats://127.0.0.1:{port}", name="test", waits=WAITS)
+        if refusal is None:
+            async with opening as connection:
+                assert connection.check() is None
+            return
+        with pytest.raises(MessagingUnavailable, match=refusal):
+            await opening.__aenter__()
 
 
 async def test_a_wrong_password_is_refused_without_showing_it(server: NatsServer) -> None:

@@ -50,7 +50,10 @@ def rebuild(  # noqa: PLR0913 - one parameter for each option of the command lin
         bool, typer.Option("--all", help="Every execution of the tenant.")
     ] = False,
     shard_count: Annotated[
-        int, typer.Option("--shards", min=1, max=1024, help="How many shards executions have.")
+        int,
+        typer.Option(
+            "--shards", min=1, max=ids.SHARD_COUNT_MAX, help="How many shards executions have."
+        ),
     ] = SHARD_COUNT_DEFAULT,
     postgres: Annotated[
         str | None,

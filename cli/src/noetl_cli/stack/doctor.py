@@ -15,11 +15,10 @@ from noetl_cli.stack import control, disks, loopback, nats, roles, state, versio
 from noetl_cli.stack.checks import Check, Verdict
 from noetl_cli.stack.home import Home, is_supervised
 from noetl_cli.stack.state import Phase, ProcessPhase, State
+from noetl_messaging.topology import SERVER_MIN
 
 PYTHON_MIN = (3, 11)
 POSTGRES_MIN = (18,)
-# Older servers lose streams when they are killed, or cannot schedule and expire as we ask.
-NATS_MIN = (2, 12)
 WEED_MIN = (4, 0)
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 20
@@ -63,10 +62,14 @@ def _programs() -> list[Check]:
     wanted: list[tuple[str, Callable[[], str], tuple[int, ...]]] = [
         ("python", versions.of_python, PYTHON_MIN),
         ("postgres program", versions.of_postgres, POSTGRES_MIN),
-        ("nats-server program", versions.of_nats, NATS_MIN),
+        ("nats-server program", versions.of_nats, SERVER_MIN),
         ("weed program", versions.of_weed, WEED_MIN),
     ]
     return [_program(name, ask, least) for name, ask, least in wanted]
+
+
+def _spelled(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> Check:
@@ -74,7 +77,7 @@ def _program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> Check
         found = ask()
     except (MissingBinaryError, StackError) as error:
         return _failed(name, error)
-    wanted = ".".join(str(part) for part in least)
+    wanted = _spelled(least)
     is_enough = versions.numbers(found) >= least
     return Check(
         name=name,
@@ -211,13 +214,13 @@ def _nats(found: State) -> list[Check]:
                 way_out="See: noetl logs nats",
             )
         ]
-    is_enough = versions.numbers(varz.version) >= NATS_MIN
+    is_enough = versions.numbers(varz.version) >= SERVER_MIN
     return [
         Check(
             name="nats server",
             verdict=Verdict.OK if is_enough else Verdict.FAIL,
             found=varz.version,
-            way_out="" if is_enough else "Version 2.12 or newer is needed.",
+            way_out="" if is_enough else f"Version {_spelled(SERVER_MIN)} or newer is needed.",
         ),
         _sync_interval(varz.jetstream.config),
         _streams(monitor),

@@ -1,7 +1,9 @@
 """Identities: decimal strings of at most 63 bits, safe in JSON, SQL and subjects."""
 
 from functools import lru_cache
-from typing import NewType
+from typing import Annotated, NewType
+
+from msgspec import Meta
 
 from noetl_contracts import codec
 
@@ -18,6 +20,8 @@ TenantId = NewType("TenantId", str)
 OrganizationId = NewType("OrganizationId", str)
 
 SHARD_COUNT_DEFAULT = 16
+SHARD_COUNT_MAX = 256
+ShardCount = Annotated[int, Meta(ge=1, le=SHARD_COUNT_MAX)]
 _MAX = 2**63 - 1
 _DIGITS_MAX = 19
 

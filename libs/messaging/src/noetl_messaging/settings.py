@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from noetl_contracts.errors import Permanent
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 from noetl_messaging.topology import LEASE_S_DEFAULT
 
 PREFIX = "NOETL_MESSAGING_"
@@ -24,7 +24,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A field without a default must be set."""
 
     nats_url: str
-    shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    shard_count: ShardCount = SHARD_COUNT_DEFAULT
     projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
     # Separated by commas.
     pools: str = "default"

@@ -17,6 +17,8 @@ TRIGGERS = "NOETL_TRIGGERS"
 ADVISORIES = "NOETL_ADVISORIES"
 LIMITS = "NOETL_LIMITS"
 
+# Older servers lose streams when they are killed.
+SERVER_MIN = (2, 12)
 ADVISORY_SUBJECT = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 REAPER_CONSUMER = "reaper"
 # All planners share it: each message is handed to one of them.

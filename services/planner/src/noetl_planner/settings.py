@@ -9,7 +9,7 @@ from msgspec import Meta
 from noetl_chassis import settings
 from noetl_contracts import tenancy
 from noetl_contracts.commands import DEFAULT_POOL
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 from noetl_contracts.lanes import POOL_PATTERN, Pools
 
 PREFIX = "NOETL_PLANNER_"
@@ -31,7 +31,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_seal_file: str = ""
     http_host: str = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
-    shard_count: Annotated[int, Meta(ge=1, le=256)] = SHARD_COUNT_DEFAULT
+    shard_count: ShardCount = SHARD_COUNT_DEFAULT
     # A dead planner's shards are free after one lease; the renewal leaves two tries.
     shard_lease_s: Seconds = 5.0
     shard_renewal_s: Seconds = 1.5

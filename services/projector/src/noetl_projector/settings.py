@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, structs
 
 from noetl_chassis import settings
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 from noetl_projector.domain.lineage import LineagePolicy
 from noetl_projector.domain.policy import Policy
 
@@ -34,9 +34,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     shard_index: Annotated[int, Meta(ge=0)] = 0
     # The pod's name: its ordinal is the number where SHARD_INDEX does not say it.
     pod_name: str = ""
-    shard_count: Annotated[int, Meta(ge=1, le=1024)] = 1
+    shard_count: ShardCount = 1
     # Into how many shards executions are divided; the planner's and the topology's number.
-    execution_shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    execution_shard_count: ShardCount = SHARD_COUNT_DEFAULT
     # Every message of one fetch is projected in one transaction.
     batch_messages_max: Annotated[int, Meta(ge=1, le=1000)] = 200
     fetch_wait_s: Seconds = 0.25

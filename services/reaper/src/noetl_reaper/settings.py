@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from noetl_chassis import settings
 from noetl_contracts import tenancy
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 from noetl_reaper import domain
 from noetl_storage.retention_ports import Action
 
@@ -28,7 +28,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_seal_key: str = ""
     payload_seal_file: str = ""
     # The topology to keep; the same values as for `python -m noetl_messaging apply`.
-    shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    shard_count: ShardCount = SHARD_COUNT_DEFAULT
     projector_count: Annotated[int, Meta(ge=1, le=1024)] = 1
     pools: tuple[str, ...] = ("default",)
     tenants: tuple[str, ...] = ()

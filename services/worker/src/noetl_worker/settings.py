@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from noetl_chassis import settings
 from noetl_contracts import tenancy
 from noetl_contracts.commands import DEFAULT_POOL
-from noetl_contracts.ids import SHARD_COUNT_DEFAULT
+from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
 from noetl_contracts.placement import NAME_CHARACTERS_MAX
 
 PREFIX = "NOETL_WORKER_"
@@ -45,7 +45,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # How far the inputs may be of commands that this worker is offered; its pool's queue may still
     # bring others.
     max_distance: Literal["node", "zone", "region", "cluster", "any"] = "any"
-    shard_count: Annotated[int, Meta(ge=1, le=1024)] = SHARD_COUNT_DEFAULT
+    shard_count: ShardCount = SHARD_COUNT_DEFAULT
     # The ack wait of the pool's consumer: how long a dead worker goes unnoticed.
     lease_s: Seconds = 30.0
     # Commands at once; a slot is one command, whatever the rows that it runs.

@@ -14,6 +14,7 @@ from msgspec import Struct
 from nats.aio.client import Client
 from nats.js.errors import Error as JetStreamError
 
+from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.answers import Answers
 
@@ -93,6 +94,7 @@ async def open_connection(
         hears_itself=hears_itself,
     )
     try:
+        _check_version(client, where)
         yield connection
     finally:
         await _close(client, where)
@@ -159,6 +161,20 @@ async def _connect(
             f"NATS at {where} cannot be used: {reason or type(reason).__name__}. "
             "Check that the server runs, and the address and password in NATS_URL."
         ) from failure
+
+
+def _check_version(client: Client, where: str) -> None:
+    version = client.connected_server_version
+    try:
+        numbers = (version.major, version.minor)
+    except ValueError:  # a build of one's own, which names no version
+        return
+    if numbers < topology.SERVER_MIN:
+        found, least = (".".join(map(str, one)) for one in (numbers, topology.SERVER_MIN))
+        raise MessagingUnavailable(
+            f"NATS at {where} is version {found}: {least} or newer is needed, older ones lose "
+            "streams when they are killed"
+        )
 
 
 async def _first_failure(

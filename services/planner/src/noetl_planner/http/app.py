@@ -7,6 +7,7 @@ from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_planner.http import (
@@ -94,7 +95,11 @@ def create_app(services: ApiServices) -> Litestar:
             Exception: problems.show_unexpected,
         },
         openapi_config=OpenAPIConfig(
-            title="NoETL", version=version("noetl-planner"), use_handler_docstrings=True
+            title="NoETL",
+            version=version("noetl-planner"),
+            use_handler_docstrings=True,
+            # The document alone: pages that show it load their programs from elsewhere.
+            render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
         ),
         after_request=concealing.conceal,
         before_request=origins.refuse_strangers,
