@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import noetl_reaper.settings
 import noetl_worker.settings
 from noetl_chassis import names
 from noetl_chassis import settings as chassis_settings
+from noetl_contracts import lanes
 from noetl_messaging import topology
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +32,6 @@ SETTINGS: dict[str, type[msgspec.Struct]] = {
     "reaper": noetl_reaper.settings.Settings,
 }
 STORES = ("store-gcs", "store-azure")
-VARIABLE = re.compile(r"NOETL_(?P<service>[A-Z]+)_(?P<field>[A-Z0-9_]+)")
 METRIC = re.compile(r"noetl_[a-z_]+")
 
 
@@ -50,6 +51,19 @@ def snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
+def by_chart(service: str) -> dict[str, Any]:
+    values = read(HELM / service / "values.yaml")
+    told = {snake(name): value for name, value in values["settings"].items()}
+    return told | ({"shard_count": values["replicas"]} if values.get("isSharded") else {})
+
+
+def by_compose(file: str, service: str, prefix: str | None = None) -> dict[str, str]:
+    environment = read(COMPOSE / f"{file}.yaml")["services"][service]["environment"]
+    prefix = prefix or f"NOETL_{service.upper()}_"
+    assert all(name.startswith(prefix) for name in environment)
+    return {name.removeprefix(prefix).lower(): value for name, value in environment.items()}
+
+
 @pytest.mark.parametrize("service", SETTINGS)
 def test_a_chart_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
     values = read(HELM / service / "values.yaml")
@@ -62,19 +76,34 @@ def test_a_chart_sets_only_what_the_service_knows_and_all_that_it_needs(service:
 
 @pytest.mark.parametrize("service", SETTINGS)
 def test_compose_sets_only_what_the_service_knows_and_all_that_it_needs(service: str) -> None:
-    environment = read(COMPOSE / "services.yaml")["services"][service]["environment"]
-    prefix = f"NOETL_{service.upper()}_"
-    assert all(name.startswith(prefix) for name in environment)
-    given = {name.removeprefix(prefix).lower() for name in environment}
+    given = set(by_compose("services", service))
     assert given <= fields(SETTINGS[service])
     assert required(SETTINGS[service]) <= given
+
+
+# The name of a Secret of the cluster is none itself.
+NO_SECRETS = {"spark_secret"}
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_every_secret_that_a_service_may_have_can_be_given_to_it(service: str) -> None:
+    mask = chassis_settings.MASK
+    kept = {
+        name for name in fields(SETTINGS[service]) if chassis_settings.masked(name, "x") == mask
+    }
+    values = read(HELM / service / "values.yaml")
+    chart = {
+        snake(name) for part in ("secrets", "optionalSecrets") for name in values.get(part, {})
+    }
+    assert kept - NO_SECRETS <= chart
+    assert kept - NO_SECRETS <= set(by_compose("services", service))
 
 
 # What an operator decides about how long things stay and who is told of them.
 DECISIONS = {
     "reaper": {
-        *("payload_url", "payload_access_key", "payload_secret_key", "retention_dsn"),
-        *("retention_sweep_interval_s", "retention_keep_days", "retention_action"),
+        *("payload_url", "payload_access_key", "payload_secret_key"),
+        *(name for name in fields(SETTINGS["reaper"]) if name.startswith("retention_")),
     },
     "projector": {
         *("payload_url", "payload_access_key", "payload_secret_key"),
@@ -87,11 +116,8 @@ DECISIONS = {
 def test_how_long_things_stay_and_who_is_told_can_be_set_where_it_is_deployed(service: str) -> None:
     values = read(HELM / service / "values.yaml")
     chart = {snake(name) for part in ("settings", "optionalSecrets") for name in values[part]}
-    prefix = f"NOETL_{service.upper()}_"
-    environment = read(COMPOSE / "services.yaml")["services"][service]["environment"]
-    compose = {name.removeprefix(prefix).lower() for name in environment}
     assert DECISIONS[service] <= chart
-    assert DECISIONS[service] <= compose
+    assert DECISIONS[service] <= set(by_compose("services", service))
 
 
 @pytest.mark.parametrize("service", SETTINGS)
@@ -121,27 +147,69 @@ def test_the_topology_job_is_told_what_it_knows() -> None:
     assert given <= fields(noetl_messaging.settings.Settings)
 
 
-def test_the_scaler_watches_the_consumers_of_its_pool() -> None:
-    values = read(HELM / "worker/values.yaml")
-    pool = values["settings"]["pool"]
-    assert values["scaling"]["stream"] == topology.COMMANDS
-    assert tuple(values["scaling"]["consumers"]) == topology.worker_consumers(pool)
+# How each reaches the server is its own.
+OF_THE_CONNECTION = {"nats_url", "connect_s"}
+# A projector's shards are executions' shards to others, and its own number is theirs of projectors.
+OTHER_NAMES = {
+    "projector": {"execution_shard_count": "shard_count", "shard_count": "projector_count"}
+}
+TOPOLOGY = noetl_messaging.settings.Settings
 
 
-def test_planner_reaper_and_topology_know_the_same_pools() -> None:
-    assert (
-        read(HELM / "planner/values.yaml")["settings"]["pools"]
-        == read(HELM / "reaper/values.yaml")["settings"]["pools"]
-        == read(HELM / "platform/values.yaml")["topology"]["pools"]
-    )
+def shared(service: str) -> dict[str, str]:
+    """Name the settings that the topology job has too, by its names for them."""
+    names = {name: name for name in fields(SETTINGS[service])} | OTHER_NAMES.get(service, {})
+    known = fields(TOPOLOGY) - OF_THE_CONNECTION
+    return {name: other for name, other in names.items() if other in known}
 
 
-def test_all_who_address_or_take_commands_know_the_same_tenants() -> None:
-    named = {
-        read(HELM / service / "values.yaml")["settings"]["tenants"]
-        for service in ("planner", "reaper", "worker")
+def value_of(kind: type[msgspec.Struct], told: Mapping[str, Any], name: str) -> Any:
+    default = next(each.default for each in msgspec.structs.fields(kind) if each.name == name)
+    value = told.get(name, default)
+    return ",".join(value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("service", [service for service in SETTINGS if shared(service)])
+def test_what_the_topology_is_made_of_is_told_alike_to_all_who_need_it(service: str) -> None:
+    job = {
+        snake(name): value
+        for name, value in read(HELM / "platform/values.yaml")["topology"].items()
     }
-    assert named == {read(HELM / "platform/values.yaml")["topology"]["tenants"]}
+    jobs = [job, by_compose("platform", "topology", prefix=noetl_messaging.settings.PREFIX)]
+    for told, to_job in zip(
+        [by_chart(service), by_compose("services", service)], jobs, strict=True
+    ):
+        found = {name: value_of(SETTINGS[service], told, name) for name in shared(service)}
+        wanted = {
+            name: value_of(TOPOLOGY, to_job, other) for name, other in shared(service).items()
+        }
+        assert found == wanted
+
+
+def test_the_reaper_keeps_all_that_the_topology_job_makes() -> None:
+    assert set(shared("reaper").values()) == fields(TOPOLOGY) - OF_THE_CONNECTION
+
+
+def test_the_scaler_watches_every_lane_that_its_workers_take() -> None:
+    values = read(HELM / "worker/values.yaml")
+    by_host: dict[str, list[str]] = {}
+    for lane in lanes.LANES:
+        by_host.setdefault(lanes.host_of(lane), []).append(lane)
+    assert values["scaling"]["lanes"] == by_host
+    assert values["scaling"]["stream"] == topology.COMMANDS
+    taken = value_of(SETTINGS["worker"], {}, "lanes")
+    assert values["settings"]["lanes"] == taken
+    assert set(taken.split(",")) == set(by_host)
+
+
+def test_the_scaler_names_consumers_as_the_topology_does() -> None:
+    template = (HELM / "worker/templates/scaledobject.yaml").read_text()
+    assert "range $host := .Values.settings.lanes" in template
+    assert 'range include "noetl.scalingConsumers" . | fromJsonArray' in template
+    spelled = re.search(r'printf "(worker-[^"]+)" \$pool \$lane', template)
+    assert spelled
+    for lane in lanes.LANES:
+        assert spelled[1] % ("gpu", lane) == topology.worker_consumer("gpu", lane)
 
 
 def test_a_worker_is_told_its_node_by_the_cluster() -> None:
@@ -152,17 +220,6 @@ def test_a_worker_is_told_its_node_by_the_cluster() -> None:
 def test_a_worker_may_drain_before_it_is_killed() -> None:
     values = read(HELM / "worker/values.yaml")
     assert values["terminationGracePeriodSeconds"] > values["settings"]["drainS"]
-
-
-def test_shards_are_counted_alike_everywhere() -> None:
-    counts = {
-        read(HELM / "planner/values.yaml")["settings"]["shardCount"],
-        read(HELM / "worker/values.yaml")["settings"]["shardCount"],
-        read(HELM / "projector/values.yaml")["settings"]["executionShardCount"],
-        read(HELM / "reaper/values.yaml")["settings"]["shardCount"],
-        read(HELM / "platform/values.yaml")["topology"]["shardCount"],
-    }
-    assert len(counts) == 1
 
 
 def test_every_compose_variable_has_an_example() -> None:

@@ -3,6 +3,7 @@
 There is no cluster here: a server that writes down what Spark asks for stands for its API.
 """
 
+import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ OWN = {
     "spark_secret": "noetl-worker",
     "spark_driver_host": "worker.data.svc",
 }
+SEAL_KEY = "k1:" + base64.b64encode(bytes(32)).decode()
 EMPTY = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
 
 
@@ -89,7 +91,9 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
     tmp_path: Path,
 ) -> None:
     with cluster() as (master, made):
-        config = settings_of(spark_master=master, payload_url="s3://store", **OWN)
+        config = settings_of(
+            spark_master=master, payload_url="s3://store", payload_seal_key=SEAL_KEY, **OWN
+        )
         async with open_sparks(assembly.spark_options(config, tmp_path)) as sparks:
             assert await sparks.run(lambda one: one.sparkContext.master, name="any") == master
 
@@ -108,11 +112,20 @@ async def test_executors_are_asked_for_as_pods_that_find_the_driver_and_their_ke
         "spark://CoarseGrainedScheduler@worker.data.svc:7078"
     )
     assert environ["NOETL_WORKER_PAYLOAD_URL"]["value"] == "s3://store"
-    for name, key in (("SECRET_KEY", "secret-key"), ("NATS_URL", "nats-url")):
+    for name in ("SECRET_KEY", "NATS_URL", "PAYLOAD_SEAL_KEY"):
         source = environ[f"NOETL_WORKER_{name}"]["valueFrom"]["secretKeyRef"]
+        key = name.lower().replace("_", "-")
         assert (source["name"], source["key"]) == ("noetl-worker", key)
     assert config.secret_key not in codec.text(made)
     assert config.nats_url not in codec.text(made)
+    assert SEAL_KEY not in codec.text(made)
+
+
+def test_executors_ask_for_no_key_that_the_secret_may_lack(tmp_path: Path) -> None:
+    config = settings_of(spark_master="k8s://http://api", payload_url="s3://store", **OWN)
+    asked = assembly.spark_options(config, tmp_path).kubernetes.secret_keys
+    assert "NOETL_WORKER_SECRET_KEY" in asked
+    assert "NOETL_WORKER_PAYLOAD_SEAL_KEY" not in asked
 
 
 @pytest.mark.parametrize(

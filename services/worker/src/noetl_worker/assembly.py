@@ -46,6 +46,7 @@ from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
 _WAITS_PER_LEASE = 5
 # Keys of the Secret that executors on Kubernetes read: the chart's names.
 _SECRET_KEYS = ("nats-url", "payload-access-key", "payload-secret-key", "secret-key")
+_SEAL_KEY = "payload-seal-key"
 _BACKENDS = {"memory": "memory", "file": "disk", "s3": "s3", "gs": "gcs", "azure": "azure"}
 
 
@@ -217,8 +218,14 @@ def _kubernetes(config: Settings) -> Kubernetes:
             f"{PREFIX}SHARD_COUNT": str(config.shard_count),
             f"{PREFIX}HTTP_ALLOW": ",".join(config.http_allow),
         },
-        secret_keys={f"{PREFIX}{key.upper().replace('-', '_')}": key for key in _SECRET_KEYS},
+        secret_keys=_secret_keys(config),
     )
+
+
+def _secret_keys(config: Settings) -> dict[str, str]:
+    """Name the variables that executors get from the Secret; a key that it lacks fails a pod."""
+    keys = (*_SECRET_KEYS, _SEAL_KEY) if config.payload_seal_key else _SECRET_KEYS
+    return {f"{PREFIX}{key.upper().replace('-', '_')}": key for key in keys}
 
 
 def spark_limits(config: Settings) -> spark.Limits:
