@@ -347,7 +347,30 @@ async def test_commands_that_nobody_hears_of_are_overdue(stores: Stores) -> None
         ("1", 3, "ISSUED"),
     ]
     assert (found[0].execution_id, found[0].pool, found[0].lane) == (live, "default", "io")
-    assert len(await stores.projections.list_overdue(grace_s=60.0, commands_max=1)) == 1
+
+
+async def test_many_silent_commands_of_one_place_hide_none_of_another(stores: Stores) -> None:
+    live, other = an_execution(), an_execution()
+    old = NOON - timedelta(days=1)
+    places: list[Row] = [
+        {"pool": "edge"},
+        {"lane": "io-low"},
+        {"tenant_id": "other"},
+        {"status": "RUNNING"},
+    ]
+    commands = [
+        *(command_row(live, f"1{n}", status="ISSUED", heard_at=old) for n in range(9)),
+        *(
+            command_row(live, str(n), **{"status": "ISSUED", "heard_at": NOON, **place})
+            for n, place in enumerate(places, start=2)
+        ),
+        command_row(other, "9", status="RUNNING", heard_at=NOON),
+    ]
+    rows = {"execution": [execution_row(live), execution_row(other)], "command": commands}
+    await stores.projections.apply(shard=0, rows=rows, positions={live: (0, 1), other: (0, 1)})
+    found = await stores.projections.list_overdue(grace_s=60.0, commands_max=2)
+    assert all(one.command_id.startswith("1") for one in found[:2])
+    assert sorted(one.command_id for one in found[2:]) == ["2", "3", "4", "5", "9"]
 
 
 async def test_commands_that_nobody_has_begun_are_listed(stores: Stores) -> None:

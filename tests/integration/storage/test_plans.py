@@ -20,7 +20,7 @@ HOT = [
     ("projections", "list_execution", "execution_pkey"),
     ("projections", "list_frame", "frame_pkey"),
     ("projections", "list_overdue", "command_live"),
-    ("projections", "list_urgent", "command_issued"),
+    ("projections", "list_urgent", "command_live"),
     ("checkpoints", "list_latest", "checkpoint_pkey"),
     ("projections", "list_stalled", "execution_live"),
     ("snapshots", "find", "projection_snapshot_pkey"),

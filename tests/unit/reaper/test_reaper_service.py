@@ -14,7 +14,7 @@ from noetl_contracts.ledger import Head, Letter
 from noetl_contracts.parking import MessageWait
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_messaging import topology
-from noetl_messaging.errors import MessagingUnavailable
+from noetl_messaging.errors import MessagingUnavailable, TopologyMismatch
 from noetl_messaging.memory.broker import MemoryBroker
 from noetl_messaging.memory.consumer import MemoryConsumer
 from noetl_messaging.memory.dead_letters import MemoryDeadLetters
@@ -309,10 +309,13 @@ async def test_only_one_of_two_reapers_leads_and_the_other_takes_over() -> None:
     assert (await two.sweep(), await one.sweep()) == (True, False)
 
 
-async def test_one_duty_that_fails_does_not_keep_the_others_from_being_done() -> None:
+@pytest.mark.parametrize("failure", [MessagingUnavailable, TopologyMismatch, ValueError])
+async def test_one_duty_that_fails_does_not_keep_the_others_from_being_done(
+    failure: type[Exception],
+) -> None:
     class Unreachable(MemoryBroker):
         async def ensure(self) -> list[str]:
-            raise MessagingUnavailable("no NATS")
+            raise failure("no NATS")
 
     world = World()
     await world.broker.ensure()
@@ -320,9 +323,16 @@ async def test_one_duty_that_fails_does_not_keep_the_others_from_being_done() ->
     broken = Unreachable(topology.declare(shard_count=1), world.clock)
     world.broker = broken
     world.clock.advance(61)
-    with pytest.raises(MessagingUnavailable, match="no NATS"):
-        await world.reaper().sweep()
-    assert world.reported() == [TimerDue(reason="stalled")]
+    reaper = world.reaper()
+    later: list[str] = []
+
+    async def fire_due() -> None:
+        later.append("fired")
+
+    reaper.add_duty(fire_due)
+    with pytest.raises(failure, match="no NATS"):
+        await reaper.sweep()
+    assert (world.reported(), later) == ([TimerDue(reason="stalled")], ["fired"])
 
 
 async def test_messages_out_of_deliveries_become_letters() -> None:

@@ -238,7 +238,11 @@ class Projections(Protocol):
         """Return executions, newest first."""
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
-        """Return live commands whose lease ended more than `grace_s` ago."""
+        """Return live commands of which nothing was heard for `grace_s`, the longest silent first.
+
+        At most `commands_max` that wait and as many that run in each place: a tenant's part of a
+        lane of a pool.
+        """
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""

@@ -10,7 +10,6 @@ from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import ids, letters, subjects
-from noetl_contracts.errors import Retryable
 from noetl_contracts.ledger import Head, OverdueCommand
 from noetl_messaging import topology
 from noetl_messaging.ports import DeadLetters, Hints, Streams
@@ -80,7 +79,7 @@ class Reaper:
         self._more.append(duty)
 
     async def sweep(self) -> bool:
-        """Do every duty once if this instance leads; raises the first duty's failure at the end."""
+        """Do every duty once if this instance leads; raises the first failure when all are done."""
         is_leader = await self._tables.instances.lead(
             role=ROLE, owner=self._owner, lease_s=self._bounds.leader_lease_s
         )
@@ -91,11 +90,10 @@ class Reaper:
                 instruments.hide(metric)
             return False
         await reach(Point.REAPER_LED)
-        failures = [await _attempt(duty) for duty in self._duties()]
+        failures = [failure for duty in self._duties() if (failure := await _attempt(duty))]
         await reach(Point.REAPER_SWEPT)
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        if failures:
+            raise failures[0]
         return True
 
     def _duties(self) -> list[Duty]:
@@ -253,10 +251,17 @@ class Reaper:
             await self._hints.poke(OUTBOX_POKE)
 
 
-async def _attempt(duty: Duty) -> Retryable | None:
+async def _attempt(duty: Duty) -> Exception | None:
     """Let one duty fail without keeping the others from being done."""
     try:
         await duty()
-    except Retryable as failure:
+    except Exception as failure:  # noqa: BLE001 - whatever one duty meets, the others are due
+        log.warning(
+            "duty failed", duty=_name(duty), error=type(failure).__name__, reason=str(failure)
+        )
         return failure
     return None
+
+
+def _name(duty: Duty) -> str:
+    return str(getattr(duty, "__qualname__", duty))

@@ -1,8 +1,10 @@
 """The read models in memory."""
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 from noetl_contracts import ids
@@ -187,7 +189,11 @@ class MemoryProjections:
         return copied(found[:executions_max])
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
-        """Return live commands of which nothing was heard for `grace_s`."""
+        """Return live commands of which nothing was heard for `grace_s`, the longest silent first.
+
+        At most `commands_max` that wait and as many that run in each place: a tenant's part of a
+        lane of a pool.
+        """
         before = self._store.now() - timedelta(seconds=grace_s)
         executions = self._surface("execution")
         overdue = [
@@ -199,6 +205,7 @@ class MemoryProjections:
             and _is_live(executions.get((row["execution_id"], row["execution_id"])))
         ]
         overdue.sort(key=lambda row: row["heard_at"])
+        shown: defaultdict[tuple[str, ...], count[int]] = defaultdict(count)
         return [
             OverdueCommand(
                 execution_id=row["execution_id"],
@@ -210,7 +217,8 @@ class MemoryProjections:
                 pool=row["pool"],
                 lane=row["lane"],
             )
-            for row in overdue[:commands_max]
+            for row in overdue
+            if next(shown[_place(row)]) < commands_max
         ]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
@@ -296,6 +304,10 @@ class MemoryProjections:
         if surface not in KEY_BY_SURFACE:
             raise KeyError(f"no surface {surface!r}: there are {', '.join(KEY_BY_SURFACE)}")
         return self._store.row_by_key_by_surface.setdefault(surface, {})
+
+
+def _place(command: Row) -> tuple[str, ...]:
+    return command["status"], command["pool"], command["lane"], command["tenant_id"]
 
 
 def _is_live(execution: Row | None) -> bool:

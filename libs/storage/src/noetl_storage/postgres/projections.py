@@ -176,7 +176,11 @@ class PostgresProjections:
         return [to_row(record) for record in found]
 
     async def list_overdue(self, *, grace_s: float, commands_max: int) -> list[OverdueCommand]:
-        """Return live commands of which nothing was heard for `grace_s`."""
+        """Return live commands of which nothing was heard for `grace_s`, the longest silent first.
+
+        At most `commands_max` that wait and as many that run in each place: a tenant's part of a
+        lane of a pool.
+        """
         found = await self._database.fetch(_QUERIES["list_overdue"], grace_s, commands_max)
         return [
             OverdueCommand(

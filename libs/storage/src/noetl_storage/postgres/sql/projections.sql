@@ -403,17 +403,50 @@ from noetl.list_executions($1, $2, $3, $4, $5, $6) as e
 order by e.execution_id desc;
 
 -- name: list_overdue :many
--- At most $2 live commands of live executions of which nothing was heard for $1 seconds.
+-- Of live executions' commands of which nothing was heard for $1 seconds at most $2 that wait and $2
+-- that run in each place: many of one place hide none of another.
+with recursive places as (
+    (
+        select c.status, c.pool, c.lane, c.tenant_id
+        from noetl.command as c
+        where c.status in ('ISSUED', 'RUNNING')
+        order by c.status, c.pool, c.lane, c.tenant_id
+        limit 1
+    )
+    union all
+    select following.status, following.pool, following.lane, following.tenant_id
+    from places as p
+    cross join lateral (
+        select c.status, c.pool, c.lane, c.tenant_id
+        from noetl.command as c
+        where c.status in ('ISSUED', 'RUNNING')
+            and (c.status, c.pool, c.lane, c.tenant_id) > (p.status, p.pool, p.lane, p.tenant_id)
+        order by c.status, c.pool, c.lane, c.tenant_id
+        limit 1
+    ) as following
+)
+
 select
-    c.execution_id, c.tenant_id, c.organization_id, c.command_id, c.attempts, c.status, c.pool,
-    c.lane
-from noetl.command as c
-inner join noetl.execution as e on e.execution_id = c.execution_id
-where c.status in ('ISSUED', 'RUNNING')
-    and c.heard_at < now() - make_interval(secs => $1)
-    and e.ended_at is null
-order by c.heard_at
-limit $2;
+    o.execution_id, o.tenant_id, o.organization_id, o.command_id, o.attempts, o.status, o.pool,
+    o.lane
+from places as p
+cross join lateral (
+    select
+        c.execution_id, c.tenant_id, c.organization_id, c.command_id, c.attempts, c.status, c.pool,
+        c.lane, c.heard_at
+    from noetl.command as c
+    inner join noetl.execution as e on e.execution_id = c.execution_id
+    where c.status in ('ISSUED', 'RUNNING')
+        and c.status = p.status
+        and c.pool = p.pool
+        and c.lane = p.lane
+        and c.tenant_id = p.tenant_id
+        and c.heard_at < now() - make_interval(secs => $1)
+        and e.ended_at is null
+    order by c.heard_at
+    limit $2
+) as o
+order by o.heard_at;
 
 -- name: find_frame :many
 -- The row of frame $2 of execution $1.
