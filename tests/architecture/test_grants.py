@@ -173,6 +173,7 @@ CALLS = {
     },
     "noetl_reaper": {
         "ensure_partitions",
+        "forget_requests",
         "fire_schedule",
         "hand_over_letter",
         "lead_role",

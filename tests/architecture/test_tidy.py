@@ -21,6 +21,7 @@ BROAD = {"Exception", "BaseException"}
 BROAD_HOMES = {
     "libs/storage/src/noetl_storage/payloads/executor.py": "raised where the call was asked for",
     "libs/chassis/src/noetl_chassis/loop.py": "a loop outlives whatever one turn met",
+    "services/reaper/src/noetl_reaper/service.py": "one duty must not end the others",
     "services/planner/src/noetl_planner/service.py": "one execution must not hold back a batch",
     "services/worker/src/noetl_worker/lanes/io.py": "a command's defect is its own failure",
     "services/worker/src/noetl_worker/service.py": "one delivery must not end the others",

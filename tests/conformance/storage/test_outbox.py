@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 from tests.support.storage import (
     Stores,
     a_fence,
@@ -222,6 +223,32 @@ async def test_a_request_of_somebody_else_is_not_settled(
     assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 1
     await stores.ledger.append(an_append(fence, settled_requests=[settled(request)]))
     assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 0
+
+
+async def test_settled_requests_of_a_kind_are_forgotten_unless_a_key_may_come_again(
+    stores: Stores,
+) -> None:
+    fence = await a_fence(stores)
+    waiting, other, keyed, *over = [
+        structs.replace(a_request(), kind="reaper", idempotency_key=None) for _ in range(6)
+    ]
+    other = structs.replace(other, kind="execute")
+    keyed = structs.replace(keyed, idempotency_key="again")
+    for request in (waiting, other, keyed, *over):
+        await stores.requests.submit(request)
+    done = [settled(request) for request in (other, keyed, *over)]
+    await stores.ledger.append(an_append(fence, settled_requests=done))
+
+    async def forget(settled_for_s: float = -1.0) -> int:
+        return await stores.requests.forget(
+            kind="reaper", settled_for_s=settled_for_s, requests_max=2
+        )
+
+    assert await forget(LONG_S) == 0
+    assert [await forget(), await forget(), await forget()] == [2, 1, 0]
+    kept = [await stores.requests.find(one.request_id) for one in (waiting, other, keyed)]
+    assert None not in kept
+    assert [await stores.requests.find(one.request_id) for one in over] == [None] * 3
 
 
 async def test_only_stranded_requests_are_driven_again(stores: Stores) -> None:

@@ -20,6 +20,7 @@ from noetl_contracts import codec, locators
 from noetl_contracts.events import Event
 from noetl_contracts.events.step import CallDone
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, RunId, TenantId
+from noetl_contracts.ledger import Letter
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_storage.payload_ports import Owner
 
@@ -124,6 +125,17 @@ async def test_a_projection_that_lags_shows_no_end(stores: Stores) -> None:
 async def test_a_request_that_nobody_has_settled_holds(stores: Stores) -> None:
     await stores.requests.submit(a_request())
     assert await stores.references.held_since(OWNER) is not None
+
+
+async def test_a_message_that_nobody_takes_holds_what_it_mentions_alone(stores: Stores) -> None:
+    mention = ResultEnvelope(status="ok", context={"see": DIGESTS[0]})
+    letter = Letter(
+        **structs.asdict(OWNER), address="signal/odd", digest="d", data=codec.encode(mention)
+    )
+    await stores.requests.keep_letter(letter, open_wait=None, is_single=False)
+    assert await stores.references.held_since(OWNER) is None
+    assert await mentioned(stores, OWNER, DIGESTS) == {DIGESTS[0]}
+    assert await mentioned(stores, OTHER, DIGESTS) == set()
 
 
 async def test_a_result_that_is_over_is_no_mention_once_its_execution_has_ended(

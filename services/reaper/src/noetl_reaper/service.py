@@ -19,6 +19,8 @@ from noetl_reaper.shell import backlogs
 from noetl_storage.ports import Instances, LedgerReader, Projections, Requests
 
 ROLE = "reaper"
+# Far longer than anything is asked for again under the same name.
+FORGOTTEN_AFTER_S = 3600.0
 Duty = Callable[[], Awaitable[None]]
 OUTBOX_POKE = subjects.poke("outbox")
 
@@ -101,6 +103,7 @@ class Reaper:
             self.repair_streams,
             self.report_lost_commands,
             self.redrive_requests,
+            self.forget_requests,
             self.nudge_stalled,
             self.hand_over_letters,
             self.collect_dead_letters,
@@ -150,6 +153,14 @@ class Reaper:
             older_than_s=self._bounds.request_age_s, requests_max=self._bounds.requests_max
         )
         await self._sent(redriven, names.REQUESTS_REDRIVEN)
+
+    async def forget_requests(self) -> None:
+        """Delete what this role asked for and planners have long settled."""
+        await self._tables.requests.forget(
+            kind=domain.REQUEST_KIND,
+            settled_for_s=FORGOTTEN_AFTER_S,
+            requests_max=self._bounds.requests_max,
+        )
 
     async def nudge_stalled(self) -> None:
         """Wake executions that have been silent for too long."""

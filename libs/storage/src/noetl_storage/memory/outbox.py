@@ -59,6 +59,24 @@ class MemoryRequests:
             self._send(stored.request, message_id=f"{stored.request.request_id}:{stored.sends}")
         return len(stranded)
 
+    async def forget(self, *, kind: str, settled_for_s: float, requests_max: int) -> int:
+        """Delete requests of a kind that were settled so long ago; return how many.
+
+        One with an idempotency key stays: it answers whoever asks again.
+        """
+        before = self._store.now() - timedelta(seconds=settled_for_s)
+        over = [
+            (stored.settled_at, request_id)
+            for request_id, stored in self._store.request_by_id.items()
+            if stored.request.kind == kind
+            and stored.request.idempotency_key is None
+            and stored.settled_at is not None
+            and stored.settled_at < before
+        ]
+        for _, request_id in sorted(over)[:requests_max]:
+            del self._store.request_by_id[request_id]
+        return min(len(over), requests_max)
+
     async def keep_letter(
         self, letter: Letter, *, open_wait: str | None, is_single: bool
     ) -> tuple[Reception, int]:

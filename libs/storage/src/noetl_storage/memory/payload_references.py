@@ -9,7 +9,7 @@ from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.ledger import Request
+from noetl_contracts.ledger import Letter, Request
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_storage.digests import known, runs
 from noetl_storage.memory.store import MemoryStore
@@ -66,6 +66,9 @@ class MemoryPayloadReferences:
         self, owner: Owner, digests: Collection[str]
     ) -> AsyncIterator[set[str]]:
         """Yield those of the digests that a durable record of the owner mentions, page by page."""
+        for kept in list(self._store.letter_by_id.values()):
+            if kept.taken_by is None and _is_of(kept.letter, owner):
+                yield known(runs(kept.letter.data), digests)
         for history in list(self._store.history_by_execution.values()):
             for envelope in list(history):
                 if _is_of(envelope, owner):
@@ -104,5 +107,5 @@ class MemoryPayloadReferences:
         return row is None or row["status"] in LIVE_EXECUTION or position != head.version
 
 
-def _is_of(record: Envelope | Request, owner: Owner) -> bool:
+def _is_of(record: Envelope | Request | Letter, owner: Owner) -> bool:
     return (record.tenant_id, record.organization_id) == (owner.tenant_id, owner.organization_id)

@@ -43,6 +43,16 @@ class PostgresRequests:
         sent: int = await self._database.get_value(_QUERIES["redrive"], older_than_s, requests_max)
         return sent
 
+    async def forget(self, *, kind: str, settled_for_s: float, requests_max: int) -> int:
+        """Delete requests of a kind that were settled so long ago; return how many.
+
+        One with an idempotency key stays: it answers whoever asks again.
+        """
+        forgotten: int = await self._database.get_value(
+            _QUERIES["forget"], kind, settled_for_s, requests_max
+        )
+        return forgotten
+
     async def keep_letter(
         self, letter: Letter, *, open_wait: str | None, is_single: bool
     ) -> tuple[Reception, int]:

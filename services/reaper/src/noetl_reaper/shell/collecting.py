@@ -7,6 +7,7 @@ import structlog
 
 from noetl_chassis import instruments, names
 from noetl_chassis.clock import Clock
+from noetl_contracts.errors import NoetlError
 from noetl_storage.payload_ports import Owner, PayloadReferences
 from noetl_storage.ports import Instances
 
@@ -55,13 +56,32 @@ class Collecting:
         self._clock = clock
 
     async def sweep(self) -> bool:
-        """Look at every owner's payloads if nobody else does; raises what the stores raise."""
+        """Look at every owner's payloads if nobody else does; raises the first failure at the end.
+
+        What one owner's payloads hold keeps nobody else's from being looked at.
+        """
         if not await self._instances.lead(role=ROLE, owner=self._owner, lease_s=self._lease_s):
             return False
-        for owner in await self._references.list_owners():
-            found = await self._collector.sweep(owner, now=self._clock.now(), is_dry_run=False)
-            _show(owner, found)
+        owners = await self._references.list_owners()
+        failures = [failure for owner in owners if (failure := await self._look(owner))]
+        if failures:
+            raise failures[0]
         return True
+
+    async def _look(self, owner: Owner) -> NoetlError | None:
+        try:
+            found = await self._collector.sweep(owner, now=self._clock.now(), is_dry_run=False)
+        except NoetlError as failure:
+            log.warning(
+                "payloads not collected",
+                tenant_id=owner.tenant_id,
+                organization_id=owner.organization_id,
+                error=type(failure).__name__,
+                reason=str(failure),
+            )
+            return failure
+        _show(owner, found)
+        return None
 
 
 def _show(owner: Owner, found: Outcome) -> None:

@@ -5,7 +5,7 @@ from noetl.execution_head
 order by tenant_id, organization_id;
 
 -- name: held_since :one
--- When the oldest execution, request or message of owner $1, $2 began that is not done with.
+-- When the oldest execution or request of owner $1, $2 began that is not done with.
 -- $3 are the statuses of live executions; one whose projection lags counts as live.
 select least(
     (
@@ -23,11 +23,6 @@ select least(
         select min(r.created_at)
         from noetl.request as r
         where r.tenant_id = $1 and r.organization_id = $2 and r.settled_at is null
-    ),
-    (
-        select min(i.received_at)
-        from noetl.inbox as i
-        where i.tenant_id = $1 and i.organization_id = $2 and i.taken_by is null
     )
 ) as since;
 
@@ -86,8 +81,14 @@ from noetl.execution_head
 where tenant_id = $1 and organization_id = $2 and execution_id = any($3::bigint[]);
 
 -- name: list_beside :many
--- Runs of digits with a digest in them, in the schedules of owner $1, $2.
+-- Runs of digits with a digest in them, in the schedules of owner $1, $2, and in the messages that
+-- nobody was told of: one may never be taken, so it holds what it mentions and nothing else.
 select distinct m.found[1] as run
 from noetl.schedule as s
 cross join lateral regexp_matches(s.workload::text, '[0-9a-f]{64,}', 'g') as m (found)
-where s.tenant_id = $1 and s.organization_id = $2;
+where s.tenant_id = $1 and s.organization_id = $2
+union
+select m.found[1]
+from noetl.inbox as i
+cross join lateral regexp_matches(encode(i.data, 'escape'), '[0-9a-f]{64,}', 'g') as m (found)
+where i.tenant_id = $1 and i.organization_id = $2 and i.taken_by is null;

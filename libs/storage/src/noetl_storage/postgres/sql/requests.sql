@@ -13,6 +13,10 @@ where request_id = $1;
 -- Send at most $2 requests again that wait for longer than $1 seconds; see the function.
 select noetl.redrive_requests($1, $2);
 
+-- name: forget :one
+-- Delete at most $3 requests of kind $1 that were settled $2 seconds ago; see the function.
+select noetl.forget_requests($1, $2, $3);
+
 -- name: keep_letter :many
 -- Keep a message from outside; see the function.
 select k.reception, k.kept_id
