@@ -212,6 +212,7 @@ def api_services(
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,
         stop=stop,
+        http_hosts=tuple(name.lower() for name in config.http_hosts),
     )
 
 

@@ -30,6 +30,9 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     payload_seal_key: str = ""
     payload_seal_file: str = ""
     http_host: str = "127.0.0.1"
+    # Names by which the planner is called from outside, as `noetl.example.org` or `*.example.org`,
+    # besides addresses and private names: a page could give its own name this address.
+    http_hosts: tuple[str, ...] = ()
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     shard_count: ShardCount = SHARD_COUNT_DEFAULT
     # A dead planner's shards are free after one lease; the renewal leaves two tries.

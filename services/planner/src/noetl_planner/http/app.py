@@ -42,8 +42,7 @@ from noetl_planner.http import (
     webhooks,
 )
 from noetl_planner.http.problems import ApiError
-from noetl_planner.http.services import ApiServices
-from noetl_planner.http.shortcut import SERVICES
+from noetl_planner.http.services import SERVICES, ApiServices
 from noetl_storage.errors import HistoryDropped
 
 BODY_BYTES_MAX = 4 * 1024 * 1024

@@ -38,6 +38,8 @@ from noetl_storage.retention_ports import Holds
 from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 
 STREAMS_MAX = 256
+# Where the application keeps what a request may touch.
+SERVICES = "services"
 
 
 class Place(TypedDict):
@@ -84,6 +86,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     list_problems: Callable[[], Awaitable[dict[str, str]]]
     stop: asyncio.Event
     streams_max: int = STREAMS_MAX
+    # Names by which this API may be called besides those that are private by themselves.
+    http_hosts: tuple[str, ...] = ()
     limits: Limits = Limits()
     programs: Programs
 

@@ -12,20 +12,24 @@ import msgspec
 from litestar.enums import HttpMethod
 from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
 
-from noetl_planner.http import beginning, bodies, concealing
+from noetl_planner.http import beginning, bodies, concealing, origins
+from noetl_planner.http.services import SERVICES, ApiServices
 from noetl_planner.http.submission import KEY_LENGTH_MAX, ExecuteBody
 
-# Where the application keeps what a request may touch.
-SERVICES = "services"
 PREFER_LENGTH_MAX = 1000
+_HOST_LENGTH_MAX = 261  # a name and a port
 # The framework holds larger ones to their bound.
 _BODY_BYTES_MAX = 64 * 1024
 _JSON = b"application/json"
 # What says something about a request that is looked at here; of all else nothing depends on it.
-_PLAIN = {b"content-type", b"idempotency-key", b"prefer"}
-_LENGTH_MAX_BY_NAME = {b"idempotency-key": KEY_LENGTH_MAX, b"prefer": PREFER_LENGTH_MAX}
+_PLAIN = {b"content-type", b"host", b"idempotency-key", b"prefer"}
+_LENGTH_MAX_BY_NAME = {
+    b"host": _HOST_LENGTH_MAX,
+    b"idempotency-key": KEY_LENGTH_MAX,
+    b"prefer": PREFER_LENGTH_MAX,
+}
 # A browser tells where a page is from; a body may be pressed.
-_OTHERS = {b"sec-fetch-site", b"content-encoding"}
+_OTHERS = {b"sec-fetch-site", b"origin", b"content-encoding"}
 
 _body = msgspec.json.Decoder(ExecuteBody)
 
@@ -45,7 +49,7 @@ class Shortcut:
             return
         first = await bodies.first_part(receive)
         body = _decoded(first)
-        if body is None:
+        if body is None or not _is_for_us(scope, said):
             await self._app(scope, _again(first, receive), send)
             return
         key, prefer = said.get(b"idempotency-key"), said.get(b"prefer")
@@ -69,6 +73,11 @@ def _plain_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]
                 return None
             said[name] = value
     return said if said.get(b"content-type") == _JSON else None
+
+
+def _is_for_us(scope: Scope, said: dict[bytes, bytes]) -> bool:
+    services: ApiServices = scope["litestar_app"].state[SERVICES]
+    return origins.is_own_name(said.get(b"host", b"").decode("latin-1"), services.http_hosts)
 
 
 def _decoded(first: HTTPReceiveMessage) -> ExecuteBody | None:
