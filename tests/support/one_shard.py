@@ -47,9 +47,12 @@ async def _forever(turn: Callable[[], Awaitable[int]]) -> None:
 
 
 class World:
-    """One shard's planner over memory that knows the `victims`, workflows by their names."""
+    """One shard's planner over memory that knows the `victims`, workflows by their names.
 
-    def __init__(self, folder: Path, victims: Mapping[str, str]) -> None:
+    `limits` are other bounds than a deployment's.
+    """
+
+    def __init__(self, folder: Path, victims: Mapping[str, str], **limits: int) -> None:
         self.runner = asyncio.Runner()
         self.clock = ManualClock(SystemClock().now())
         self.broker = MemoryBroker(topology.declare(shard_count=1), self.clock)
@@ -57,11 +60,11 @@ class World:
         self._stack = AsyncExitStack()
         self._keys = itertools.count(1)
         self.run = self.runner.run
-        self.planner, self.adapters = self.run(self._open(folder, victims))
+        self.planner, self.adapters = self.run(self._open(folder, victims, limits))
         self._consumer = MemoryConsumer(self.broker, stream=topology.INGEST, name="planner-0")
 
     async def _open(
-        self, folder: Path, victims: Mapping[str, str]
+        self, folder: Path, victims: Mapping[str, str], limits: Mapping[str, int]
     ) -> tuple[ShardPlanner, planning.Adapters]:
         await self.broker.ensure()
         configs = system.load({"NOETL_PLANNER_FETCH_WAIT_S": "0.01"}, folder)
@@ -80,9 +83,11 @@ class World:
         (held,) = await adapters.shards.claim(owner="p", lease_s=1e6, shards_max=1, shard_count=1)
         fence = ShardFence(shard=held.shard, owner="p", epoch=held.epoch)
         together = planning.shared(adapters, configs.planner, producer="p")
+        together = structs.replace(together, limits=structs.replace(together.limits, **limits))
         self.services = structs.replace(
             opened.services, publisher=self.broker, hints=self.broker, clock=self.clock
         )
+        self.loaded = together.loaded
         self._publishing = asyncio.ensure_future(_forever(together.publishing.turn))
         return planning.shard_planner(fence, adapters, together, configs.planner), adapters
 

@@ -52,13 +52,13 @@ class Desk:
 
     def __init__(
         self,
-        text: str,
+        text: str | Program,
         *,
         limits: Limits | None = None,
         execution_id: str = "42",
         minted: Iterator[int] | None = None,
     ) -> None:
-        self.program = program(text)
+        self.program = program(text) if isinstance(text, str) else text
         self.limits = limits or Limits()
         self.now = NOON
         self.history: list[Envelope] = []

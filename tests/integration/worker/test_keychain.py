@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.polling import eventually
-from tests.support.scripted import Script, says, script
+from tests.support.scripted import Script, says, script, sends
 from tests.support.working import Bench, bench, command_of
 
 from noetl_contracts import codec
@@ -96,9 +96,9 @@ async def test_every_form_of_auth_signs_a_request(
     [
         ("gone", "credential 'gone' is not registered"),
         ("{source: adc}", "default credentials"),
-        ("{source: moon, key: a}", "unknown source 'moon'"),
-        ("{type: bearer}", "lacks token"),
-        ("{type: basic, username: ann}", "lacks password"),
+        ("{source: \"{{ 'moon' }}\", key: a}", "unknown source 'moon'"),
+        ("{type: \"{{ 'bearer' }}\"}", "lacks token"),
+        ("{type: \"{{ 'basic' }}\", username: ann}", "lacks password"),
         ("{a: {credential: x}, b: {credential: y}}", "only duckdb takes several"),
         ("{dsn: 'postgres://ann@h/d'}", "which an http task cannot use"),
         ("{db_host: h, db_password: p}", "which an http task cannot use"),
@@ -149,6 +149,21 @@ async def test_a_refused_grant_fails_the_task_and_says_nothing_secret(
     assert (error.kind, error.status) == ("auth", 401)
     assert "answered 401" in error.message
     assert SECRET not in codec.text(error)
+
+
+def _number(value: Any) -> str:
+    return str(value) if type(value) is int else codec.text(value)
+
+
+@pytest.mark.parametrize("life", ["never", "nan", "1e999", -1, 10**400, [1], True, "600", None])
+async def test_how_long_a_grant_holds_is_a_time_or_nothing_at_all(
+    worker: Bench, server: Script, life: Any
+) -> None:
+    fields = {"token_url": server.url + "/token", "client_id": "me", "client_secret": SECRET}
+    await worker.put_credential("app", fields, kind="oauth2")
+    grant = f'{{"access_token": "granted-0815-token", "expires_in": {_number(life)}}}'
+    server.answers(sends(grant.encode()), says({}))
+    assert (await sent(worker, server, "app"))["Authorization"] == "Bearer granted-0815-token"
 
 
 NOOP = (

@@ -75,7 +75,7 @@ def test_an_unknown_engine_fails_the_step_and_names_the_known_ones() -> None:
         HEAD
         + """
   - step: each
-    loop: {in: [1], iterator: it, spec: {mode: chunked, frame: {engine: flink}}}
+    loop: {in: [1], iterator: it, spec: {mode: chunked, frame: {engine: "{{ 'flink' }}"}}}
     tool: {kind: noop}
 """
     )

@@ -1,5 +1,7 @@
 import pytest
+from tests.support import streams
 from tests.support.planning import Desk, done, program
+from tests.support.slices import frame_done, gathered
 
 from noetl_planner.domain import limits, requirements
 from noetl_planner.domain.draft import Limits
@@ -57,6 +59,61 @@ def test_a_loop_beyond_a_limit_fails_and_names_it(bounds: str, loop: str, code: 
     desk.start()
     error = desk.events("playbook.failed")[0].error
     assert (error.kind, error.code, error.step) == ("limit", code, "each")
+
+
+@pytest.mark.parametrize(
+    ("loop", "at_once"),
+    [
+        ("{in: 20, iterator: i, spec: {mode: parallel}}", 4),
+        ("{in: 20, iterator: i, spec: {mode: fanout}}", 4),
+        ("{in: 20, iterator: i, spec: {mode: parallel, frame: {max_rows: 2}}}", 4),
+        ("{in: 20, iterator: i, spec: {mode: chunked, chunk_size: 2}}", 1),
+        ("{in: 20, iterator: i, spec: {mode: parallel, max_in_flight: 3}}", 3),
+    ],
+)
+@pytest.mark.parametrize("whose", ["playbook", "deployment"])
+def test_a_lowered_limit_lowers_what_loops_have_by_themselves(
+    loop: str, at_once: int, whose: str
+) -> None:
+    step = f"{{step: each, loop: {loop}, tool: {{kind: noop}}}}"
+    desk = limited("{max_in_flight: 4}", step)
+    if whose == "deployment":
+        desk = Desk(f"{HEAD}workflow:\n  - {step}\n", limits=Limits(in_flight_max=4))
+    desk.start()
+    assert desk.events("loop.started")[0].max_in_flight == at_once
+    assert len(desk.sent()) == at_once
+
+
+REDUCED = """
+executor: {spec: {policy: {limits: {max_in_flight: 2}}}}
+workflow:
+  - {step: each, loop: {in: 20, iterator: i, spec: {mode: fanout}}, tool: {kind: noop},
+     next: {arcs: [{step: total}]}}
+  - {step: total, reduce: {from: each, spec: {mode: tree, fan_in: 2BOUND}}, tool: {kind: noop}}
+"""
+
+
+def reduced(bound: str = "") -> Desk:
+    desk = Desk(HEAD + REDUCED.replace("BOUND", bound))
+    desk.start()
+    while desk.sent():
+        desk.tell(*(frame_done(each) for each in desk.sent()))
+    desk.tell(gathered(desk))
+    return desk
+
+
+def test_a_lowered_limit_lowers_what_reduces_and_streams_have_by_themselves() -> None:
+    assert [command.step for command in reduced().sent()] == ["total", "total"]
+    stream = Desk(streams.playbook().replace(", spec: {max_in_flight: 2}", ""),
+                  limits=Limits(in_flight_max=3))  # fmt: skip
+    stream.start()
+    stream.tell(*(streams.chunk(stream.sent()[0], index) for index in range(5)))
+    assert [command.step for command in stream.sent()] == ["ship"] * 3
+
+
+def test_a_reduce_beyond_a_limit_fails_and_names_it() -> None:
+    error = reduced(", max_in_flight: 3").events("playbook.failed")[0].error
+    assert (error.kind, error.code, error.step) == ("limit", "max_in_flight", "total")
 
 
 def test_the_bounds_of_pipelines_travel_with_commands() -> None:

@@ -10,11 +10,18 @@ from noetl_playbook import document
 from noetl_playbook.model import Playbook
 from noetl_playbook.parse import Parsed, parse
 from noetl_playbook.problems import Level, Problem
+from noetl_playbook.rewriting.shapes import BESIDE
 from noetl_playbook.writing import document_of
 
 HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "test"}}
 CORPUS = Path(__file__).parent / "older"
 ROUNDS_MAX = 60
+# Keys that strict refuses wherever they stand, but for what authors name themselves.
+OLDER_KEYS = {
+    *("args", "with", "vars", "eval", "credential", "timeout_seconds", "set_ctx", "set_iter"),
+    *("set_vars", "expr", "cond", "condition"),
+}
+NAMED_BY_AUTHORS = {"input", "set", "params", "workload"}
 STRUCTURAL = {"case", "retry", "pagination", "sink", "save", "iterator"}
 
 
@@ -87,6 +94,23 @@ def test_strict_refuses_it_and_its_replacements_lead_to_the_canonical_form(
     assert canonical(parsed) == canonical(read(case["canonical"]))
 
 
+@pytest.mark.parametrize("case", [each for each in cases() if each.values[0]["codes"]])
+def test_no_replacement_holds_another_older_form(case: dict[str, Any]) -> None:
+    for problem in read(case["older"], level=Level.STRICT).problems:
+        if problem.replacement is not None and problem.code.startswith("W90"):
+            assert older_keys(document.read(problem.replacement).value) == set(), problem
+
+
+def older_keys(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(older_keys, value))
+    if not isinstance(value, dict):
+        return set()
+    kinds = {"sql", "script", "result"} & {value.get("kind")}
+    below = [older_keys(item) for key, item in value.items() if key not in NAMED_BY_AUTHORS]
+    return (OLDER_KEYS & value.keys()).union(kinds, *below)
+
+
 def replace(root: dict[str, Any], problem: Problem) -> None:
     """Do what a reader of the problem would: put the fragment in place of what it is about."""
     assert problem.replacement is not None
@@ -100,9 +124,10 @@ def replace(root: dict[str, Any], problem: Problem) -> None:
         parent[last] = fragment
         return
     parent.pop(last, None)
-    if last == "tool" and isinstance(fragment.get("tool"), dict):
-        for key in fragment["tool"]:
-            parent.pop(key, None)
+    if last in ("tool", "type") and isinstance(fragment.get("tool"), dict):
+        # The older input of a step is told of by itself.
+        for key in (BESIDE - {"args"}) & parent.keys():
+            parent.pop(key)
     # What stood under `spec` belongs beside it.
     is_moved = way[-1:] == ["spec"] and last != "policy"
     merge(at(root, way[:-1]) if is_moved else parent, fragment)

@@ -45,8 +45,11 @@ def test_every_right_playbook_of_the_tree_validates(file: Path) -> None:
 def test_wrong_playbooks_that_a_schema_can_see_do_not_validate() -> None:
     refused = {file.stem for file in WRONG if not VALIDATOR.is_valid(value_of(file))}
     expected = {file.stem for file in WRONG if file.stem.startswith(SEEN)}
-    # A timeout is a number, text or any mapping.
-    blind = {"E103-timeout-part"}
+    # Inside a field a mapping is any mapping.
+    blind = {
+        *("E103-timeout-part", "E103-keys-of-an-end", "E103-keys-of-blocks"),
+        *("E103-keys-of-the-keychain", "E103-field-of-an-inline-credential"),
+    }
     assert len(expected) >= 20
     assert expected - blind <= refused, expected - blind - refused
 

@@ -150,6 +150,19 @@ def test_the_plain_form_is_finite_and_holds_every_name() -> None:
     assert sql["rows"] == SQL["rows"]
 
 
+def test_the_plain_form_of_one_task_is_what_it_returned() -> None:
+    """Handed from step to step, it stays as long as it is."""
+    plain: Any = {"count": 5}
+    for task in ("parse", "check", "pass_on"):
+        view = pipeline_view(
+            PipelineResult(tasks={task: TaskResult(kind="python", raw=plain)}, last=task)
+        )
+        assert value(f"[s.{task}.count, s.results.{task}.count]", s=view) == [5, 5]
+        plain = value("s", s=view)
+    assert plain == {"count": 5}
+    assert value("s | tojson", s=view) == '{"count":5}'
+
+
 def test_a_failed_task_that_the_pipeline_passed_leaves_a_failure_record() -> None:
     failed = TaskResult(kind="http", raw={"status_code": 404}, error={"kind": "not_found"})
     view = pipeline_view(PipelineResult(tasks={"get": failed}))

@@ -4,12 +4,15 @@ import pytest
 from tests.support.playbooks import document, judged
 
 from noetl_playbook import spelling
-from noetl_playbook.parse import parse_all
+from noetl_playbook.parse import parse, parse_all
 from noetl_playbook.problems import Level, text_form
 from noetl_playbook.reading import HINTS_MAX, PROBLEMS_MAX
 
 NOOP = "tool: {kind: noop}"
 ARC = "next: {{arcs: [{}]}}"
+FRAMED = "loop: {{in: [1], iterator: i, spec: {{mode: chunked, frame: {{{}}}}}}}"
+RAW = "text that keeps its braces stands between {% raw %} and {% endraw %}"
+UNCLOSED = "close what is opened here: }}, %} or an end tag is missing"
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,13 @@ ARC = "next: {{arcs: [{}]}}"
         ("E401", "- {step: a, tool: {kind: psotgres, auth: d, query: q}}", "postgres"),
         ("E104", f"- {{step: a, {NOOP}, next: {{spec: {{mode: inclusve}}}}}}", "inclusive"),
         ("E104", "- {step: a, tool: {kind: http, url: u, method: GTE}}", "GET"),
+        ("E103", "- {step: a, tool: {kind: noop, spec: {polcy: {rules: []}}}}", "policy"),
+        ("E103", "- {step: a, tool: {kind: python, script: {uri: a, sorce: {}}}}", "source"),
+        ("E104", f"- {{step: a, {NOOP}, {ARC.format('{step: a, on: call.dnoe}')}}}", "call.done"),
+        ("E104", f"- {{step: a, spec: {{loop_mode: fanot}}, {NOOP}}}", "fanout"),
+        ("E104", f"- {{step: a, {FRAMED.format('engine: sparkk')}, {NOOP}}}", "spark"),
+        ("E104", "- {step: a, tool: {kind: http, url: u, auth: {typ: basic, x: y}}}", "type"),
+        ("E104", "- {step: a, tool: {kind: http, url: u, auth: {source: adcc}}}", "adc"),
         ("E203", f"- {{step: finish, {NOOP}, {ARC.format('{step: finsih}')}}}", "finish"),
         (
             "E204",
@@ -76,6 +86,43 @@ def test_a_reserved_kind_is_told_in_the_sentence_of_the_language() -> None:
         "error E402 workflow[0].tool.kind: kind 'agent' is reserved and not available;"
         " call it with kind http, python or external"
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        ("kind: shell, cmds: [\"docker ps --format '{{.Names}}'\"]", RAW),
+        ("kind: postgres, auth: d, query: \"SELECT '{{1,2},{3,4}}'::int[]\"", RAW),
+        ("kind: noop, result: '{{ workload.region'", UNCLOSED),
+        ("kind: noop, result: '{% if 1 %}a'", UNCLOSED),
+        ("kind: noop, result: \"{% include 'a' %}\"", None),
+    ],
+)
+def test_braces_that_open_no_template_are_told_how_to_be_kept(task: str, hint: str | None) -> None:
+    (problem,) = judged(f"- {{step: a, tool: {{{task}}}}}").problems
+    assert (problem.code, problem.hint) == ("E301", hint)
+
+
+def test_a_bare_condition_is_not_told_of_braces_that_it_does_not_have() -> None:
+    problems = judged(f"- {{step: a, {NOOP}, {ARC.format('{step: a, when: a b}')}}}").problems
+    assert [each.hint for each in problems if each.code == "E301"] == [None]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message", "hint"),
+    [
+        ("{name: 2024}", "metadata.name is text, found 2024", 'quote it: "2024"'),
+        ("{name: '/'}", "metadata.name is empty", None),
+        ("{path: a}", "metadata.name is required", None),
+        ("a", "metadata is 'a', not a mapping", "write metadata: {name: …}"),
+    ],
+)
+def test_a_playbook_without_a_name_is_told_what_is_wrong_with_it(
+    metadata: str, message: str, hint: str | None
+) -> None:
+    text = document(f"- {{step: a, {NOOP}}}").replace("{name: test}", metadata)
+    (problem,) = parse(text).problems
+    assert (problem.code, problem.message, problem.hint) == ("E102", message, hint)
 
 
 def test_a_template_in_sql_shows_how_to_bind_it() -> None:

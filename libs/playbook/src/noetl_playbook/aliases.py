@@ -20,6 +20,7 @@ ALSO_KNOWN_AS: dict[str, frozenset[str]] = {
     LOOP_FAILED: frozenset({ERROR, "step.failed", "step.error"}),
     PARTIAL: frozenset(),
 }
+BOUNDARY_EVENTS = frozenset(ALSO_KNOWN_AS).union(*ALSO_KNOWN_AS.values())
 
 
 class AliasedText(str):

@@ -114,6 +114,24 @@ _NAMES = (
         wrong="- {step: ship, tool: {kind: noop}, next: {arcs: [{step: done}]}}",
         right="- {step: ship, tool: {kind: noop}}",
     ),
+    _code(
+        "E207",
+        Weight.STRICT_ERROR,
+        "An arc waits for an event that never comes",
+        advice="A plain or reduce step ends with call.done or call.error, a loop with loop.done or"
+        " loop.failed; call.partial comes from a task with stream alone. The arc is never taken.",
+        wrong="- {step: a, tool: {kind: noop}, next: {arcs: [{step: b, on: loop.done}]}}",
+        right="- {step: a, tool: {kind: noop}, next: {arcs: [{step: b, on: call.done}]}}",
+    ),
+    _code(
+        "E208",
+        Weight.STRICT_ERROR,
+        "A keychain entry cannot be resolved",
+        advice="Its kind is not one of those that there are, or lacks what that kind needs. Whoever"
+        " uses the entry fails with a config error; a playbook that never does runs.",
+        wrong="keychain: [{name: api, kind: bearer}]",
+        right='keychain: [{name: api, kind: bearer, token: "{{ workload.token }}"}]',
+    ),
 )
 _TEMPLATES = (
     _code(

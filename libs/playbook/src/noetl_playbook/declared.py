@@ -1,10 +1,13 @@
 """Scalars of the fields whose type the model declares, by the field's name where units matter."""
 
+import math
 from typing import Any
 
 from msgspec import inspect
 
 from noetl_playbook import coercion
+
+DURATION_EXPECTED = "a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)"
 
 _DURATION_FIELDS = frozenset(
     {
@@ -13,6 +16,10 @@ _DURATION_FIELDS = frozenset(
     }
 )
 _SIZE_FIELDS = frozenset(["inline_max_bytes", "preview_max_bytes", "max_bytes", "chunk_bytes"])
+# Other numbers are bounded, and clamped, where their section is read.
+_NEVER_NEGATIVE = frozenset(
+    {"timeout", "timeout_s", "deadline_s", "ttl", "inline_max_bytes", "preview_max_bytes"}
+)
 
 
 def scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
@@ -31,12 +38,28 @@ def scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
 
 def _quantity(value: Any, name: str, *, is_whole: bool) -> tuple[Any, str]:
     if name in _DURATION_FIELDS:
-        return coercion.duration_s(value), "a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)"
-    if name in _SIZE_FIELDS:
-        return coercion.size_bytes(value), "a size (bytes, or 64KiB, 1MB)"
-    if is_whole:
+        found, expected = coercion.duration_s(value), DURATION_EXPECTED
+    elif name in _SIZE_FIELDS:
+        found, expected = coercion.size_bytes(value), "a size (bytes, or 64KiB, 1MB)"
+    elif is_whole:
         return coercion.integer(value), "a whole number"
-    return coercion.number(value), "a number"
+    else:
+        found, expected = coercion.number(value), "a number"
+    is_below = name in _NEVER_NEGATIVE and found is not None and found < 0
+    return (None if is_below or is_endless(found) else found), expected
+
+
+def is_endless(value: Any) -> bool:
+    """Tell whether a number is too large for any number."""
+    return isinstance(value, float) and math.isinf(value)
+
+
+def count_or_share(value: Any) -> int | str | None:
+    """Read a whole number, or a percentage as it stands; `None` when the value is neither."""
+    if isinstance(value, str) and value.endswith("%"):
+        share = coercion.number(value[:-1])
+        return None if share is None or is_endless(share) else value
+    return coercion.integer(value)
 
 
 def _text(value: Any) -> str | None:

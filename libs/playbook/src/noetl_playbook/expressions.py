@@ -11,7 +11,7 @@ from jinja2 import nodes
 from noetl_playbook import closures, coercion, cost, failing, fallback, forms, rendering, syntax
 from noetl_playbook.canonical import Expression
 from noetl_playbook.closures import NotTranslatedError, Run, Scope
-from noetl_playbook.faults import FAULTS
+from noetl_playbook.faults import FAULTS, readable
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.sandbox import Flavour
@@ -211,10 +211,9 @@ def shortened(source: str) -> str:
 
 
 def _fault(error: BaseException, expression: str) -> TemplateError:
-    message = str(error) or type(error).__name__
     hint = getattr(error, "hint", None)
     return TemplateError(
-        " ".join(message.split()),
+        readable(str(error) or type(error).__name__),
         expression=expression,
         hint=hint if isinstance(hint, str) else None,
         kind=error.kind if isinstance(error, LimitExceededError) else "template",
@@ -300,7 +299,9 @@ def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
             # Jinja's code forgets the way to a value; the template's own paths tell it.
             known = [path for path in paths if path.endswith(f".{error.path}")]
             message = f"'{known[0]}' is undefined" if len(known) == 1 else str(error)
-            raise TemplateError(message, expression=expression, hint=error.hint) from error
+            raise TemplateError(
+                readable(message), expression=expression, hint=error.hint
+            ) from error
         except FAULTS as error:
             raise _fault(error, expression) from error
 

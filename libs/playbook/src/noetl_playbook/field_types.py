@@ -1,11 +1,12 @@
 """What the fields of each tool kind hold: checked where the value is written, not a template."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from noetl_playbook import coercion
+from noetl_playbook.declared import DURATION_EXPECTED, is_endless
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, shown
 
@@ -19,7 +20,8 @@ class FieldType(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any]
 
 
-def _one_of(*choices: str) -> FieldType:
+def one_of(*choices: str) -> FieldType:
+    """Accept one of some words in any case."""
     lowered = frozenset(choice.lower() for choice in choices)
     spellings = sorted({*choices, *lowered})
     return FieldType(
@@ -28,6 +30,34 @@ def _one_of(*choices: str) -> FieldType:
         choices=choices,
         schema={"anyOf": [{"enum": spellings}, {"type": "string", "pattern": r"\{\{|\{%"}]},
     )
+
+
+def word_of(*choices: str) -> FieldType:
+    """Accept one of some words as they are spelled."""
+    return FieldType(
+        expected=f"one of {', '.join(choices)}",
+        accepts=lambda value: isinstance(value, str) and value in choices,
+        choices=choices,
+        schema={"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": r"\{\{|\{%"}]},
+    )
+
+
+def whole_from(least: int, most: int | None = None) -> FieldType:
+    """Accept a whole number within bounds."""
+
+    def accepts(value: Any) -> bool:
+        found = coercion.integer(value)
+        return found is not None and found >= least and (most is None or found <= most)
+
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    return FieldType(
+        expected=f"a whole number {bounds}", accepts=accepts, schema={"type": ["integer", "string"]}
+    )
+
+
+def _lasts(value: Any) -> bool:
+    found = coercion.duration_s(value)
+    return found is not None and found >= 0 and not is_endless(found)
 
 
 def _is_text(value: Any) -> bool:
@@ -40,16 +70,15 @@ FLAG = FieldType(
     accepts=lambda value: coercion.boolean(value) is not None,
     schema={"type": ["boolean", "string", "integer"]},
 )
-WHOLE = FieldType(
-    expected="a whole number",
-    accepts=lambda value: coercion.integer(value) is not None,
-    schema={"type": ["integer", "string"]},
-)
 DURATION = FieldType(
-    expected="a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)",
-    accepts=lambda value: coercion.duration_s(value) is not None,
+    expected=DURATION_EXPECTED, accepts=_lasts, schema={"type": ["number", "string"]}
+)
+DURATION_ABOVE_0 = FieldType(
+    expected="a duration above 0",
+    accepts=lambda value: _lasts(value) and coercion.duration_s(value) != 0,
     schema={"type": ["number", "string"]},
 )
+ANYTHING = FieldType(expected="any value", accepts=lambda _: True, schema={})
 MAPPING = FieldType(
     expected="a mapping",
     accepts=lambda value: isinstance(value, dict),
@@ -73,6 +102,7 @@ TEXT_OR_LISTED = FieldType(
     schema={"type": ["string", "array"]},
 )
 
+_SCRIPT = {"script": MAPPING}
 _SQL = {
     "query": TEXT_OR_LISTED,
     "query_b64": TEXT_OR_LISTED,
@@ -80,13 +110,13 @@ _SQL = {
 }
 FIELD_TYPES: dict[str, dict[str, FieldType]] = {
     "http": {
-        "method": _one_of("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"),
+        "method": one_of("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"),
         "url": TEXT,
         "params": MAPPING,
         "headers": MAPPING,
         "form": MAPPING,
         "files": MAPPING,
-        "response_type": _one_of("auto", "json", "text", "bytes", "ndjson"),
+        "response_type": one_of("auto", "json", "text", "bytes", "ndjson"),
         "verify_ssl": FLAG,
         "follow_redirects": FLAG,
     },
@@ -94,31 +124,39 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         **_SQL,
         "autocommit": FLAG,
         "pool": MAPPING,
-        "statement_timeout": DURATION,
+        "statement_timeout": DURATION_ABOVE_0,
+        **_SCRIPT,
     },
-    "duckdb": {**_SQL, "database": TEXT, "inputs": MAPPING},
-    "python": {"code": TEXT, "code_b64": TEXT, "libs": NAMED_OR_LISTED, "deps": MAPPING},
-    "shell": {"cmds": TEXT_OR_LISTED, "env": MAPPING, "cwd": TEXT, "shell": TEXT},
+    "duckdb": {**_SQL, "database": TEXT, "inputs": MAPPING, **_SCRIPT},
+    "python": {
+        "code": TEXT,
+        "code_b64": TEXT,
+        "libs": NAMED_OR_LISTED,
+        "deps": MAPPING,
+        **_SCRIPT,
+    },
+    "shell": {"cmds": TEXT_OR_LISTED, "env": MAPPING, "cwd": TEXT, "shell": TEXT, **_SCRIPT},
     "spark": {
         "sql": TEXT_OR_LISTED,
         "code": TEXT,
         "inputs": MAPPING,
         "params": MAPPING,
         "session": MAPPING,
+        **_SCRIPT,
     },
     "playbook": {"path": TEXT, "version": TEXT, "return_step": TEXT, "wait": FLAG},
     "workbook": {"task": TEXT},
-    "artifact": {"action": _one_of("get", "put", "delete"), "uri": TEXT},
+    "artifact": {"action": one_of("get", "put", "delete"), "uri": TEXT},
     "transfer": {
         "source": MAPPING,
         "target": MAPPING,
         "mapping": MAPPING,
-        "mode": _one_of("append", "insert", "replace", "upsert"),
-        "chunk_size": WHOLE,
-        "engine": _one_of("auto", "io", "spark"),
+        "mode": one_of("append", "insert", "replace", "upsert"),
+        "chunk_size": whole_from(1, 100_000),
+        "engine": one_of("auto", "io", "spark"),
     },
     "nats": {
-        "operation": _one_of(
+        "operation": one_of(
             *("kv_get", "kv_put", "kv_delete", "kv_keys", "kv_purge"),
             *("js_publish", "js_get_msg", "js_stream_info"),
             *("object_put", "object_get", "object_delete", "object_list"),
@@ -126,9 +164,11 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "bucket": TEXT,
         "key": TEXT,
         "subject": TEXT,
+        "stream": TEXT,
+        "name": TEXT,
         "headers": MAPPING,
         "ttl": DURATION,
-        "seq": WHOLE,
+        "seq": whole_from(1),
     },
     "container": {
         "image": TEXT,
@@ -139,16 +179,19 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "namespace": TEXT,
         "service_account": TEXT,
         "resources": MAPPING,
-        "backoff_limit": WHOLE,
-        "restart_policy": _one_of("Never", "OnFailure"),
+        "backoff_limit": whole_from(0),
+        "restart_policy": one_of("Never", "OnFailure"),
         "ttl_seconds_after_finished": DURATION,
+        "runtime": MAPPING,
+        "job": MAPPING,
+        **_SCRIPT,
     },
     "external": {
-        "mode": _one_of("callback", "signal", "approval"),
+        "mode": one_of("callback", "signal", "approval"),
         "submit": MAPPING,
         "cancel": MAPPING,
         "correlation_key": TEXT,
-        "on_timeout": _one_of("fail", "continue"),
+        "on_timeout": one_of("fail", "continue"),
         "schema": NAMED_OR_LISTED,
         "title": TEXT,
         "description": TEXT,
@@ -159,9 +202,15 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
 
 
 def check(reading: Reading, kind: str, name: str, value: Any, path: Path) -> None:
-    """Report a field whose value is neither a template nor of the field's type."""
+    """Report a field of a kind whose value is neither a template nor of the field's type."""
     declared = FIELD_TYPES.get(kind, {}).get(name)
-    if declared is None or value is None or coercion.is_template(value) or declared.accepts(value):
+    if declared is not None:
+        check_value(reading, name, declared, value, path)
+
+
+def check_value(reading: Reading, name: str, declared: FieldType, value: Any, path: Path) -> None:
+    """Report a value that is neither a template nor of a type."""
+    if value is None or coercion.is_template(value) or declared.accepts(value):
         return
     is_word = declared.choices and isinstance(value, str)
     reading.report(
@@ -170,3 +219,23 @@ def check(reading: Reading, kind: str, name: str, value: Any, path: Path) -> Non
         f"'{name}' takes {declared.expected}, found {shown(value)}",
         hint=reading.hint(value, declared.choices) if is_word else None,
     )
+
+
+def check_keys(
+    reading: Reading,
+    fields: Mapping[str, FieldType],
+    value: dict[str, Any],
+    path: Path,
+    *,
+    about: str,
+    spellings: Mapping[str, str] | None = None,
+) -> None:
+    """Report keys of a mapping that are not known, and values of the wrong type."""
+    known = {*fields, *(spellings or {})}
+    for key, item in value.items():
+        here = (*path, key)
+        declared = fields.get((spellings or {}).get(key, key))
+        if declared is None:
+            reading.unknown(here, known, what=f"field of {about}")
+        else:
+            check_value(reading, key, declared, item, here)

@@ -122,7 +122,7 @@ def opened(value: Any, find: Find) -> Any:
     reference = reference_of(value)
     if value[KEY].get("shape") == _OPAQUE:
         return find(reference)
-    stored = Stored(reference=reference, locator=reference.uri, fields={})
+    stored = Stored(reference=reference, locator=reference.uri, shape="list")
     return Handle(stored, load=lambda one: find(one.reference))
 
 

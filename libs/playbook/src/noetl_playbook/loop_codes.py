@@ -15,9 +15,9 @@ LOOPS = (
     Code(
         code="E502",
         weight=Weight.STRICT_ERROR,
-        title="A number of a frame, fan-out or reduce is out of range",
+        title="A number of a loop, frame, fan-out or reduce is out of range or has no effect",
         advice="The number is clamped when the playbook runs. A heartbeat is at most half of its"
-        " lease.",
+        " lease. frame and chunk_size cut the items of mode chunked, fanout those of mode fanout.",
         wrong="frame: {lease_seconds: 30, heartbeat_seconds: 20}",
         right="frame: {lease_seconds: 30, heartbeat_seconds: 10}",
     ),

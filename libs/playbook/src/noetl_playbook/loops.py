@@ -71,6 +71,16 @@ def read_loop(
     return loop
 
 
+def is_default_in_flight(spec: LoopSpec) -> bool:
+    """Tell whether nobody has to have written how many units of a loop run at once.
+
+    The canonical form states defaults: a number that was written and equals one counts as it.
+    """
+    # A parallel loop with a frame is a chunked one.
+    modes = ("chunked", "parallel") if spec.mode == "chunked" else (spec.mode,)
+    return spec.max_in_flight in [_MAX_IN_FLIGHT_DEFAULT[mode] for mode in modes]
+
+
 def canonical_loop(
     reading: Reading, value: dict[str, Any], path: Path, loop_path: Path
 ) -> dict[str, Any]:
@@ -276,10 +286,8 @@ def read_frame(reading: Reading, value: Any, path: Path) -> Frame | None:
         return None
     raw = _unalias(reading, value, path, FRAME_ALIASES)
     if "duration_ms" in raw:
-        duration_ms = raw.pop("duration_ms")
-        found_ms = coercion.number(duration_ms)
         reading.move((*path, "duration_ms"), (*path, "max_seconds"))
-        raw.setdefault("max_seconds", duration_ms if found_ms is None else found_ms / 1000)
+        raw.setdefault("max_seconds", _of_milliseconds(raw.pop("duration_ms")))
     found = reading.fields(Frame, raw, path)
     for name in (
         "max_rows",
@@ -296,6 +304,14 @@ def read_frame(reading: Reading, value: Any, path: Path) -> Frame | None:
             found[name] = 1
     frame = Frame(**found)
     return _clamp_heartbeat(reading, frame, path, is_written="heartbeat_seconds" in found)
+
+
+def _of_milliseconds(value: Any) -> Any:
+    """Write a number of milliseconds as a duration; what a template gives gets the unit as well."""
+    if coercion.is_template(value):
+        return f"{value.strip()}ms"
+    found = coercion.number(value)
+    return value if found is None else found / 1000
 
 
 def _unalias(

@@ -3,9 +3,10 @@
 from typing import Any
 
 from noetl_playbook import tools
+from noetl_playbook.document import Document
 from noetl_playbook.fragments import fragment, nested
-from noetl_playbook.policies import gather_sets
-from noetl_playbook.problems import Path
+from noetl_playbook.policies import OLDER_WHEN, gather_sets
+from noetl_playbook.problems import Level, Path
 from noetl_playbook.reading import Reading
 
 _TASK_RENAMES = {
@@ -96,7 +97,7 @@ def _policy_as_mapping(reading: Reading, raw: dict[str, Any], path: Path) -> dic
         here,
         "a policy as a list is an older form",
         of_key=True,
-        replacement=fragment("policy", policy),
+        replacement=fragment("policy", {"rules": spelled_rules(policy["rules"])}),
     )
     reading.move(here, (*here, "rules"))
     return {**raw, "spec": {**spec, "policy": policy}}
@@ -114,7 +115,7 @@ def _eval_as_rules(reading: Reading, raw: dict[str, Any], path: Path) -> dict[st
         (*path, "eval"),
         "'eval' is an older form",
         of_key=True,
-        replacement=fragment("spec", nested(("policy", "rules"), rules)),
+        replacement=fragment("spec", nested(("policy", "rules"), spelled_rules(rules))),
     )
     spec = dict(reading.mapping(raw.get("spec"), (*path, "spec")) or {})
     policy = spec.get("policy")
@@ -128,3 +129,51 @@ def _flat_rule(item: Any) -> Any:
     condition = {key: item[key] for key in _CONDITIONS if key in item}
     action = {key: value for key, value in item.items() if key not in (*_CONDITIONS, "else")}
     return {**condition, "then": action} if condition else {"else": {"then": action}}
+
+
+def spelled_rules(rules: list[Any]) -> list[Any]:
+    """Spell rules as replacements show them: with `when` and `set` alone."""
+    return [_spelled_rule(rule) for rule in rules]
+
+
+def _spelled_rule(rule: Any) -> Any:
+    if not isinstance(rule, dict):
+        return rule
+    older = next((key for key in OLDER_WHEN if key in rule and "when" not in rule), None)
+    found = {("when" if key == older else key): item for key, item in rule.items()}
+    return {
+        key: _spelled_action(item) if key in ("then", "else") else item
+        for key, item in found.items()
+    }
+
+
+def _spelled_action(action: Any) -> Any:
+    if not isinstance(action, dict):
+        return action
+    if action.keys() == {"then"}:
+        return {"then": _spelled_action(action["then"])}
+    return gather_sets(_quiet(), action, ())
+
+
+def spelled_task(raw: dict[str, Any]) -> dict[str, Any]:
+    """Spell a task as replacements show it: no key of it is an older one."""
+    found = rename_task_keys(_quiet(), raw, ())
+    kind = found.get("kind")
+    if isinstance(kind, str):
+        found["kind"] = tools.KIND_ALIASES.get(kind, kind)
+    spec = found.get("spec")
+    if not isinstance(spec, dict):
+        return found
+    own = {key: item for key, item in spec.items() if key not in tools.SPEC_KEYS}
+    kept = {key: item for key, item in spec.items() if key in tools.SPEC_KEYS}
+    policy = kept.get("policy")
+    if isinstance(policy, dict) and isinstance(policy.get("rules"), list):
+        kept["policy"] = {**policy, "rules": spelled_rules(policy["rules"])}
+    found = {**own, **{key: item for key, item in found.items() if key != "spec"}}
+    return {**found, "spec": kept} if kept else found
+
+
+def _quiet() -> Reading:
+    """Make a reading whose problems nobody asks for."""
+    nothing = Document(value=None, values={}, keys={}, remarks=())
+    return Reading(nothing, level=Level.TOLERANT, readers={})

@@ -4,17 +4,19 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook import document, loops, policies, tools
+from noetl_playbook import document, keychain_entries, loop_bounds, loops, policies, tools
 from noetl_playbook.document import Document, UnreadableError
 from noetl_playbook.executor import Executor
 from noetl_playbook.fragments import fragment
+from noetl_playbook.loop_words import check_default_mode
 from noetl_playbook.model import (
     Accumulate,
     AdmitRule,
     Cursor,
+    CursorOptions,
+    Failure,
     FanoutOpts,
     Frame,
-    KeychainEntry,
     Metadata,
     Playbook,
     Reduce,
@@ -114,7 +116,7 @@ def _read_root(reading: Reading, value: Any) -> Playbook | None:
     workload = _read_workload(reading, value)
     variables = reading.mapping(value.get("vars"), ("vars",)) or {}
     reading.template(variables, ("vars",))
-    keychain = _read_entries(reading, value, "keychain", _read_keychain_entry)
+    keychain = _read_entries(reading, value, "keychain", keychain_entries.read_entry)
     workbook = _read_entries(reading, value, "workbook", _read_workbook_entry)
     steps = outcome.rewritten(reading, value.get("workflow"), ("workflow",))
     workflow = read_workflow(reading, steps, ("workflow",), loop_mode=executor.spec.loop_mode)
@@ -192,8 +194,9 @@ def _first_step(value: dict[str, Any]) -> str:
 
 def _read_metadata(reading: Reading, value: Any, path: Path) -> Metadata | None:
     raw = value if isinstance(value, dict) else {}
-    if not isinstance(raw.get("name"), str) or not raw["name"].strip("/ "):
-        reading.report("E102", (*path, "name"), "metadata.name is required")
+    if (fault := _fault_of_name(value)) is not None:
+        message, hint = fault
+        reading.report("E102", (*path, "name"), message, hint=hint)
         return None
     known = {key: item for key, item in raw.items() if key in Metadata.__struct_fields__}
     found = reading.fields(Metadata, known, path)
@@ -203,11 +206,26 @@ def _read_metadata(reading: Reading, value: Any, path: Path) -> Metadata | None:
     return metadata
 
 
+def _fault_of_name(metadata: Any) -> tuple[str, str | None] | None:
+    """Say why a playbook has no name, and what to write."""
+    if metadata is not None and not isinstance(metadata, dict):
+        return f"metadata is {shown(metadata)}, not a mapping", "write metadata: {name: …}"
+    name = metadata.get("name") if metadata is not None else None
+    if name is None:
+        return "metadata.name is required", None
+    if not isinstance(name, str):
+        hint = None if isinstance(name, dict | list) else f'quote it: "{name}"'
+        return f"metadata.name is text, found {shown(name)}", hint
+    return None if name.strip("/ ") else ("metadata.name is empty", None)
+
+
 def _read_executor(reading: Reading, value: Any, path: Path) -> Executor:
     if value is None:
         return Executor()
     read: Executor | None = reading.struct(Executor, value, path)
-    check_pool(reading, read.spec.pool if read is not None else None, (*path, "spec"))
+    if read is not None:
+        check_pool(reading, read.spec.pool, (*path, "spec"))
+        check_default_mode(reading, read.spec.loop_mode, (*path, "spec", "loop_mode"))
     for index, kind in enumerate(read.requires.tools if read is not None else ()):
         if kind not in tools.KINDS:
             reading.report(
@@ -241,19 +259,6 @@ def _read_entries(reading: Reading, value: dict[str, Any], key: str, reader: Rea
     return found
 
 
-def _read_keychain_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None:
-    raw = reading.mapping(value, path)
-    if raw is None:
-        return None
-    fields = {key: item for key, item in raw.items() if key not in ("name", "kind")}
-    reading.template(fields, path)
-    found = reading.fields(
-        KeychainEntry, {key: raw[key] for key in ("name", "kind") if key in raw}, path
-    )
-    entry: KeychainEntry | None = reading.build(KeychainEntry, {**found, "fields": fields}, path)
-    return entry
-
-
 def _read_workbook_entry(reading: Reading, value: Any, path: Path) -> WorkbookEntry | None:
     raw = reading.mapping(value, path)
     if raw is None:
@@ -271,6 +276,8 @@ _READERS: dict[type, Reader] = {
     Accumulate: policies.read_accumulate,
     AdmitRule: policies.read_admit_rule,
     Cursor: loops.read_cursor,
+    CursorOptions: loop_bounds.read_cursor_options,
+    Failure: loop_bounds.read_failure,
     FanoutOpts: loops.read_fanout,
     Frame: loops.read_frame,
     Reduce: loops.read_reduce,

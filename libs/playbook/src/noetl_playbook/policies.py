@@ -1,5 +1,6 @@
 """Reads rules, actions, `set` blocks, outputs and assertions."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from noetl_playbook import names
@@ -18,8 +19,8 @@ from noetl_playbook.reading import Reading
 
 SetScope = Literal["task", "rule", "step"]
 
-_OLDER_WHEN = ("expr", "cond", "condition")
-_OLDER_SETS = {"set_ctx": "ctx.", "set_iter": "iter.", "set_vars": "ctx."}
+OLDER_WHEN = ("expr", "cond", "condition")
+OLDER_SETS = {"set_ctx": "ctx.", "set_iter": "iter.", "set_vars": "ctx."}
 
 
 def read_set(reading: Reading, value: Any, path: Path, *, scope: SetScope) -> dict[str, Any]:
@@ -52,15 +53,21 @@ def read_set(reading: Reading, value: Any, path: Path, *, scope: SetScope) -> di
     return found
 
 
-def gather_sets(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Fold the older `set_ctx`, `set_iter` and `set_vars` into `set`."""
-    older = [key for key in _OLDER_SETS if key in raw]
+def gather_sets(
+    reading: Reading,
+    raw: dict[str, Any],
+    path: Path,
+    *,
+    prefixes: Mapping[str, str] = OLDER_SETS,
+) -> dict[str, Any]:
+    """Fold the older blocks of variables, each with the prefix of its scope, into `set`."""
+    older = [key for key in prefixes if key in raw]
     if not older:
         return raw
     kept = {key: item for key, item in raw.items() if key not in older}
     block = dict(reading.mapping(raw.get("set"), (*path, "set")) or {})
     for key in older:
-        prefix = _OLDER_SETS[key]
+        prefix = prefixes[key]
         own: dict[str, Any] = {}
         for name, item in (reading.mapping(raw[key], (*path, key)) or {}).items():
             target = name if name.startswith(("ctx.", "iter.")) else f"{prefix}{name}"
@@ -95,7 +102,7 @@ def read_action(reading: Reading, value: Any, path: Path) -> Action | None:
 
 def rename_older_when(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """Spell `expr`, `cond` and `condition` as `when`."""
-    for older in _OLDER_WHEN:
+    for older in OLDER_WHEN:
         if older in raw and "when" not in raw:
             reading.report(
                 "W902",
@@ -206,6 +213,8 @@ def read_accumulate(reading: Reading, value: Any, path: Path) -> Accumulate | No
     if value is True:
         return Accumulate()
     accumulate: Accumulate | None = reading.struct(Accumulate, value, path)
+    if accumulate is not None and accumulate.max_items is not None and accumulate.max_items < 0:
+        reading.report("E104", (*path, "max_items"), "max_items is at least 0")
     if accumulate is not None and not names.is_identifier(accumulate.manifest_as):
         reading.report(
             "E201", (*path, "manifest_as"), f"'{accumulate.manifest_as}' is not a variable name"

@@ -279,18 +279,19 @@ class Reading:
             if field.required and field.name not in found
         ]
         for name in missing:
-            if self._raw_is_null(self.origin((*path, name))):
+            if self.written((*path, name)) is None:
                 self.report("E104", path, f"'{name}' is required here")
         return None if missing else kind(**found)
 
-    def _raw_is_null(self, path: Path) -> bool:
+    def written(self, path: Path) -> Any:
+        """Find what the document says at a path, however it is read; `None` when nothing."""
         value: Any = self.document.value
-        for segment in path:
+        for segment in self.origin(path):
             try:
                 value = value[segment]
             except (KeyError, IndexError, TypeError):
-                return True
-        return value is None
+                return None
+        return value
 
     def struct(self, kind: type[msgspec.Struct], value: Any, path: Path) -> Any:
         """Read a section whose keys are exactly the Struct's fields."""
@@ -355,13 +356,13 @@ class Reading:
         return self._scalar(inspect.BoolType(), value, path, name)
 
     def _number(self, value: Any, path: Path, name: str, *, is_whole: bool) -> Any:
+        if name in _PERCENT_FIELDS:
+            found = declared.count_or_share(value)
+            if found is None:
+                self.wrong(path, "a whole number or a percentage, as 5 or 5%", value)
+            return found
         if coercion.is_template(value):
             self.template(value, path)
-            return value
-        if name in _PERCENT_FIELDS and isinstance(value, str) and value.endswith("%"):
-            if coercion.number(value[:-1]) is None:
-                self.wrong(path, "a number or a percentage", value)
-                return None
             return value
         return self._scalar(
             inspect.IntType() if is_whole else inspect.FloatType(), value, path, name

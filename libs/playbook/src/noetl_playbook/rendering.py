@@ -127,6 +127,7 @@ def check_length(length: int) -> None:
 def payload_too_large(payload_bytes: int, limits: RenderLimits) -> str:
     """Say that a template would load too much, and what to do instead."""
     return (
-        f"the template loads {payload_bytes} bytes of stored results; one render may load "
-        f"{limits.payload_bytes}: keep the fields it needs beside the reference with output.select"
+        f"the template loads {payload_bytes} bytes of values kept by reference; one render may "
+        f"load {limits.payload_bytes}: keep what it needs of a result beside the reference with "
+        "output.select, and what it needs of a ctx value under a name of its own"
     )

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from noetl_playbook import tools
+from noetl_playbook.aliases import BOUNDARY_EVENTS
 from noetl_playbook.field_types import FIELD_TYPES
 from noetl_playbook.limits import LIMITS_MAX
+from noetl_playbook.loop_words import ENGINES, FANOUT
 from noetl_playbook.loops import FANOUT_ALIASES, FRAME_ALIASES
 from noetl_playbook.model import Playbook
 
@@ -37,7 +39,7 @@ _BESIDE: dict[str, dict[str, Schema]] = {
         "output_select": _ANYTHING,
         "description": {"type": "string"},
     },
-    "StepSpec": {"fanout": {"$ref": "#/$defs/FanoutOpts"}, "loop_mode": {"enum": ["fanout"]}},
+    "StepSpec": {"fanout": {"$ref": "#/$defs/FanoutOpts"}, "loop_mode": {"enum": [FANOUT]}},
     "NextSpec": {"policy": {"type": "object"}},
     "Output": {"output_select": _ANYTHING},
     "Task": {
@@ -155,6 +157,15 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
     for name, aliases in (("Frame", FRAME_ALIASES), ("FanoutOpts", FANOUT_ALIASES)):
         properties[name] |= {alias: properties[name][key] for alias, key in aliases.items()}
     properties["Frame"]["duration_ms"] = properties["Frame"]["max_seconds"]
+    template = {"type": "string", "pattern": _TEMPLATE}
+    engine = properties["Frame"]["engine"]
+    properties["Frame"]["engine"] = {
+        "anyOf": [{"enum": [*ENGINES]}, template],
+        "default": engine["default"],
+    }
+    properties["Metadata"]["name"] = {"type": "string"}
+    properties["ExecSpec"]["loop_mode"] = {"enum": [FANOUT, None]}
+    properties["Arc"]["on"] = {"enum": [*sorted(BOUNDARY_EVENTS), None]}
 
 
 def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
@@ -162,6 +173,8 @@ def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
     apart = ("fields", "rules", "on_unmatched", "rate_limit")
     properties = {key: item for key, item in definition["properties"].items() if key not in apart}
     rules, on_unmatched, rate_limit = (definition["properties"][key] for key in apart[1:])
+    # A stream of NATS is named.
+    properties["stream"] = {"anyOf": [*properties["stream"]["anyOf"], {"type": "string"}]}
     properties["kind"] = {
         "enum": [*sorted(tools.KINDS), *sorted(tools.KIND_ALIASES)],
         "description": "What runs the task.",
@@ -203,9 +216,11 @@ def _kind(kind: tools.Kind, *, is_whole: bool) -> Schema:
             described["type"] = [*described["type"], "null"]
         properties[field] = described
     then: Schema = {"properties": properties}
+    # The input of a task, or of its step, fills what is required of these.
+    required = () if kind.name in tools.FILLED_BY_INPUT else kind.required
     spelled = [
         {"anyOf": [{"required": [each]} for each in (name, *_aliases(kind, name))]}
-        for name in kind.required
+        for name in required
     ]
     if kind.source:
         choices = [each for name in kind.source for each in (name, *_aliases(kind, name))]

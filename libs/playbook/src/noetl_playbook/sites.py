@@ -10,10 +10,12 @@ from noetl_playbook.model import Playbook, Step
 from noetl_playbook.problems import Place
 from noetl_playbook.reading import Reading, Site
 from noetl_playbook.sandbox import GLOBALS
-from noetl_playbook.syntax import SyntaxProblemError, Tree
+from noetl_playbook.syntax import NOT_AVAILABLE, SyntaxProblemError, Tree
 from noetl_playbook.visibility import Known
 
 _SNIPPETS_TRIED_MAX = 50
+# What is said of a template that ends too early.
+_UNCLOSED = ("end of template", "Missing end of")
 
 
 def check_sites(reading: Reading, playbook: Playbook | None) -> None:
@@ -46,7 +48,18 @@ def _parsed(source: str) -> Tree | SyntaxProblemError:
 def _report_syntax(reading: Reading, site: Site, error: SyntaxProblemError) -> None:
     for each in (error, *error.others):
         place = _place(reading, site, _failing(site.source, each))
-        reading.report(each.code, site.path, each.message, hint=each.hint, place=place)
+        hint = each.hint or _way_out(site, each)
+        reading.report(each.code, site.path, each.message, hint=hint, place=place)
+
+
+def _way_out(site: Site, error: SyntaxProblemError) -> str | None:
+    """Tell how braces are closed, or kept as text; a bare condition has none."""
+    is_refused = error.message.endswith(NOT_AVAILABLE)
+    if error.code != "E301" or is_refused or not is_template(site.source):
+        return None
+    if any(said in error.message for said in _UNCLOSED):
+        return "close what is opened here: }}, %} or an end tag is missing"
+    return "text that keeps its braces stands between {% raw %} and {% endraw %}"
 
 
 def _place(reading: Reading, site: Site, offset: int) -> Place:

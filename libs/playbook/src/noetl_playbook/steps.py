@@ -4,12 +4,19 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook import names
+from noetl_playbook import loop_bounds, loop_words, names
+from noetl_playbook.auth_forms import check_auth
 from noetl_playbook.fragments import fragment, nested
 from noetl_playbook.loops import read_loop
 from noetl_playbook.model import Arc, Next, NextSpec, Step, StepSpec, Task
 from noetl_playbook.older import rename
-from noetl_playbook.policies import gather_sets, read_output, read_set, rename_older_when
+from noetl_playbook.policies import (
+    OLDER_SETS,
+    gather_sets,
+    read_output,
+    read_set,
+    rename_older_when,
+)
 from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, shown
@@ -22,7 +29,8 @@ ARCS_MAX = 200
 _READ_HERE = frozenset(
     {"spec", "loop", "reduce", "tool", "output", "output_select", "set", "next", "description"}
 )
-_OLDER_STEP = {"name": "step", "args": "input", "with": "input", "vars": "set_vars"}
+_OLDER_STEP = {"name": "step", "args": "input", "with": "input"}
+_OLDER_SETS = {"vars": "ctx.", **OLDER_SETS}
 
 
 def read_workflow(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -> list[Step]:
@@ -58,6 +66,9 @@ def read_step(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -> St
         return None
     if not names.is_step_name(name):
         reading.report("E201", (*path, "step"), f"{shown(name)} is not a step name")
+    if "desc" not in found and isinstance(raw.get("tool"), dict | list | None):
+        reading.move((*path, "description"), (*path, "desc"))
+        found |= reading.fields(Step, {"desc": raw.get("description")}, path)
     spec = reading.mapping(raw.get("spec"), (*path, "spec")) or {}
     found["spec"] = _read_spec(reading, spec, (*path, "spec"))
     found["loop"] = _read_loop(reading, raw, path, spec=spec, loop_mode=loop_mode)
@@ -76,14 +87,22 @@ def _as_canonical(reading: Reading, value: dict[str, Any], path: Path) -> dict[s
     """Spell a step's older keys as the canonical ones."""
     renames = {old: new for old, new in _OLDER_STEP.items() if old != "name" or "step" not in value}
     if "type" in value and "tool" not in value:
-        renames["type"] = "tool"
+        value = _type_as_tool(reading, value, path)
     raw = rename(reading, value, path, renames=renames)
-    raw = gather_sets(reading, raw, path)
+    raw = gather_sets(reading, raw, path, prefixes=_OLDER_SETS)
     if "timeout" in raw:
         raw = _timeout_into_spec(reading, raw, path)
     raw = rename_older_when(reading, raw, path) if "condition" in raw else raw
     raw = _when_into_admit(reading, raw, path) if "when" in raw else raw
     return _admit_exclusively(reading, raw, path)
+
+
+def _type_as_tool(reading: Reading, value: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Spell `type` as `tool`; a kind's name is told of with the fields that stand beside it."""
+    if not isinstance(value["type"], str):
+        return rename(reading, value, path, renames={"type": "tool"})
+    reading.move((*path, "type"), (*path, "tool"))
+    return {("tool" if key == "type" else key): item for key, item in value.items()}
 
 
 def _admit_exclusively(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -141,6 +160,8 @@ def _read_spec(reading: Reading, spec: dict[str, Any], path: Path) -> StepSpec:
     found = reading.fields(StepSpec, spec, path, other=("fanout", "loop_mode", "next_mode"))
     read = StepSpec(**found)
     check_pool(reading, read.pool, path)
+    loop_words.check_default_mode(reading, spec.get("loop_mode"), (*path, "loop_mode"))
+    _check_admission(reading, (*path, "policy", "admit"))
     for index, name in enumerate(read.policy.emit.events):
         if not names.is_event_name(name):
             reading.report(
@@ -163,6 +184,16 @@ def _read_spec(reading: Reading, spec: dict[str, Any], path: Path) -> StepSpec:
     return read
 
 
+def _check_admission(reading: Reading, path: Path) -> None:
+    if reading.written((*path, "rules")) == []:
+        reading.report(
+            "E104",
+            (*path, "rules"),
+            "the list of admission rules is empty",
+            hint="write a rule, or leave admit out to let every run in",
+        )
+
+
 def _read_loop(
     reading: Reading, raw: dict[str, Any], path: Path, *, spec: dict[str, Any], loop_mode: Any
 ) -> Any:
@@ -173,14 +204,28 @@ def _read_loop(
             "E501", (*path, "reduce"), "a step has either 'loop' or 'reduce'", of_key=True
         )
     mode = spec.get("loop_mode", loop_mode)
-    return read_loop(reading, raw["loop"], (*path, "loop"), step_spec=spec, loop_mode=mode)
+    here = (*path, "loop")
+    loop = read_loop(reading, raw["loop"], here, step_spec=spec, loop_mode=mode)
+    if loop is None:
+        return None
+    if loop.cursor is not None:
+        check_auth(reading, loop.cursor.auth, (*here, "cursor", "auth"))
+    loop_words.check_blocks(reading, loop, here)
+    _check_engine(reading, here)
+    return loop_bounds.bounded(reading, loop, here)
 
 
 def _read_reduce(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
     if raw.get("reduce") is None:
         return None
     found = reading.fields(Step, {"reduce": raw["reduce"]}, path)
+    _check_engine(reading, (*path, "reduce"))
     return found.get("reduce")
+
+
+def _check_engine(reading: Reading, path: Path) -> None:
+    here = (*path, "spec", "frame", "engine")
+    loop_words.check_engine(reading, reading.written(here), here)
 
 
 def _with_input(tasks: tuple[Task, ...], defaults: dict[str, Any]) -> tuple[Task, ...]:

@@ -1,7 +1,8 @@
 """What streams ask of the steps that make them and of those that take their chunks."""
 
 from noetl_playbook import aliases, plan
-from noetl_playbook.model import Playbook, Step
+from noetl_playbook.loops import MAX_IN_FLIGHT_MAX
+from noetl_playbook.model import Arc, Playbook, Step
 from noetl_playbook.placed import arcs, placed
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
@@ -18,6 +19,7 @@ def check_streams(reading: Reading, playbook: Playbook) -> None:
     for path, step in placed(reading, playbook):
         _check_producer(reading, step, path)
         for here, arc in arcs(step, path):
+            _check_arc(reading, arc, here)
             target = by_name.get(arc.step)
             if arc.step not in chunked or target is None:
                 continue
@@ -33,6 +35,13 @@ def check_streams(reading: Reading, playbook: Playbook) -> None:
                     (*here, "step"),
                     f"stream target '{arc.step}' has next, loop or stream",
                 )
+
+
+def _check_arc(reading: Reading, arc: Arc, path: Path) -> None:
+    at_once = arc.spec.max_in_flight
+    if at_once is not None and not 1 <= at_once <= MAX_IN_FLIGHT_MAX:
+        message = f"max_in_flight is between 1 and {MAX_IN_FLIGHT_MAX}"
+        reading.report("E604", (*path, "spec", "max_in_flight"), message)
 
 
 def _check_producer(reading: Reading, step: Step, path: Path) -> None:

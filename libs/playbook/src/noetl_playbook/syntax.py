@@ -13,6 +13,7 @@ from noetl_playbook.names import SEAL
 SOURCE_CHARACTERS_MAX = 1024 * 1024
 # What follows walks the tree by recursion, several calls to a level.
 DEPTH_MAX = 100
+NOT_AVAILABLE = "is not available"
 
 _LITERAL_OPENS = "{{`"
 _LITERAL_CLOSES = "`}}"
@@ -121,7 +122,7 @@ def _fault(node: nodes.Node) -> SyntaxProblemError | None:
     environment = sandbox.environment("text")
     if isinstance(node, _FORBIDDEN) or (isinstance(node, nodes.For) and node.recursive):
         name = type(node).__name__.lower()
-        return SyntaxProblemError("E301", f"'{name}' is not available", line=node.lineno)
+        return SyntaxProblemError("E301", f"'{name}' {NOT_AVAILABLE}", line=node.lineno)
     if isinstance(node, nodes.Filter) and node.name not in environment.filters:
         return _unknown("filter", node.name, environment.filters, node.lineno)
     if isinstance(node, nodes.Test) and node.name not in environment.tests:

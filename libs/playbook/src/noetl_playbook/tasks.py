@@ -2,12 +2,13 @@
 
 from typing import Any, TypeGuard
 
-from noetl_playbook import field_types, names, rates, tools
-from noetl_playbook.auth_literals import check_literals
+from noetl_playbook import blocks, field_types, names, rates, tools
+from noetl_playbook.auth_forms import INLINE_DATABASE, check_auth
+from noetl_playbook.combinations import Filled, check_combination, filled
 from noetl_playbook.fragments import fragment
 from noetl_playbook.model import Assertion, RateLimit, Stream, Task
 from noetl_playbook.policies import read_output, read_rules, read_set
-from noetl_playbook.problems import Path, Severity
+from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading, ReadTask, shown
 from noetl_playbook.rewriting import shapes
 from noetl_playbook.rewriting.placed import is_derived
@@ -21,8 +22,11 @@ _SHARED = frozenset(
         *("stream", "assert", "spec", "desc", "description"),
     }
 )
+# Shared keys that some kinds have as fields of their own.
+_OWN_BEFORE_SHARED = frozenset({"description", "stream"})
+_ON_OBJECTS = ("object_put", "object_get", "object_delete")
 _NESTED_SHARED = frozenset({"kind", "name", "input", "auth", "timeout", "desc"})
-_TIMEOUT_KEYS = frozenset({"connect", "read", "total"})
+_TIMEOUT = dict.fromkeys(("connect", "read", "total"), field_types.DURATION)
 
 
 def read_tasks(
@@ -83,16 +87,18 @@ def read_task(
     policy_path = (*path, "spec", "policy")
     policy = _read_policy(reading, spec, policy_path)
     auth = _read_auth(reading, raw, path)
+    own_input = _read_input(reading, raw.get("input"), (*path, "input"))
+    given = {**(defaults if isinstance(defaults, dict) else {}), **own_input}
     return Task(
         name=name,
         kind=kind,
-        fields=_read_fields(reading, raw, spec, path, kind=kind),
-        input=_read_input(reading, raw.get("input"), (*path, "input")),
+        fields=_read_fields(reading, raw, spec, path, kind=kind, given=given),
+        input=own_input,
         auth=auth,
         timeout=_read_timeout(reading, raw, spec, path),
         set=read_set(reading, raw.get("set"), (*path, "set"), scope="task"),
         output=read_output(reading, raw, path),
-        stream=_optional(reading, Stream, raw.get("stream"), (*path, "stream")),
+        stream=_read_stream(reading, raw, path, kind=kind),
         assert_=_optional(reading, Assertion, raw.get("assert"), (*path, "assert")),
         rules=read_rules(reading, policy.get("rules"), (*policy_path, "rules")),
         on_unmatched=_read_on_unmatched(reading, policy, policy_path),
@@ -108,6 +114,14 @@ def _is_name(name: Any, *, step_name: str, default: str | None) -> TypeGuard[str
 
 def _optional(reading: Reading, kind: type[Any], value: Any, path: Path) -> Any:
     return None if value is None else reading.struct(kind, value, path)
+
+
+def _read_stream(reading: Reading, raw: dict[str, Any], path: Path, *, kind: str) -> Stream | None:
+    table = tools.KINDS.get(kind)
+    if table is not None and "stream" in table.fields:
+        return None
+    stream: Stream | None = _optional(reading, Stream, raw.get("stream"), (*path, "stream"))
+    return stream
 
 
 def _read_kind(reading: Reading, raw: dict[str, Any], path: Path) -> str:
@@ -143,22 +157,29 @@ def _read_kind(reading: Reading, raw: dict[str, Any], path: Path) -> str:
 
 
 def _read_fields(
-    reading: Reading, raw: dict[str, Any], spec: dict[str, Any], path: Path, *, kind: str
+    reading: Reading,
+    raw: dict[str, Any],
+    spec: dict[str, Any],
+    path: Path,
+    *,
+    kind: str,
+    given: dict[str, Any],
 ) -> dict[str, Any]:
     """Gather the kind's own fields; those under `spec` move up, the task level wins."""
     table = tools.KINDS.get(kind)
     found: dict[str, Any] = {}
     written: dict[str, Path] = {}
     own = table.known if table is not None else frozenset[str]()
-    shared = _SHARED - (own & {"description"})
+    shared = _SHARED - (own & _OWN_BEFORE_SHARED)
     for origin, section in ((path, raw), ((*path, "spec"), spec)):
-        ignored = shared if section is raw else frozenset({"timeout", "policy", "rate_limit"})
+        ignored = shared if section is raw else tools.SPEC_KEYS
         for key, item in section.items():
             here = (*origin, key)
-            if key in ignored or (section is raw and key in shapes.INLINE_DATABASE):
+            if key in ignored or (section is raw and key in INLINE_DATABASE):
                 continue
             if table is not None and key not in table.known:
-                reading.unknown(here, table.known | _SHARED, what=f"field of kind {kind}")
+                known = table.known | (_SHARED if section is raw else tools.SPEC_KEYS)
+                reading.unknown(here, known, what=f"field of kind {kind}")
                 continue
             if section is spec:
                 reading.report(
@@ -177,15 +198,42 @@ def _read_fields(
                     of_key=True,
                 )
             elif table is not None and canonical not in found:
-                field_types.check(reading, kind, canonical, item, here)
+                _check_field(reading, kind, canonical, item, here)
             if item is not None:
                 written.setdefault(canonical, here)
             found.setdefault(canonical, item)
             reading.template(item, here)
     if table is not None:
-        _check_combination(reading, table, found, path, written=written)
+        found |= _object_name(reading, raw, path, kind=kind, given=given)
+        fields = filled(table, found, given, path)
+        _check_given(reading, fields, kind)
+        check_combination(reading, table, fields, written=written)
         _check_nested(reading, found, path)
     return found
+
+
+def _object_name(
+    reading: Reading, raw: dict[str, Any], path: Path, *, kind: str, given: dict[str, Any]
+) -> dict[str, str]:
+    """Take the name of an object from its task, unless a caller of the task has named it."""
+    if kind != "nats" or raw.get("operation") not in _ON_OBJECTS or "name" in given:
+        return {}
+    places = [reading.origin((*path, key))[:-1] for key in ("name", "operation")]
+    is_own = path[0] == "workflow" and places[0] == places[1]
+    is_written = reading.written((*path, "name")) is not None
+    return {"name": str(raw["name"])} if is_own and is_written else {}
+
+
+def _check_given(reading: Reading, fields: Filled, kind: str) -> None:
+    """Check inputs that fill fields as the fields that they fill."""
+    for name, item in fields.given.items():
+        if fields.own.get(name) is None:
+            _check_field(reading, kind, name, item, fields.place(name))
+
+
+def _check_field(reading: Reading, kind: str, name: str, value: Any, path: Path) -> None:
+    field_types.check(reading, kind, name, value, path)
+    blocks.check(reading, kind, name, value, path)
 
 
 def _check_nested(reading: Reading, found: dict[str, Any], path: Path) -> None:
@@ -206,31 +254,14 @@ def _check_nested(reading: Reading, found: dict[str, Any], path: Path) -> None:
                     (*here, key), table.known | _NESTED_SHARED, what=f"field of {which}"
                 )
         renamed = {table.aliases.get(str(key), str(key)): item for key, item in inside.items()}
-        _check_combination(
-            reading, table, renamed, here, written={key: (*here, key) for key in renamed}
-        )
-
-
-def _check_combination(
-    reading: Reading,
-    table: tools.Kind,
-    found: dict[str, Any],
-    path: Path,
-    *,
-    written: dict[str, Path],
-) -> None:
-    severity = Severity.WARNING if path[:1] == ("workbook",) else None
-    for name in table.required:
-        if found.get(name) is None:
-            reading.report("E403", path, f"kind {table.name} needs '{name}'", severity=severity)
-    sources = [name for name in written if name in table.source]
-    choices = " or ".join(f"'{name}'" for name in table.source)
-    if table.source and not sources:
-        reading.report("E403", path, f"kind {table.name} needs {choices}", severity=severity)
-    for name in sources[1:]:
-        reading.report(
-            "E403", written[name], f"kind {table.name} takes one of {choices}", of_key=True
-        )
+        own = {key: item for key, item in renamed.items() if key not in _NESTED_SHARED}
+        for key, item in own.items():
+            _check_field(reading, kind, key, item, (*here, key))
+        check_auth(reading, inside.get("auth"), (*here, "auth"))
+        fields = filled(table, own, inside.get("input"), here)
+        _check_given(reading, fields, kind)
+        written = {key: (*here, key) for key, item in own.items() if item is not None}
+        check_combination(reading, table, fields, written=written)
 
 
 def _read_input(reading: Reading, value: Any, path: Path) -> dict[str, Any]:
@@ -240,7 +271,7 @@ def _read_input(reading: Reading, value: Any, path: Path) -> dict[str, Any]:
 
 
 def _read_auth(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
-    inline = {key: raw[key] for key in shapes.INLINE_DATABASE if key in raw}
+    inline = {key: raw[key] for key in INLINE_DATABASE if key in raw}
     if inline:
         reading.report(
             "W904",
@@ -253,11 +284,10 @@ def _read_auth(reading: Reading, raw: dict[str, Any], path: Path) -> Any:
     if inline and raw.get("auth") is None:
         return inline
     auth = raw.get("auth")
+    check_auth(reading, auth, (*path, "auth"))
     if auth is not None and not isinstance(auth, str | dict):
-        reading.wrong((*path, "auth"), "a credential name or a mapping", auth)
         return None
     reading.template(auth, (*path, "auth"))
-    check_literals(reading, auth, (*path, "auth"))
     return auth
 
 
@@ -269,9 +299,7 @@ def _read_timeout(reading: Reading, raw: dict[str, Any], spec: dict[str, Any], p
     if value is None:
         return None
     if isinstance(value, dict):
-        for key in value:
-            if key not in _TIMEOUT_KEYS:
-                reading.unknown((*path, "timeout", key), _TIMEOUT_KEYS)
+        field_types.check_keys(reading, _TIMEOUT, value, (*path, "timeout"), about="timeout")
     found = reading.fields(Task, {"timeout": value}, path)
     return found.get("timeout")
 

@@ -134,6 +134,10 @@ _OTHERS = (
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (HTTP, POSTGRES, PYTHON, NOOP, DUCKDB, ARTIFACT, TRANSFER, *_OTHERS)
 }
+# Kinds of which an input with the name of a field that is not written fills it.
+FILLED_BY_INPUT = frozenset({"artifact", "nats", "transfer", "container", "external"})
+# What stands under `spec` of a task; fields of a kind once did too.
+SPEC_KEYS = frozenset({"timeout", "policy", "rate_limit"})
 # The tasks inside an `external` one, and what they may be.
 NESTED_FIELDS = ("submit", "cancel")
 NESTED_KINDS = ("http", "shell", "python", "nats", "noop")
@@ -143,8 +147,10 @@ RESERVED_KINDS = _names(
     " quantum rhai task_sequence result_fetch cursor_worker"
 )
 
-# Fields that say "this mapping is a task" wherever they stand.
-TASK_FIELDS = frozenset[str]().union(*(kind.known for kind in KINDS.values())) | {"auth"}
+# Fields that say "this mapping is a task" wherever they stand; a step has a description too.
+TASK_FIELDS = (frozenset[str]().union(*(kind.known for kind in KINDS.values())) | {"auth"}) - {
+    "description"
+}
 
 
 def is_available(kind: str) -> bool:

@@ -1,6 +1,7 @@
 """Checks that need the whole playbook: names that must exist, and what can be reached."""
 
 from noetl_playbook import plan
+from noetl_playbook.arc_events import check_arc_events
 from noetl_playbook.hidden import check_hidden
 from noetl_playbook.jumps import check_actions
 from noetl_playbook.limits import check_limits
@@ -22,6 +23,7 @@ def validate(reading: Reading, playbook: Playbook | None) -> None:
         for path, step in placed(reading, playbook):
             _check_arcs(reading, known, step, path)
             _check_sources(reading, playbook, step, path)
+        check_arc_events(reading, playbook)
         check_streams(reading, playbook)
         check_waits(reading, playbook)
         _check_reachability(reading, playbook)
@@ -72,6 +74,10 @@ def _check_sources(reading: Reading, playbook: Playbook, step: Step, path: Path)
 def _check_reduce(
     reading: Reading, playbook: Playbook, sources: tuple[str, ...], path: Path
 ) -> None:
+    if reading.written(path) == []:
+        reading.report(
+            "E104", path, "a reduce needs a source", hint="name the loop step whose parts it takes"
+        )
     # A loop that could not be read is still a loop.
     loops = {step.step for step in playbook.workflow if step.loop is not None}
     loops |= {

@@ -177,6 +177,11 @@ class ResultView(Lookup, Mapping[str, Any]):
         return plain
 
     def _several(self) -> bool:
+        """Tell whether tasks have names of their own in the plain form.
+
+        What a step of one task returned leaves as it is: it becomes a request's body, a row, a
+        loop's collection, and with further names it would grow with every step that hands it on.
+        """
         return self._tasks is not None and len(self._tasks) > 1
 
     def _kind_names(self) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from noetl_playbook.model import LoopSpec, Playbook, Step
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 
+_SUBMITTED = "submitted"
 _ITER_ALWAYS = frozenset({"index", "calls", "next_call", "parent"})
-_CORRELATION = frozenset({"correlation", "callback"})
+_CORRELATION = frozenset({"correlation", "callback", _SUBMITTED})
 
 
 class Spot(StrEnum):
@@ -22,27 +23,33 @@ class Spot(StrEnum):
     WORKBOOK = "workbook entries"
     ADMISSION = "admission rules"
     LOOP = "the loop's own fields"
+    SHARD_KEY = "the key of a shard"
     CLAIM = "a cursor's claim"
     TASK = "tasks"
+    CANCEL = "what calls off submitted work"
     ARC = "arcs"
     SET = "the step's set"
     OTHER = "this place"
 
 
-_BODY = frozenset({Spot.TASK, Spot.WORKBOOK})
+_TASKS = frozenset({Spot.TASK, Spot.CANCEL})
+_BODY = _TASKS | {Spot.WORKBOOK}
+# The key names a shard by its first item, before the body runs.
+_ITEMS = _BODY | {Spot.SHARD_KEY}
 _STEP = frozenset(Spot) - {Spot.WORKLOAD, Spot.KEYCHAIN}
 _CLAIMS = frozenset({Spot.CLAIM})
 _AT_THE_BOUNDARY = frozenset({Spot.ARC, Spot.SET})
 # Where the names that do not exist everywhere do exist, in words and as places.
 _WHERE: dict[str, tuple[frozenset[Spot], str]] = {
-    **dict.fromkeys(("iter", "_prev", "_task", "_attempt", "results"),
+    "iter": (_ITEMS, "inside the step's tasks only"),
+    **dict.fromkeys(("_prev", "_task", "_attempt", "results"),
                     (_BODY, "inside the step's tasks only")),
-    **dict.fromkeys(("loop_index", "loop", "frame"), (_BODY, "inside a loop's body only")),
+    **dict.fromkeys(("loop_index", "loop", "frame"), (_ITEMS, "inside a loop's body only")),
     "fanin": (_AT_THE_BOUNDARY | _BODY, "in arcs and in the step's set only"),
     "chunk": (_AT_THE_BOUNDARY | _BODY, "in the targets of call.partial only"),
     "event": (frozenset({Spot.ARC, Spot.ADMISSION}), "in arcs and admission rules only"),
     "input": (_BODY | {Spot.WORKLOAD, Spot.CLAIM}, "inside the step's tasks only"),
-    "token": (_BODY | _CLAIMS, "where a worker renders: inside the step's tasks only"),
+    "token": (_ITEMS | _CLAIMS, "where a worker renders: inside the step's tasks only"),
     **dict.fromkeys(
         ("output", "result", "response", "error", "outcome", "steps", "ctx", "vars", "args"),
         (_STEP, "once steps run, not before the start"),
@@ -141,7 +148,7 @@ class View:
         """Judge the names that one template reads."""
         found = [each for name in sorted(read) if (each := self._judge(name)) is not None]
         found += self._members(paths)
-        if self._spot is Spot.TASK and self._step is not None:
+        if self._spot in _TASKS and self._step is not None:
             found += self._lost_updates(self._step, read, paths)
         return found
 
@@ -151,11 +158,10 @@ class View:
         if self._is_defined(name) or name in self._known.fixed:
             return None
         if name in self._local:
-            if self._spot in _BODY or not self._is_judged:
+            if not self._is_judged or self._is_here(name):
                 return None
-            return Finding(
-                code="E304", name=name, message=f"'{name}' exists inside the step's tasks only"
-            )
+            where = "in cancel" if name == _SUBMITTED else "inside the step's tasks"
+            return Finding(code="E304", name=name, message=f"'{name}' exists {where} only")
         if self._spot is Spot.WORKBOOK:
             # The caller brings names of its own.
             return None
@@ -164,6 +170,14 @@ class View:
             return Finding(code="E304", name=name, message=message)
         message = f"'{name}' is not a name here"
         return Finding(code="E303", name=name, message=message, is_unknown=True)
+
+    def _is_here(self, name: str) -> bool:
+        """Tell whether a name of the step's own exists at this place."""
+        if name == _SUBMITTED:
+            return self._spot is Spot.CANCEL
+        if self._spot is Spot.SHARD_KEY:
+            return self._step is not None and name in _item_names(self._step)
+        return self._spot in _BODY
 
     def _is_defined(self, name: str) -> bool:
         """Tell whether the document defines a name that can be read here."""
@@ -188,7 +202,7 @@ class View:
         if name == "frame":
             return step.reduce is not None or (step.loop is not None and is_framed(step.loop.spec))
         if name == "fanin":
-            in_body = self._spot is Spot.TASK
+            in_body = self._spot in _TASKS
             return step.reduce is not None if in_body else (step.loop or step.reduce) is not None
         if name == "chunk":
             arcs = step.next.arcs if step.next else ()
@@ -200,9 +214,8 @@ class View:
         step = self._step
         if step is None:
             return set()
-        iterator = _iterator(step)
-        own = {iterator, f"{iterator}_rows"} if iterator else set()
-        return written(step, "iter") | own | _ITER_ALWAYS
+        by_tasks = set() if self._spot is Spot.SHARD_KEY else written(step, "iter")
+        return by_tasks | _item_names(step) | _ITER_ALWAYS
 
     def _members(self, paths: frozenset[str]) -> list[Finding]:
         """Judge `iter.x`, `steps.x` and `keychain.x`, whose members are known."""
@@ -219,7 +232,7 @@ class View:
             else:
                 continue
             found.append(Finding(code="E303", name=written_so, message=message, is_unknown=True))
-        if self._spot is Spot.TASK and self._step is not None and self._is_judged:
+        if self._spot in _TASKS | {Spot.SHARD_KEY} and self._step is not None and self._is_judged:
             found += self._unset_scratch(paths)
         return found
 
@@ -268,6 +281,11 @@ def _iterator(step: Step) -> str | None:
     return step.reduce.iterator if step.reduce is not None else None
 
 
+def _item_names(step: Step) -> set[str]:
+    iterator = _iterator(step)
+    return {iterator, f"{iterator}_rows"} if iterator is not None else set()
+
+
 def is_framed(spec: LoopSpec) -> bool:
     """Tell whether a loop's body runs on frames."""
     return spec.mode in ("chunked", "cursor", "fanout")
@@ -294,7 +312,7 @@ def view_of(reading: Reading, path: Path, known: Known) -> View:
             step = known.steps.get(index)
             return View(
                 known,
-                _spot_in_step(path),
+                _spot_in_step(reading, path),
                 step=step,
                 local=known.local.get(index, frozenset()),
                 is_judged=step is not None and not _is_loop_unread(reading, index, step),
@@ -303,7 +321,7 @@ def view_of(reading: Reading, path: Path, known: Known) -> View:
             return View(known, Spot.OTHER)
 
 
-def _spot_in_step(path: Path) -> Spot:
+def _spot_in_step(reading: Reading, path: Path) -> Spot:
     match path[2:]:
         case ("next", *_):
             return Spot.ARC
@@ -311,12 +329,23 @@ def _spot_in_step(path: Path) -> Spot:
             return Spot.SET
         case ("loop", "cursor", "claim" | "params", *_):
             return Spot.CLAIM
+        case ("loop", "spec", "fanout", "key"):
+            return Spot.SHARD_KEY
         case ("loop" | "reduce", *_):
             return Spot.LOOP
         case ("spec", "policy", "admit", *_):
             return Spot.ADMISSION
         case _:
-            return Spot.TASK
+            return Spot.CANCEL if _is_in_cancel(reading, path) else Spot.TASK
+
+
+def _is_in_cancel(reading: Reading, path: Path) -> bool:
+    if "cancel" not in path:
+        return False
+    task = reading.task_at(path)
+    if task is None or task.kind != "external":
+        return False
+    return path[len(task.path) : len(task.path) + 1] == ("cancel",)
 
 
 def _is_loop_unread(reading: Reading, index: int, step: Step) -> bool:
@@ -337,6 +366,4 @@ def local_names(reading: Reading, path: Path, step: Step) -> frozenset[str]:
             found |= {task.output.accumulate.manifest_as} if task.output.accumulate else set()
         if task.kind == "external":
             found |= _CORRELATION
-    if (iterator := _iterator(step)) is not None:
-        found |= {iterator, f"{iterator}_rows"}
-    return frozenset(found)
+    return frozenset(found | _item_names(step))

@@ -4,58 +4,33 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 import structlog
-from msgspec import Struct, structs
 
 from noetl_chassis import instruments, names, tracing
 from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import facts
-from noetl_contracts.errors import (
-    ErrorObject,
-    NoetlError,
-    Permanent,
-    ResultMalformed,
-)
-from noetl_contracts.ids import CatalogId, EventId
-from noetl_contracts.ledger import Append, NewMessage, Request, ShardFence, StreamAppend
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed
+from noetl_contracts.ids import CatalogId
+from noetl_contracts.ledger import Append, Request, ShardFence, StreamAppend
+from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_messaging import topology
 from noetl_messaging.ports import Consumer, Delivery
 from noetl_planner.domain import growth
-from noetl_planner.domain.decide import decide
-from noetl_planner.domain.draft import Decision, Draft, Stamp
-from noetl_planner.shell import accounts, admitting, outgoing, refusing, telling
+from noetl_planner.shell import accounts, admitting, judging, refusing, telling
 from noetl_planner.shell.admitting import Refused, Work
 from noetl_planner.shell.gathering import Mailbox
-from noetl_planner.shell.outgoing import CommandTooLarge
+from noetl_planner.shell.judging import Decided, Judging
 from noetl_planner.shell.sharing import Shared
-from noetl_planner.shell.states import (
-    ForeignExecution,
-    PlaybookMissing,
-    States,
-)
+from noetl_planner.shell.states import ForeignExecution, PlaybookMissing, States
 from noetl_planner.shell.wakeups import Wakeups
-from noetl_playbook.handles import PayloadNeeded
-from noetl_replay.state import ExecutionState, empty
 from noetl_storage.errors import DuplicateKey, RowRefused, VersionConflict
 
 log = structlog.get_logger(__name__)
 
-_LOADS_MAX = 64
 _REASON_CHARACTERS_MAX = 1000
 
 
 class DecisionFailed(Permanent):
     """The planner cannot decide on a fact because of a defect, which its log tells of."""
-
-
-class Decided(Struct, kw_only=True):
-    """One execution's part of the turn's transaction."""
-
-    work: Work
-    state: ExecutionState
-    expected_version: int
-    decision: Decision
-    messages: list[NewMessage]
 
 
 class ShardPlanner:
@@ -68,6 +43,7 @@ class ShardPlanner:
         self._consumer = consumer
         self._states = states
         self._shared = shared
+        self._judging = Judging(states, shared)
         self._wakeups = Wakeups()
         self._gathered = Mailbox(consumer.wake)
 
@@ -83,9 +59,13 @@ class ShardPlanner:
         work = await self._sorted(own, deliveries)
         if work:
             await reach(Point.PLANNER_FETCHED)
-        decided = [one for one in [await self._decide(each) for each in work] if one is not None]
-        await self._commit(decided)
-        return len(decided)
+        moved = 0
+        while work:
+            found = [await self._decide(each) for each in work]
+            decided = [one for one in found if one is not None]
+            moved += len(decided)
+            work = await self._commit(decided)
+        return moved
 
     async def begin(self, request: Request, *, latest: CatalogId | None) -> bool:
         """Decide on a request that nobody has kept, and keep it with what follows from it.
@@ -139,13 +119,11 @@ class ShardPlanner:
     async def _decide_within(self, work: Work, refused: ErrorObject | None) -> Decided | None:
         execution_id, problem = work.batches[0].execution_id, None
         try:
-            decided = await self._judge_loaded(work, refused)
-            if decided is not None:
-                return decided
+            return await self._judging.judge(work, refused)
         except PlaybookMissing as failure:
             told = refusing.answer(work.batches, str(failure))
             if told:
-                return self._unbegun(work, told)
+                return self._judging.unbegun(work, told)
             if not refusing.is_early(work.batches, work.all_deliveries()):
                 await self._bury(work.all_deliveries(), failure)
                 return None
@@ -170,115 +148,29 @@ class ShardPlanner:
             else:
                 await delivery.nak(admitting.delay_s(delivery, place))
 
-    async def _judge_loaded(self, work: Work, refused: ErrorObject | None) -> Decided | None:
-        """Decide, loading what templates name; None for what names too much.
+    async def _commit(self, decided: list[Decided]) -> list[Work]:
+        """Append everything in one transaction; when that is refused, one by one.
 
-        A state that was decided on in vain is read from its history again.
+        Return what is left to decide on of what was committed.
         """
-        for _ in range(_LOADS_MAX):
-            state = await self._states.take(
-                work.batches[0], is_beginning=admitting.is_beginning(work)
-            )
-            expected = state.version
-            try:
-                return await self._judge(work, state, refused)
-            except PayloadNeeded as needed:
-                fault = await self._load(needed.stored.reference, is_begun=expected > 0)
-                if fault is not None:
-                    work, refused = _told_nothing(work), fault
-            except ResultMalformed as failure:
-                if expected == 0:
-                    raise
-                self._states.drop(state.execution_id)
-                work, refused = _told_nothing(work), refusing.unreadable(failure)
-            except CommandTooLarge as failure:
-                self._states.drop(state.execution_id)
-                refused = growth.too_large(failure.step, str(failure))
-        return None
-
-    async def _load(self, ref: PayloadRef, *, is_begun: bool) -> ErrorObject | None:
-        """Read a payload for templates; return the error of one that stays unreadable.
-
-        What has not begun cannot fail: there it is raised.
-        """
-        try:
-            await self._shared.loaded.load(ref)
-        except refusing.UNREADABLE as failure:
-            if not is_begun:
-                raise
-            log.exception("payload unreadable", reason=str(failure))
-            return refusing.unreadable(failure)
-        return None
-
-    async def _judge(
-        self, work: Work, state: ExecutionState, refused: ErrorObject | None
-    ) -> Decided:
-        shared = self._shared
-        draft = Draft(
-            state=state,
-            program=await shared.programs.of(state, admitting.asking(work.batches)),
-            stamp=Stamp(
-                now=shared.clock.now(),
-                producer=shared.producer,
-                next_event_id=lambda: EventId(shared.snowflake.next_id()),
-                workers=shared.crowd.seen() if shared.limits.offer_s else (),
-            ),
-            limits=shared.limits,
-            loaded=shared.loaded.values(),
-            causation_id=work.batches[0].key,
-            traceparent=tracing.traceparent(),
-        )
-        expected = state.version
-        asked = (fact for batch in work.batches for fact in batch.facts)
-        decision = decide(draft, asked, refused=refused)
-        messages = outgoing.messages(
-            decision.envelopes,
-            decision.commands,
-            decision.told,
-            shard_count=shared.bounds.shard_count,
-            has_share=state.tenant_id in shared.limits.tenants,
-        )
-        return Decided(
-            work=work,
-            state=draft.state,
-            expected_version=expected,
-            decision=decision,
-            messages=messages,
-        )
-
-    def _unbegun(self, work: Work, told: list[facts.FactBatch]) -> Decided:
-        """Answer for an execution that cannot begin; it has no history."""
-        first = work.batches[0]
-        state = empty(first.execution_id, first.tenant_id, first.organization_id)
-        shard_count = self._shared.bounds.shard_count
-        return Decided(
-            work=work,
-            state=state,
-            expected_version=state.version,
-            decision=Decision(envelopes=[], told=told),
-            messages=[outgoing.to_execution(one, shard_count=shard_count) for one in told],
-        )
-
-    async def _commit(self, decided: list[Decided]) -> None:
-        """Append everything in one transaction; when that is refused, one by one."""
         if not decided:
-            return
+            return []
         try:
             await self._append(decided)
         except (VersionConflict, DuplicateKey, RowRefused) as failure:
             if len(decided) > 1:
-                for one in decided:
-                    await self._commit([one])
-                return
+                return [left for one in decided for left in await self._commit([one])]
             if isinstance(failure, RowRefused):
                 await self._refuse(decided[0], failure)
-                return
+                return []
             instruments.count(names.VERSION_CONFLICTS)
             log.warning("append refused", reason=str(failure))
             await self._give_back(decided)
+            return []
         except NoetlError:
             await self._give_back(decided)
             raise
+        return [left for one in decided if (left := admitting.left(one.work)) is not None]
 
     async def _refuse(self, one: Decided, failure: RowRefused) -> None:
         """End an execution whose events the ledger cannot hold: asking again would not help."""
@@ -287,7 +179,7 @@ class ShardPlanner:
         if one.expected_version == 0:
             await self._give_back([one])
             return
-        again = await self._decide(_told_nothing(one.work), error)
+        again = await self._decide(judging.told_nothing(one.work), error)
         if again is not None:
             await self._append([again])
 
@@ -343,9 +235,10 @@ class ShardPlanner:
         if self._states.put_back(one.state):
             self._wakeups.set(one.state, one.decision.wake_at)
         await reach(Point.PLANNER_ACK_BEFORE)
-        for delivery in one.work.deliveries:
-            await delivery.ack()
-        await self._bury_refused(one.work.in_part)
+        if not one.work.rest:
+            for delivery in one.work.deliveries:
+                await delivery.ack()
+            await self._bury_refused(one.work.in_part)
         await reach(Point.PLANNER_ACK_AFTER)
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
@@ -372,12 +265,6 @@ class ShardPlanner:
                 consumer=topology.planner_consumer(self._fence.shard),
                 reason=f"{type(failure).__name__}: {failure}"[:_REASON_CHARACTERS_MAX],
             )
-
-
-def _told_nothing(work: Work) -> Work:
-    """Return the same deliveries without what they say, which cannot be decided."""
-    batches = [structs.replace(batch, facts=[]) for batch in work.batches]
-    return Work(batches=batches, deliveries=work.deliveries, in_part=work.in_part)
 
 
 def _stream(one: Decided) -> StreamAppend:

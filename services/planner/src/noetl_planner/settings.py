@@ -46,6 +46,7 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # How long the outbox leaves to this process what it has just committed.
     publish_lease_s: Seconds = 10.0
     states_max: Annotated[int, Meta(ge=1)] = 1000
+    # Values that templates looked into; beside it a shard's decision holds those of its own.
     payload_cache_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
     pool_connections_max: Annotated[int, Meta(ge=1, le=100)] = 10
     activations_max: Annotated[int, Meta(ge=1)] = 100_000

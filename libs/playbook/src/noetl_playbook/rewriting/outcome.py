@@ -11,7 +11,8 @@ from noetl_playbook.rewriting.renaming import NotAnExpressionError
 
 _OLDER = "outcome"
 _TO = {_OLDER: "output", f"{_OLDER}.result": "output.data"}
-_CONDITIONS = frozenset({"when", "expr", "cond", "condition"})
+# Keys that hold conditions, by the one that replacements show.
+_CONDITIONS = dict.fromkeys(("when", "expr", "cond", "condition"), "when")
 _NEVER_RENDERED = frozenset({"desc", "description"})
 
 
@@ -64,6 +65,8 @@ def _text(reading: Reading, source: str, path: Path) -> str:
         "W902",
         path,
         "'outcome' is an older name of 'output'",
-        replacement=fragment(key, found) if isinstance(key, str) else flow(found),
+        replacement=fragment(_CONDITIONS.get(key, key), found)
+        if isinstance(key, str)
+        else flow(found),
     )
     return found

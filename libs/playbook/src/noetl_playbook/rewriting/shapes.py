@@ -3,15 +3,16 @@
 from typing import Any
 
 from noetl_playbook import tools
+from noetl_playbook.auth_forms import INLINE_DATABASE
 from noetl_playbook.fragments import flow, fragment
+from noetl_playbook.older import spelled_task
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting.placed import PlacedTask
 
-INLINE_DATABASE = ("db_host", "db_port", "db_user", "db_password", "db_name", "dsn")
 # What a step may say beside `tool: K` and means its task.
 BESIDE = tools.TASK_FIELDS | {
-    *("assert", "stream", "auth", "credential", "eval", "timeout_seconds"),
+    *("assert", "stream", "auth", "credential", "eval", "timeout_seconds", "description"),
     *INLINE_DATABASE,
 }
 
@@ -33,7 +34,7 @@ def placed_tasks(
             "W902",
             here,
             "tasks by name are an older form of a list",
-            replacement=fragment("tool", written),
+            replacement=fragment("tool", [spelled_task(task) for task in written]),
         )
         return [PlacedTask(raw=task, path=(*here, task["name"])) for task in written]
     if tool is None:
@@ -65,7 +66,7 @@ def _listed(reading: Reading, tool: list[Any], path: Path) -> list[PlacedTask]:
                 "W902",
                 here,
                 f"the label '{label}' is an older form of 'name'",
-                replacement=flow(named),
+                replacement=flow(spelled_task(named)),
             )
             found.append(PlacedTask(raw=named, path=(*here, label)))
         else:
@@ -84,7 +85,7 @@ def _beside(
         "W902",
         (*path, "tool"),
         "a tool's fields beside it on the step are an older form",
-        replacement=fragment("tool", {"kind": kind, **taken}),
+        replacement=fragment("tool", spelled_task({"kind": kind, **taken})),
     )
     reading.move((*path, "tool"), (*path, "kind"))
     return [PlacedTask(raw={"name": default, "kind": kind, **taken}, path=path)]

@@ -96,7 +96,7 @@ def _transfer(
     """Write a sink without a statement as a transfer of its data."""
     found: dict[str, Any] = {"name": name, "kind": "transfer"}
     target: dict[str, Any]
-    moves: dict[Path, Path] = {("source", "data"): (*path, "data")}
+    moves: dict[Path, Path] = {("source", "data"): (*path, "data"), ("target",): path}
     if raw.get("file") is not None:
         target = {"type": "file", "uri": raw["file"]}
         moves["target", "uri"] = (*path, "file")

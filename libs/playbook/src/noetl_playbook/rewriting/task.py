@@ -3,7 +3,7 @@
 from typing import Any
 
 from noetl_playbook.fragments import fragment, nested
-from noetl_playbook.older import rename_task_keys
+from noetl_playbook.older import rename_task_keys, spelled_rules
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import retry, workbook
@@ -36,7 +36,7 @@ def canonical_task(
     repeating = [entry for entry in entries if entry.is_repeat]
     if not repeating:
         rules = [retry.error_rule(reading, entry) for entry in failing]
-        written = _written_rules(raw)
+        written = spelled_rules(_written_rules(raw))
         reading.report(
             "W903",
             (*path, "retry"),

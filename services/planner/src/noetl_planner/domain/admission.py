@@ -21,7 +21,8 @@ def admit(draft: Draft, run: RunState) -> Outcome | None:
 def judge(draft: Draft, step: str, names: Scope) -> Outcome | None:
     """Hold what is known against a step's rules; None lets it run."""
     policy = draft.program.steps[step].spec.policy.admit
-    if policy is None:
+    if policy is None or not policy.rules:
+        # Without a rule nothing is denied.
         return None
     allowed = not policy.rules[-1].then.allow
     notes: list[str] = []

@@ -83,7 +83,7 @@ def _duration(rendered: Any, step: str, field: str) -> timedelta:
         raise Refusal.of(
             "validation",
             step,
-            f"step {step!r}, field {field!r}: {rendered!r} is not a duration: "
+            f"step {step!r}, field {field!r}: {rendered!r:.80} is not a duration: "
             "write seconds, or 500ms, 30s, 5m, 2h, 1d",
         )
     return timedelta(seconds=seconds)

@@ -7,6 +7,7 @@ poll interval; once all are dry, those whose claim may be stale are asked again 
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.events import loop as events
@@ -23,9 +24,14 @@ from noetl_planner.domain import (
     items,
 )
 from noetl_planner.domain.draft import Draft
-from noetl_planner.domain.evaluation import Outcome
+from noetl_planner.domain.evaluation import Outcome, Refusal
+from noetl_playbook import coercion
 from noetl_playbook.model import Cursor, Loop
+from noetl_playbook.scope import Scope
 from noetl_replay.state import LoopState, RunState, SlotState, StageState
+
+_INTERVAL = "poll_interval_ms"
+_INTERVAL_MS_MAX = 86_400_000
 
 
 def start(draft: Draft, run: RunState) -> None:
@@ -36,6 +42,7 @@ def start(draft: Draft, run: RunState) -> None:
     policy = frame_policies.rendered(
         loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
+    policy.update(_polling(cursor_of(draft, run), names, run.step))
     if inside.is_local(draft.program.steps[run.step]):
         policy, slots = inside.of_claims(policy, slots), 1
     stage_id = ids.stage_id(run.run_id)
@@ -107,11 +114,12 @@ def is_stale(live: LoopState, slot: SlotState) -> bool:
 
 def due_at(draft: Draft, run: RunState, slot: SlotState) -> datetime | None:
     """Return when a dry slot may be asked again while others run; None when there is no need."""
-    live, _ = parts(draft, run)
+    live, stage = parts(draft, run)
     if not slot.is_dry or slot.has_failed or slot.claimed_at is None or not is_stale(live, slot):
         return None
-    interval_ms = float(cursor_of(draft, run).options.poll_interval_ms)
-    return slot.claimed_at + timedelta(milliseconds=interval_ms)
+    written = cursor_of(draft, run).options.poll_interval_ms
+    interval_ms = stage.frame_policy.get(_INTERVAL, written)
+    return slot.claimed_at + timedelta(milliseconds=float(interval_ms))
 
 
 def parts(draft: Draft, run: RunState) -> tuple[LoopState, StageState]:
@@ -126,6 +134,21 @@ def cursor_of(draft: Draft, run: RunState) -> Cursor:
     cursor = _loop_of(draft, run).cursor
     assert cursor is not None, "only cursor runs come here"
     return cursor
+
+
+def _polling(cursor: Cursor, names: Scope, step: str) -> dict[str, Any]:
+    """Check how often slots ask again; one that a template gives is kept with the stage."""
+    field, written = f"loop.cursor.options.{_INTERVAL}", cursor.options.poll_interval_ms
+    rendered = evaluation.render(written, names, step=step, field=field)
+    interval_ms = coercion.number(rendered)
+    if interval_ms is None or not 0 <= interval_ms <= _INTERVAL_MS_MAX:
+        raise Refusal.of(
+            "validation",
+            step,
+            f"step {step!r}, field {field!r}: {rendered!r:.80} is not a number of milliseconds "
+            f"up to {_INTERVAL_MS_MAX}",
+        )
+    return {_INTERVAL: interval_ms} if isinstance(written, str) else {}
 
 
 def _is_due(draft: Draft, run: RunState, slot: SlotState) -> bool:

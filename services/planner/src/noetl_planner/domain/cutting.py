@@ -36,7 +36,8 @@ def cut(
     partitions = _number(how.partitions, names, "partitions", draft.limits.shards_max, step)
     if how.partition_by:
         _check_size(source, step)
-        return _by_hash(draft, source, how.partition_by, partitions)
+        with evaluation.bounded(draft, step=step, field="loop.spec.fanout.partition_by"):
+            return _by_hash(draft, source, how.partition_by, partitions)
     # A shard without items has nothing to do, so there are never more shards than items.
     return Cut(items=source.total, units=min(partitions, source.total)), source
 

@@ -19,6 +19,7 @@ from noetl_planner.domain import (
     timers,
 )
 from noetl_planner.domain.draft import Decision, Draft, Offer
+from noetl_planner.domain.evaluation import Refusal
 
 
 def decide(
@@ -35,10 +36,11 @@ def decide(
     draft.limits = limits.lowered(draft.limits, wanted)
     was_over = draft.state.is_terminal()
     for fact in asked:
+        draft.reads.begin_fact()
         if draft.state.is_terminal():
             _answer_late(draft, fact)
         else:
-            _decide_one(draft, fact)
+            _decide_fenced(draft, fact)
     if refused is not None and not draft.state.is_terminal():
         flow.fail_execution(draft, refused, step=refused.step)
     state = draft.state
@@ -83,6 +85,20 @@ def _answer_late(draft: Draft, fact: facts.Fact) -> None:
     if isinstance(fact, facts.CommandStarted | facts.CommandHeartbeat):
         # Whoever goes on after the end has missed that it was to stop.
         draft.to_stop[fact.command_id] = None
+
+
+def _decide_fenced(draft: Draft, fact: facts.Fact) -> None:
+    """Decide on a fact; what a playbook is refused that no step takes as its own ends it all.
+
+    Nobody could decide on such a fact another time: the execution would neither go on nor end.
+    """
+    try:
+        _decide_one(draft, fact)
+    except Refusal as refusal:
+        if draft.state.version == 0:
+            raise
+        if not draft.state.is_terminal():
+            flow.fail_execution(draft, refusal.error, step=refusal.error.step)
 
 
 def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 - one arm per fact

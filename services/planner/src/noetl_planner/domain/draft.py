@@ -27,6 +27,7 @@ from noetl_contracts.workers import WorkerBeat
 from noetl_planner.domain.crossover import Cores
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
+from noetl_planner.domain.reads import Reads
 from noetl_playbook.handles import PayloadNeeded
 from noetl_playbook.results import Stored
 from noetl_replay.fold import evolve
@@ -61,6 +62,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     # How long a command is the nearest worker's alone to take; 0: nothing is offered.
     offer_s: float = 0.0
     ctx_bytes_max: int = CTX_BYTES_MAX
+    # What one fact may lead to looking into of what is kept by reference.
+    read_bytes_max: int = 64 * 1024 * 1024
+    read_values_max: int = 64
     # Rows from which on `engine: auto` takes Spark for bodies that compute; 0: never.
     spark_rows_min: int = 0
     # By which `engine: auto` finds out where the rest of a loop ends sooner.
@@ -97,6 +101,7 @@ class Draft:
         self.now = stamp.now
         self.limits = limits
         self.loaded = loaded
+        self.reads = Reads(bytes_max=limits.read_bytes_max, values_max=limits.read_values_max)
         self.traceparent = traceparent
         self.envelopes: list[Envelope] = []
         self.payloads: dict[str, bytes] = {}
@@ -189,9 +194,10 @@ class Draft:
         if digest in self.payloads:
             self.kept[digest] = codec.decode(self.payloads[digest])
             return self.kept[digest]
-        if digest not in self.loaded:
-            raise PayloadNeeded(Stored(reference=reference, locator=reference.uri))
-        return self.loaded[digest]
+        try:
+            return self.loaded[digest]
+        except KeyError:
+            raise PayloadNeeded(Stored(reference=reference, locator=reference.uri)) from None
 
 
 class Offer(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Templates on the control plane: what they may see, and how their errors become the step's."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 from uuid import UUID
 
@@ -11,14 +12,15 @@ from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
+from noetl_planner.domain import lasting
 from noetl_planner.domain.draft import Draft
+from noetl_planner.domain.reads import Reads
 from noetl_playbook import carried, kept, keychain, rendering
 from noetl_playbook.canonical import Expression
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import (
     TemplateError,
     compile_condition,
-    compile_value,
     located,
 )
 from noetl_playbook.lookup import MISSING
@@ -80,20 +82,32 @@ def workload(draft: Draft) -> Mapping[str, Any]:
     reference = draft.state.workload_ref
     if reference is None:
         return draft.state.workload
-    return Inputs(lambda: payload(draft, reference))
-
-
-def payload(draft: Draft, reference: PayloadRef) -> Any:
-    """Return the value of a payload; raises `PayloadNeeded` while it is not loaded.
-
-    What this decision itself keeps needs no loading.
-    """
-    return draft.value_of(reference)
+    return Inputs(lambda: find(draft)(reference))
 
 
 def find(draft: Draft) -> Callable[[PayloadRef], Any]:
-    """Return what finds payloads for this decision."""
-    return lambda reference: payload(draft, reference)
+    """Return what finds the values that templates look into.
+
+    It raises `PayloadNeeded` while a value is not loaded, and `LimitExceededError` for one more
+    than there may be, however it came to be named.
+    """
+
+    def found(reference: PayloadRef) -> Any:
+        draft.reads.admit(reference)
+        return draft.value_of(reference)
+
+    return found
+
+
+@contextmanager
+def bounded(draft: Draft, *, step: str, field: str) -> Iterator[None]:
+    """Look into values beside a template: what is too much refuses the step, naming the field."""
+    draft.reads.begin_render()
+    try:
+        yield
+    except LimitExceededError as error:
+        text = f"step {step!r}, field {field!r}: {error}"
+        raise Refusal.of(error.kind, step, text) from error
 
 
 class StepViews(Mapping[str, Any]):
@@ -102,19 +116,13 @@ class StepViews(Mapping[str, Any]):
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._shown: dict[str, Any] = {}
-        self._bytes_by_digest: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._shown:
             if name not in self:
                 raise KeyError(name)
-            self._shown[name] = view(self._draft, self._draft.state.steps[name], admit=self._admit)
+            self._shown[name] = view(self._draft, self._draft.state.steps[name])
         return self._shown[name]
-
-    def _admit(self, reference: PayloadRef) -> None:
-        """Count what the templates of one place load; raises `LimitExceededError`."""
-        self._bytes_by_digest[reference.sha256] = reference.payload_bytes
-        _check_bytes(sum(self._bytes_by_digest.values()))
 
     def __contains__(self, name: object) -> bool:
         step = self._draft.state.steps.get(name) if isinstance(name, str) else None
@@ -138,31 +146,14 @@ class StepEnvelopes(StepViews):
         return self._shown[name]
 
 
-def _check_bytes(found: int) -> None:
-    if found > rendering.PLANNER.payload_bytes:
-        text = rendering.payload_too_large(found, rendering.PLANNER)
-        raise LimitExceededError(text, kind="payload_too_large")
-
-
-def _admit(reference: PayloadRef) -> None:
-    """Admit a payload that a template may load by itself; raises `LimitExceededError`."""
-    _check_bytes(reference.payload_bytes)
-
-
-def view(draft: Draft, step: StepState, *, admit: Callable[[PayloadRef], None] = _admit) -> Any:
-    """Show a step's latest result; `admit` may refuse a payload before it is loaded."""
-    find = carried.found_in(draft.loaded)
-
-    def admitted(reference: PayloadRef) -> Any:
-        admit(reference)
-        return find(reference)
-
+def view(draft: Draft, step: StepState) -> Any:
+    """Show a step's latest result."""
     return carried.view(
         step.result,
         execution_id=draft.state.execution_id,
         step=step.step,
         run=step.run_id or "",
-        find=admitted,
+        find=find(draft),
         error=codec.builtins(step.error) if step.error is not None else None,
     )
 
@@ -194,6 +185,22 @@ def _meta(draft: Draft, step: StepState) -> dict[str, Any]:
     }
 
 
+class Names(Scope):
+    """What a control-plane template may name; each render's reads are counted by themselves."""
+
+    __slots__ = ("reads",)
+
+    def __init__(self, fixed: Mapping[str, Any], parts: Parts, *, reads: Reads) -> None:
+        super().__init__(fixed, parts)
+        self.reads = reads
+
+
+def begin_render(names: Scope) -> None:
+    """Count anew what the next render looks into."""
+    if isinstance(names, Names):
+        names.reads.begin_render()
+
+
 def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any) -> Scope:
     """Build what a control-plane template may name.
 
@@ -210,7 +217,8 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
         **base_names(draft),
         **bound,
     }
-    return Scope(fixed, Parts(steps=steps, ctx=ctx, workload=inputs, limits=rendering.PLANNER))
+    parts = Parts(steps=steps, ctx=ctx, workload=inputs, limits=rendering.PLANNER)
+    return Names(fixed, parts, reads=draft.reads)
 
 
 def base_names(draft: Draft) -> dict[str, Any]:
@@ -236,8 +244,9 @@ def _uuid(draft: Draft) -> str:
 
 def render(value: Any, names: Scope, *, step: str, field: str) -> Any:
     """Render a value; a template error refuses the step, naming the field and expression."""
+    begin_render(names)
     try:
-        return compile_value(value).render(names)
+        return lasting.rendered(value, names)
     except TemplateError as error:
         raise _refused(error, step, field) from error
 
@@ -249,6 +258,7 @@ def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool
 
 def judge(condition: Expression, names: Scope, *, step: str, field: str) -> tuple[bool, str | None]:
     """Evaluate a condition; tell also which path was undefined when the whole of it was."""
+    begin_render(names)
     try:
         return compile_condition(condition).judge(names)
     except TemplateError as error:
@@ -261,8 +271,8 @@ def number(
     """Admit a rendered number within its bounds; `limit` names the one that `most` is."""
     try:
         found = int(value)
-    except (TypeError, ValueError) as error:
-        raise Refusal.of("validation", step, f"{field}: {value!r} is not a number") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Refusal.of("validation", step, f"{field}: {value!r:.80} is not a number") from error
     if limit is not None and found > most:
         raise Refusal.over(limit, step, f"{field}: {found} exceeds the limit of {most}")
     if not least <= found <= most:
@@ -288,8 +298,9 @@ def fanin(draft: Draft, counters: Mapping[str, Any]) -> Fanin:
 
 
 def rows_at(draft: Draft, form: Form, reference: PayloadRef) -> list[Any]:
-    """Return the rows of a step's result; raises `PayloadNeeded`."""
-    return carried.rows(str(form), payload(draft, reference))
+    """Return the items of a stored collection; raises as `find` says."""
+    data = find(draft)(reference)
+    return list(data) if form is Form.LIST else carried.rows(str(form), data)
 
 
 def loop_result(

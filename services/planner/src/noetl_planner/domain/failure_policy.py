@@ -1,12 +1,17 @@
 """When failed units make a loop fail (language, 7.2)."""
 
+import math
+from fractions import Fraction
+
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events.loop import LoopStats
 from noetl_planner.domain.evaluation import Refusal
+from noetl_playbook import coercion
 from noetl_playbook.model import Failure, Step
 from noetl_replay.state import LoopState
 
+_FIELDS = ("max_failed", "min_success")
 _PERCENT = 100
 FAILED_FAST = "another unit of the loop failed"
 
@@ -22,6 +27,15 @@ def policy_of(step: Step) -> Failure:
     return Failure(mode="best_effort" if loop is not None and loop.cursor is not None else "drain")
 
 
+def check(step: Step) -> None:
+    """Refuse bounds that are none before a unit runs under them; raises `Refusal`."""
+    if step.loop is None and not any(task.stream for task in step.tool):
+        return
+    policy = policy_of(step)
+    for field in _FIELDS:
+        _count(policy, field, 0, step.step)
+
+
 def verdict(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject | None:
     """Return the loop's error, or None when its outcome is ok."""
     policy = policy_of(step)
@@ -30,8 +44,8 @@ def verdict(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject | None
     if policy.mode == "best_effort":
         return None
     total, success, failed = units(loop)
-    failed_max = _count(policy.max_failed or 0, total, step.step)
-    success_min = _count(policy.min_success or 0, total, step.step)
+    failed_max = _count(policy, "max_failed", total, step.step)
+    success_min = _count(policy, "min_success", total, step.step)
     if failed <= failed_max and success >= success_min:
         return None
     return _failed(step, loop, stats)
@@ -49,7 +63,7 @@ def failed_max(step: Step, total: int) -> int | None:
     policy = policy_of(step)
     if policy.mode != "fail_fast":
         return None
-    return _count(policy.max_failed or 0, total, step.step)
+    return _count(policy, "max_failed", total, step.step)
 
 
 def units(loop: LoopState) -> tuple[int, int, int]:
@@ -76,15 +90,20 @@ def _failed(step: Step, loop: LoopState, stats: LoopStats) -> ErrorObject:
     )
 
 
-def _count(bound: int | str, total: int, step: str) -> int:
-    if isinstance(bound, int):
-        return bound
+def _count(policy: Failure, field: str, total: int, step: str) -> int:
+    """Read how many units a bound means; a percentage is rounded down."""
+    bound = getattr(policy, field)
+    if bound is None or isinstance(bound, int):
+        return max(0, bound or 0)
     text = bound.strip()
-    try:
-        if text.endswith("%"):
-            return int(float(text[:-1]) * total // _PERCENT)
-        return int(text)
-    except ValueError as error:
+    is_share = text.endswith("%")
+    found = coercion.number(text.removesuffix("%"))
+    if found is None or not math.isfinite(found) or not (is_share or isinstance(found, int)):
         raise Refusal.of(
-            "validation", step, f"failure policy: {bound!r} is neither a number nor a percentage"
-        ) from error
+            "validation",
+            step,
+            f"step {step!r}, field 'policy.failure.{field}': {bound!r:.80} is neither a whole "
+            "number nor a percentage: write one, as 5 or 5%",
+        )
+    # As it is written: a binary fraction near it may come to one unit less.
+    return max(0, int(Fraction(str(found)) * total // _PERCENT if is_share else found))

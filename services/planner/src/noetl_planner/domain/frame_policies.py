@@ -29,19 +29,27 @@ def rendered(frame: Frame | None, names: Scope, *, step: str, within: str) -> di
         if key in policy:
             field = f"{within}.{key}"
             value = evaluation.render(policy[key], names, step=step, field=field)
+            if key == "max_bytes":
+                value = coercion.size_bytes(value) or value
             policy[key] = evaluation.number(value, step=step, field=field, least=least, most=most)
     for key, seconds_max in _SECONDS_MAX.items():
         if key in policy:
             field = f"{within}.{key}"
             value = evaluation.render(policy[key], names, step=step, field=field)
             policy[key] = _seconds(value, seconds_max, step=step, field=field)
-    for key in ("engine", "transaction"):
+    for key, checked in (("engine", engines.checked), ("transaction", _flag)):
         if key in policy:
             field = f"{within}.{key}"
-            policy[key] = evaluation.render(policy[key], names, step=step, field=field)
-    if "engine" in policy:
-        policy["engine"] = engines.checked(policy["engine"], step=step, field=f"{within}.engine")
+            value = evaluation.render(policy[key], names, step=step, field=field)
+            policy[key] = checked(value, step=step, field=field)
     return policy
+
+
+def _flag(value: Any, *, step: str, field: str) -> bool:
+    found = coercion.boolean(value)
+    if found is None:
+        raise Refusal.of("validation", step, f"{field}: {value!r:.80} is neither true nor false")
+    return found
 
 
 def _seconds(value: Any, seconds_max: int, *, step: str, field: str) -> float:
@@ -51,7 +59,7 @@ def _seconds(value: Any, seconds_max: int, *, step: str, field: str) -> float:
         raise Refusal.of(
             "validation",
             step,
-            f"{field}: {value!r} is not a duration above 0 and up to {seconds_max} s",
+            f"{field}: {value!r:.80} is not a duration above 0 and up to {seconds_max} s",
         )
     return found
 

@@ -5,6 +5,7 @@ from noetl_contracts.events import loop as events
 from noetl_planner.domain import ending, evaluation, failure_policy, issuing, limits, sources
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
+from noetl_playbook import loops
 from noetl_playbook.model import Loop, Step
 from noetl_playbook.scope import Scope
 from noetl_replay.state import RunState
@@ -62,14 +63,8 @@ def in_flight(draft: Draft, loop: Loop, names: Scope, step: str) -> int:
         return 1
     field = "loop.spec.max_in_flight"
     rendered = evaluation.render(loop.spec.max_in_flight, names, step=step, field=field)
-    return evaluation.number(
-        rendered,
-        step=step,
-        field=field,
-        least=1,
-        most=draft.limits.in_flight_max,
-        limit=limits.MAX_IN_FLIGHT,
-    )
+    is_default = loops.is_default_in_flight(loop.spec)
+    return limits.in_flight(draft, rendered, is_default=is_default, step=step, field=field)
 
 
 def loop_of(step: Step) -> Loop:

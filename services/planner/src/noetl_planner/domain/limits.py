@@ -1,10 +1,12 @@
 """The deployment's bounds, lowered by a playbook; nobody but the deployment may raise them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import structs
 
-from noetl_planner.domain.draft import Limits
+from noetl_planner.domain import evaluation
+from noetl_planner.domain.draft import Draft, Limits
 
 MAX_STEPS = "max_steps"
 MAX_ITEMS = "max_items"
@@ -32,6 +34,18 @@ def lowered(limits: Limits, wanted: Mapping[str, int]) -> Limits:
         if name in wanted
     }
     return structs.replace(limits, **lower) if lower else limits
+
+
+def in_flight(draft: Draft, rendered: Any, *, is_default: bool, step: str, field: str) -> int:
+    """Admit how many units may run at once; raises `Refusal`.
+
+    A default is lowered with its limit: nobody asked for so many.
+    """
+    most = draft.limits.in_flight_max
+    wanted = min(rendered, most) if is_default else rendered
+    return evaluation.number(
+        wanted, step=step, field=field, least=1, most=most, limit=MAX_IN_FLIGHT
+    )
 
 
 def for_worker(wanted: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,16 @@ from datetime import datetime
 
 from noetl_contracts import facts
 from noetl_contracts.status import StageStatus
-from noetl_planner.domain import cursors, ending, inside, issuing, items, reducing, units
+from noetl_planner.domain import (
+    cursors,
+    ending,
+    failure_policy,
+    inside,
+    issuing,
+    items,
+    reducing,
+    units,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_replay.state import RunState
@@ -16,6 +25,7 @@ _ITEM_MODES = frozenset({"sequential", "parallel"})
 def start(draft: Draft, run: RunState) -> Outcome | None:
     """Begin the work of an activation; raises `Refusal` for what cannot begin."""
     definition = draft.program.steps[run.step]
+    failure_policy.check(definition)
     if definition.reduce is not None:
         return reducing.start(draft, run)
     loop = definition.loop

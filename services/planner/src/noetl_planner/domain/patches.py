@@ -22,36 +22,42 @@ def render_set(
     }
     patch: dict[str, Any] = {}
     for key, value in rendered.items():
-        path = _target(key, step)
-        before = kept.plain(ctx.get(path[0], {}), evaluation.find(draft)) if path[1:] else None
-        _write(patch, before, path, value, step)
+        top, *rest = path = _target(key, step)
+        if not rest:
+            patch[top] = value
+            continue
+        before = patch[top] if top in patch else _before(draft, ctx.get(top, {}), key, step)
+        patch[top] = _within(before, path, value, of=key, step=step)
     return patch
+
+
+def _before(draft: Draft, value: Any, key: str, step: str) -> Any:
+    """Return what a nested key is written into, loaded if it is kept by reference."""
+    if not kept.is_kept(value):
+        return value
+    with evaluation.bounded(draft, step=step, field=f"set.{key}"):
+        return kept.plain(value, evaluation.find(draft))
 
 
 def _target(key: str, step: str) -> list[str]:
     if key.startswith("iter."):
-        raise Refusal.of(
-            "validation", step, f"set.{key}: 'iter' exists only inside a pipeline: use 'ctx'"
+        raise _refused(key, step, "'iter' exists only inside a pipeline: use 'ctx'")
+    prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), "")
+    return key.removeprefix(prefix).split(".")
+
+
+def _within(base: Any, path: list[str], value: Any, *, of: str, step: str) -> dict[str, Any]:
+    """Return a mapping with a value written below it; raises `Refusal` for what is none."""
+    name, key, *_ = path
+    if not isinstance(base, Mapping):
+        raise _refused(
+            of, step, f"{name!r} is not a mapping, it has no keys: set {name!r} as a whole"
         )
-    for prefix in _PREFIXES:
-        key = key.removeprefix(prefix) if key.startswith(prefix) else key
-    return key.split(".")
+    below = path[1:]
+    if below[1:]:
+        value = _within(base.get(key, {}), below, value, of=of, step=step)
+    return {**base, key: value}
 
 
-def _write(patch: dict[str, Any], before: Any, path: list[str], value: Any, step: str) -> None:
-    top, *rest = path
-    if not rest:
-        patch[top] = value
-        return
-    branch = dict(_mapping(patch.get(top, before), top, step))
-    patch[top] = branch
-    for key in rest[:-1]:
-        branch[key] = dict(_mapping(branch.get(key, {}), key, step))
-        branch = branch[key]
-    branch[rest[-1]] = value
-
-
-def _mapping(value: Any, key: str, step: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise Refusal.of("validation", step, f"set: {key!r} is not a mapping, it has no keys")
-    return value
+def _refused(key: str, step: str, why: str) -> Refusal:
+    return Refusal.of("validation", step, f"step {step!r}, field 'set.{key}': {why}")

@@ -11,11 +11,11 @@ from noetl_contracts.ids import RunId, StageId
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.slicing import Cut
 from noetl_contracts.status import RunStatus, StageKind, StageStatus
-from noetl_planner.domain import cutting, ending, evaluation, frame_policies, units
+from noetl_planner.domain import cutting, ending, evaluation, frame_policies, limits, units
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome, Refusal
 from noetl_playbook import parts
-from noetl_playbook.model import Reduce
+from noetl_playbook.model import Reduce, ReduceSpec
 from noetl_playbook.scope import Scope
 from noetl_replay.state import CommandState, LoopState, RunState
 
@@ -26,10 +26,13 @@ _COUNTED = ("total", "done", "succeeded", "success", "failed", "cancelled", "ret
 def start(draft: Draft, run: RunState) -> Outcome | None:
     """Take the parts of the sources and open the first level; raises `Refusal`."""
     reduce = _reduce_of(draft, run)
+    if not reduce.from_:
+        text = f"step {run.step!r}, field 'reduce.from': it names no step: name a loop step"
+        raise Refusal.of("validation", run.step, text)
     parts_ref, count = _gathered(draft, run, reduce)
     names = evaluation.scope(draft)
     stage_id = ids.stage_id(run.run_id)
-    in_flight = _number(reduce.spec.max_in_flight, names, "max_in_flight", run.step)
+    in_flight = _in_flight(draft, reduce, names, run.step)
     cut = Cut(items=count, units=1)
     if reduce.spec.mode == "tree":
         cut = _grouped(count, _number(reduce.spec.fan_in, names, "fan_in", run.step, least=2))
@@ -157,10 +160,17 @@ def _gathered(draft: Draft, run: RunState, reduce: Reduce) -> tuple[PayloadRef, 
         listed.append(
             codec.builtins(parts.inline_of(counters))
             if reference is None
-            else draft.value_of(reference)
+            else _listed(draft, reference, run.step)
         )
     joined = _joined(listed)
     return draft.keep_bytes(codec.encode(joined), row_count=len(joined)), len(joined)
+
+
+def _listed(draft: Draft, reference: PayloadRef, step: str) -> list[dict[str, Any]]:
+    with evaluation.bounded(draft, step=step, field="reduce.from"):
+        draft.reads.admit_together(reference)
+        found: list[dict[str, Any]] = draft.value_of(reference)
+        return found
 
 
 def _source_stage(draft: Draft, reduce: Reduce) -> StageId | None:
@@ -215,6 +225,13 @@ def _tell_error(draft: Draft, live: CommandState, error: ErrorObject) -> None:
     draft.emit(
         step.CallError(step=live.step, run_id=live.run_id, command_id=live.command_id, error=error)
     )
+
+
+def _in_flight(draft: Draft, reduce: Reduce, names: Scope, step_name: str) -> int:
+    field, written = "reduce.spec.max_in_flight", reduce.spec.max_in_flight
+    rendered = evaluation.render(written, names, step=step_name, field=field)
+    is_default = written == ReduceSpec().max_in_flight
+    return limits.in_flight(draft, rendered, is_default=is_default, step=step_name, field=field)
 
 
 def _number(value: Any, names: Scope, key: str, step_name: str, *, least: int = 1) -> int:

@@ -6,7 +6,6 @@ from typing import Any
 from noetl_contracts import codec, facts
 from noetl_contracts.events import execution
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX
-from noetl_planner.domain import evaluation
 from noetl_planner.domain.draft import Draft
 from noetl_playbook import carried, carried_form
 
@@ -15,7 +14,7 @@ def inherited_of(draft: Draft, rerun: facts.Rerun) -> facts.Inherited:
     """Return what is taken over; of what is stored raises `PayloadNeeded` or `ResultMalformed`."""
     if rerun.inherited_ref is None:
         return rerun.inherited or facts.Inherited()
-    stored = evaluation.payload(draft, rerun.inherited_ref)
+    stored = draft.value_of(rerun.inherited_ref)
     taken = carried.read_as(stored, facts.Inherited)
     for step in taken.steps:
         if step.result is not None:

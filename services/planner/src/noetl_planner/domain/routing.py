@@ -64,12 +64,14 @@ def _route(
     if status is RunStatus.COMPLETED and definition.set:
         names = evaluation.scope(draft, **bound)
         patch = patches.render_set(draft, definition.set, names, draft.state.ctx, step=run.step)
-    names = evaluation.scope(draft, patch, **bound)
     notes: list[str] = []
-    chosen = _choose(draft, run, names, status, notes)
+    chosen = _choose(draft, run, evaluation.scope(draft, patch, **bound), status, notes)
     for arc in chosen:
-        ctx = {**draft.state.ctx, **patch}
-        patch.update(patches.render_set(draft, arc.set, names, ctx, step=run.step))
+        if arc.set:
+            # A block sees what the blocks before it have written.
+            names = evaluation.scope(draft, patch, **bound)
+            ctx = {**draft.state.ctx, **patch}
+            patch.update(patches.render_set(draft, arc.set, names, ctx, step=run.step))
     patch, refused = growth.carried(draft, patch, step=run.step)
     if refused is not None:
         raise Refusal(refused)

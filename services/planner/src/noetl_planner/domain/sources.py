@@ -5,14 +5,14 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, PayloadRef
 from noetl_contracts.slicing import Form, ListPart, PartList, encoded_parts
-from noetl_planner.domain import evaluation, limits
+from noetl_planner.domain import evaluation, lasting, limits
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook.expressions import TemplateError, compile_value, located
 from noetl_playbook.handles import Handle
+from noetl_playbook.lookup import Lookup
 from noetl_playbook.model import Loop
 from noetl_playbook.scope import Scope
 from noetl_playbook.sources import NoCollectionError, rows_of
@@ -48,7 +48,8 @@ def find(draft: Draft, loop: Loop, names: Scope, *, step: str) -> Source:
         _check(found, draft.limits.items_max, step)
         return Source(form=Form.RANGE, total=max(0, found))
     try:
-        items = rows_of(found)
+        with evaluation.bounded(draft, step=step, field=_FIELD):
+            items = rows_of(found)
     except NoCollectionError as error:
         raise _no_collection(str(error), step) from error
     _check(len(items), draft.limits.items_max, step)
@@ -56,7 +57,7 @@ def find(draft: Draft, loop: Loop, names: Scope, *, step: str) -> Source:
 
 
 def items_of(draft: Draft, source: Source) -> list[Any]:
-    """Return the items themselves; raises `PayloadNeeded` for those in a payload."""
+    """Return the items themselves; for those in a payload raises as `evaluation.find` says."""
     if source.form is Form.RANGE:
         return list(range(source.total))
     if source.ref is None:
@@ -83,13 +84,14 @@ def keep(draft: Draft, source: Source, *, may_inline: bool) -> dict[str, Any]:
 
 
 def _rendered(value: Any, names: Scope, step: str) -> Any:
+    evaluation.begin_render(names)
     try:
-        return compile_value(value).evaluate(names)
+        found = compile_value(value).evaluate(names)
+        return found if isinstance(found, Lookup) else lasting.lasting(found, value)
     except TemplateError as error:
         text = located(error, step=step, field=_FIELD)
         is_undefined = isinstance(error.__cause__, UndefinedUsedError)
-        kind = "loop_source" if is_undefined else "template"
-        raise Refusal(ErrorObject(kind=kind, code=kind.upper(), step=step, message=text)) from error
+        raise Refusal.of("loop_source" if is_undefined else error.kind, step, text) from error
 
 
 def _check(count: int, count_max: int, step: str) -> None:

@@ -7,10 +7,18 @@ from typing import Any
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.events import execution
-from noetl_planner.domain import bounds, evaluation, flow, growth, requirements, rerunning
+from noetl_planner.domain import (
+    bounds,
+    evaluation,
+    flow,
+    growth,
+    lasting,
+    requirements,
+    rerunning,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
-from noetl_playbook.expressions import TemplateError, compile_value, located
+from noetl_playbook.expressions import TemplateError, located
 from noetl_playbook.rendering import PLANNER
 from noetl_playbook.scope import Parts, Scope, last_name
 
@@ -68,7 +76,7 @@ def _request(
     """Return the inputs: those given, over those of the execution that is repeated."""
     given = fact.workload
     if fact.workload_ref is not None:
-        given = evaluation.payload(draft, fact.workload_ref)
+        given = draft.value_of(fact.workload_ref)
     return given if taken is None else deep_merge(taken.workload, given)
 
 
@@ -92,25 +100,17 @@ def render_workload(
     draft: Draft, request: Mapping[str, Any]
 ) -> tuple[dict[str, Any], ErrorObject | None]:
     """Merge the request over the rendered defaults (language, 2.3)."""
-    defaults = draft.program.playbook.workload
-    lazy = _Defaults(draft, defaults, request)
-    rendered: dict[str, Any] = {}
-    for key, value in defaults.items():
-        if key in request and not isinstance(value, Mapping):
-            continue
+    lazy = _Defaults(draft, draft.program.playbook.workload, request)
+    merged: dict[str, Any] = {}
+    for key in lazy:
         try:
-            rendered[key] = lazy[key]
+            merged[key] = lazy[key]
         except TemplateError as error:
             message = located(error, step=WORKLOAD, field=key)
             return dict(request), ErrorObject(
                 kind=error.kind, code=code_of(error.kind), step=WORKLOAD, message=message
             )
-        except KeyError:
-            message = f"step {WORKLOAD!r}, field {key!r}: the default refers to itself"
-            return dict(request), ErrorObject(
-                kind="template", code="TEMPLATE", step=WORKLOAD, message=message
-            )
-    return deep_merge(rendered, request), None
+    return merged, None
 
 
 def deep_merge(defaults: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,11 +133,32 @@ def start_scope(draft: Draft, *, request: Mapping[str, Any], workload: Mapping[s
         last_name("payload"): request,
         last_name("input"): request,
     }
-    return Scope(fixed, Parts(ctx=request, workload=workload, limits=PLANNER))
+    return Scope(fixed, Parts(ctx=workload, workload=workload, limits=PLANNER))
+
+
+def _unsupplied(default: Any, given: Any) -> Any:
+    """Return what of a default the request leaves to it: the rest is not rendered."""
+    if not isinstance(default, Mapping) or not isinstance(given, Mapping):
+        return default
+    return {
+        key: _unsupplied(value, given.get(key))
+        for key, value in default.items()
+        if key not in given or (isinstance(value, Mapping) and isinstance(given[key], Mapping))
+    }
+
+
+class _CircularError(KeyError):
+    """A default that is being rendered was asked for."""
+
+    def __str__(self) -> str:
+        return f"the default of {self.args[0]!r} refers to itself"
 
 
 class _Defaults(Mapping[str, Any]):
-    """Renders a default when it is first named; a default that is being rendered is undefined."""
+    """Renders a default when it is first named, and lays over it what the request says.
+
+    Of a default that is being rendered there is only what the request says.
+    """
 
     def __init__(
         self, draft: Draft, defaults: Mapping[str, Any], request: Mapping[str, Any]
@@ -151,17 +172,27 @@ class _Defaults(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key in self._done:
             return self._done[key]
-        if key in self._request and not isinstance(self._request[key], Mapping):
+        if self._is_supplied(key) or (key in self._busy and key in self._request):
             return self._request[key]
-        if key not in self._defaults or key in self._busy:
-            raise KeyError(key)
+        if key in self._busy:
+            raise _CircularError(key)
+        default = _unsupplied(self._defaults[key], self._request.get(key))
         self._busy.add(key)
         try:
             names = start_scope(self._draft, request=self._request, workload=self)
-            self._done[key] = compile_value(self._defaults[key]).render(names)
+            rendered = lasting.rendered(default, names)
         finally:
             self._busy.discard(key)
+        given = self._request.get(key)
+        self._done[key] = deep_merge(rendered, given) if isinstance(given, Mapping) else rendered
         return self._done[key]
+
+    def _is_supplied(self, key: str) -> bool:
+        """Tell whether nothing of a key is left to its default."""
+        if key not in self._request:
+            return False
+        both = (self._request[key], self._defaults.get(key))
+        return not all(isinstance(value, Mapping) for value in both)
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self._defaults, **self._request})
@@ -175,7 +206,7 @@ def _render_vars(
 ) -> tuple[dict[str, Any], ErrorObject | None]:
     names = start_scope(draft, request=workload, workload=workload)
     try:
-        return dict(compile_value(draft.program.playbook.vars).render(names)), None
+        return dict(lasting.rendered(draft.program.playbook.vars, names)), None
     except TemplateError as error:
         return {}, ErrorObject(
             kind=error.kind,

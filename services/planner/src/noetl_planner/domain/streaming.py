@@ -176,8 +176,11 @@ def _route(draft: Draft, run: RunState, chunk: Chunk) -> tuple[list[Arc], dict[s
     chosen = [arc for arc in _choose(draft, run, names) if _is_admitted(draft, arc, names)]
     patch: dict[str, Any] = {}
     for arc in chosen:
-        ctx = {**draft.state.ctx, **patch}
-        patch.update(patches.render_set(draft, arc.set, names, ctx, step=run.step))
+        if arc.set:
+            # A block sees what the blocks before it have written.
+            seen = evaluation.scope(draft, patch, **bound)
+            ctx = {**draft.state.ctx, **patch}
+            patch.update(patches.render_set(draft, arc.set, seen, ctx, step=run.step))
     patch, refused = growth.carried(draft, patch, step=run.step)
     if refused is not None:
         raise Refusal(refused)
@@ -217,13 +220,13 @@ def _begin(draft: Draft, producer: RunState, arc: Arc) -> None:
         most = draft.limits.activations_max
         text = f"more than {most} step activations: raise limits.max_steps or end the cycle"
         raise Refusal.over("max_steps", arc.step, text)
-    in_flight = evaluation.number(
-        IN_FLIGHT if arc.spec.max_in_flight is None else arc.spec.max_in_flight,
+    written = arc.spec.max_in_flight
+    in_flight = limits.in_flight(
+        draft,
+        IN_FLIGHT if written is None else written,
+        is_default=written is None,
         step=producer.step,
         field="next.arcs.spec.max_in_flight",
-        least=1,
-        most=draft.limits.in_flight_max,
-        limit=limits.MAX_IN_FLIGHT,
     )
     run_id = ids.run_id(state.execution_id, activation)
     draft.emit(

@@ -32,12 +32,14 @@ class Work(Struct, kw_only=True):
     """Facts of one execution in this turn, and the deliveries that brought them.
 
     `in_part` are further deliveries some of whose facts were refused: they are buried, and not
-    acknowledged, when the others have been committed.
+    acknowledged, when the others have been committed. `rest` are facts of the same deliveries that
+    are decided on afterwards, before any of them is settled.
     """
 
     batches: list[FactBatch]
     deliveries: list[Delivery]
     in_part: list[Refused] = msgspec.field(default_factory=list)
+    rest: list[FactBatch] = msgspec.field(default_factory=list)
 
     def all_deliveries(self) -> list[Delivery]:
         """List what is to be settled, however that is."""
@@ -102,6 +104,20 @@ def read(delivery: Delivery, *, shard: int, shard_count: int) -> tuple[FactBatch
     return (structs.replace(batch, facts=admitted) if faults else batch), faults
 
 
+def halved(work: Work) -> Work | None:
+    """Return work on the first half of the facts, the others its rest; None for a single fact."""
+    singles = [one for batch in work.batches for one in _singles(batch)]
+    if len(singles) < 2:  # noqa: PLR2004 - one fact has no half
+        return None
+    half = len(singles) // 2
+    return structs.replace(work, batches=singles[:half], rest=[*singles[half:], *work.rest])
+
+
+def left(work: Work) -> Work | None:
+    """Return what is to be decided on once the work is committed."""
+    return structs.replace(work, batches=work.rest, rest=[]) if work.rest else None
+
+
 def brought(request: Request) -> Work:
     """Return the work of a request that came by no message."""
     return Work(batches=[facts.decode_batch(request.data)], deliveries=[])
@@ -154,6 +170,12 @@ def _check_owner(delivery: Delivery, batch: FactBatch) -> None:
             f"facts of {batch.tenant_id[:80]!r}/{batch.organization_id[:80]!r} "
             f"under the subject of {about.tenant_id!r}/{about.organization_id!r}"
         )
+
+
+def _singles(batch: FactBatch) -> list[FactBatch]:
+    """Return a batch for each fact; the last settles the request that brought them."""
+    *before, last = [structs.replace(batch, facts=[fact]) for fact in batch.facts] or [batch]
+    return [*(structs.replace(one, request_id=None) for one in before), last]
 
 
 def _work_of(grouped: dict[_Owner, Work], batch: FactBatch) -> Work:

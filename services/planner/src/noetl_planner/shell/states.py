@@ -1,6 +1,7 @@
 """States and programs kept in memory: accelerators that may be dropped at any time."""
 
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from noetl_contracts import codec
@@ -164,7 +165,7 @@ class Programs:
 
 
 class LoadedPayloads:
-    """Payload values that templates on the control plane have asked for."""
+    """Payload values that templates on the control plane have asked for, the latest used kept."""
 
     def __init__(self, payloads: Payloads, *, bytes_max: int) -> None:
         self._payloads = payloads
@@ -173,14 +174,51 @@ class LoadedPayloads:
         self._kept: OrderedDict[str, tuple[int, Any]] = OrderedDict()
 
     async def load(self, ref: PayloadRef) -> None:
-        """Read a payload and keep its value."""
+        """Read a payload and keep its value, at least until the next one is read."""
         value = await loading.load(self._payloads.read, ref)
+        # Another shard may have read the same meanwhile.
+        before, _ = self._kept.pop(ref.sha256, (0, None))
         self._kept[ref.sha256] = (ref.payload_bytes, value)
-        self._bytes += ref.payload_bytes
+        self._bytes += ref.payload_bytes - before
         while self._bytes > self._bytes_max and len(self._kept) > 1:
             _, (size, _) = self._kept.popitem(last=False)
             self._bytes -= size
 
-    def values(self) -> dict[str, Any]:
-        """Return every kept value by digest."""
-        return {digest: value for digest, (_, value) in self._kept.items()}
+    def get(self, digest: str) -> tuple[int, Any]:
+        """Return a kept value behind its size; raises `KeyError`."""
+        found = self._kept[digest]
+        self._kept.move_to_end(digest)
+        return found
+
+
+class Held(Mapping[str, Any]):
+    """Values that one decision has looked into, by digest: all stay until it is made.
+
+    Whatever else is read meanwhile, what it has found once is there when it is made again.
+    """
+
+    def __init__(self, loaded: LoadedPayloads) -> None:
+        self._loaded = loaded
+        self._mine: dict[str, Any] = {}
+        self._bytes = 0
+
+    async def load(self, ref: PayloadRef) -> bool:
+        """Read a payload that is not there; False when it is not there afterwards either."""
+        await self._loaded.load(ref)
+        return ref.sha256 in self
+
+    def has_room(self, ref: PayloadRef, *, bytes_max: int, values_max: int) -> bool:
+        """Tell whether there may be one more."""
+        return len(self._mine) < values_max and self._bytes + ref.payload_bytes <= bytes_max
+
+    def __getitem__(self, digest: str) -> Any:
+        if digest not in self._mine:
+            size, self._mine[digest] = self._loaded.get(digest)
+            self._bytes += size
+        return self._mine[digest]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mine)
+
+    def __len__(self) -> int:
+        return len(self._mine)

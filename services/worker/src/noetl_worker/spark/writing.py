@@ -44,7 +44,10 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """One part: where it is, or its bytes; `values` are those of the columns it was cut by."""
+    """One part: where it is, or its bytes; `values` are those of the columns it was cut by.
+
+    `payload_bytes` is what its columns hold, unpacked.
+    """
 
     row_count: int
     payload_bytes: int
@@ -102,7 +105,8 @@ class Written:
         data = encoded(table, self._plan.format)
         about = {
             "row_count": table.num_rows,
-            "payload_bytes": len(data),
+            # What a reader has to hold, however well it packs.
+            "payload_bytes": table.nbytes,
             "schema": schema_text(table.schema),
             "values": values,
             "head": head_of(table),

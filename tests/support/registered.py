@@ -1,0 +1,30 @@
+"""Playbooks as a catalog may hold them: with values that whoever reads them now would refuse."""
+
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.ids import CatalogId
+from noetl_planner.domain.program import Program
+from noetl_playbook.model import Playbook
+from noetl_playbook.parse import parse
+
+
+def registered(text: str, *changes: tuple[str, Any]) -> Program:
+    """Read a good playbook, and put values at places of its canonical form."""
+    parsed = parse(text)
+    assert parsed.playbook is not None, [str(problem) for problem in parsed.problems]
+    model = codec.decode(codec.encode(parsed.playbook))
+    for place, value in changes:
+        _put(model, place.split("/"), value)
+    playbook = codec.convert(model, Playbook)
+    return Program(playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
+
+
+def _put(at: Any, path: list[str], value: Any) -> None:
+    key: Any = int(path[0]) if isinstance(at, list) else path[0]
+    if not path[1:]:
+        at[key] = value
+        return
+    if isinstance(at, dict):
+        at.setdefault(key, {})
+    _put(at[key], path[1:], value)
