@@ -517,6 +517,23 @@ async def test_a_lost_transaction_is_run_again_from_its_start(
     assert await table.fetchval("select array_agg(id order by id) from effects") == [1, 2, 3]
 
 
+async def test_a_frame_in_a_transaction_moves_rows_over_another_connection(
+    database: str, table: "asyncpg.Connection[Any]"
+) -> None:
+    await table.execute("create table effects(id int); create table moved(id int)")
+    await add(table, 4)
+    move = '{name: move, kind: transfer, auth: db, timeout: 10s, source: {type: data, data: [{id: "{{ iter.job.id }}"}]}, target: {type: postgres, table: moved}}'
+    policy = {"transaction": True, "row_concurrency": 3}
+    async with bench(postgres_connections_max=1) as worker:
+        await worker.put_credential("db", {"dsn": database})
+        facts = await worker.run(slot_of(loop_of(COUNT, move), frame=policy))
+    closed = of(facts, FrameClosed)
+    assert [(one.row_count, one.rows_failed) for one in closed] == [(3, 0), (1, 0)]
+    for name in ("effects", "moved"):
+        found = await table.fetchval(f"select array_agg(id order by id) from {name}")  # noqa: S608 - a name of this test's
+        assert found == [1, 2, 3, 4]
+
+
 async def test_a_lost_lease_leaves_no_effect_behind(
     worker: Bench, table: "asyncpg.Connection[Any]"
 ) -> None:

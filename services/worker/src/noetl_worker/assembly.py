@@ -40,7 +40,7 @@ from noetl_worker.settings import (
 from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, duckdb_session, http, python, shell, spark
+from noetl_worker.tools import Tools, duckdb_session, http, postgres_pool, python, shell, spark
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
 _WAITS_PER_LEASE = 5
@@ -172,6 +172,15 @@ def http_limits(config: Settings) -> http.Limits:
 def open_bucket_store() -> AbstractAsyncContextManager[Buckets]:
     """Hold the clients of buckets that playbooks name."""
     return open_buckets()
+
+
+def postgres_room(config: Settings) -> postgres_pool.Room:
+    """Read how many connections a credential has."""
+    return postgres_pool.Room(
+        most=config.postgres_connections_max,
+        soon=config.postgres_connections_soon,
+        wait_s=config.postgres_wait_s,
+    )
 
 
 def duckdb_limits(config: Settings) -> duckdb_session.Limits:

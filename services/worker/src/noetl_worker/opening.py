@@ -23,11 +23,12 @@ from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
-from noetl_worker.tools.duckdb import open_duckdb
+from noetl_worker.tools.duckdb import DuckdbTool, open_duckdb
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
 from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
+from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import PostgresTool, open_postgres
 from noetl_worker.tools.python import open_python
 from noetl_worker.tools.references import References
@@ -37,7 +38,7 @@ from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.transfer_spark import SparkMover
-from noetl_worker.tools.workplace import open_work_folder
+from noetl_worker.tools.workplace import WorkFolder, open_work_folder
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +59,7 @@ async def open_tools(
         stack.enter_context(rendering.guarded_by(stack.enter_context(deadline.watching())))
         _sweep()
         folder = stack.enter_context(open_work_folder(config.work_directory))
+        locks = PathLocks(folder)
         http = await enter(
             open_http(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
@@ -69,15 +71,7 @@ async def open_tools(
         inputs = InputReader(
             references_=references, postgres=postgres, folder=folder, in_place=InPlace(near)
         )
-        duckdb = await enter(
-            open_duckdb(
-                vault=vault,
-                inputs=inputs,
-                references_=references,
-                folder=folder,
-                limits=assembly.duckdb_limits(config),
-            )
-        )
+        duckdb = await enter(_duckdb(config, vault, references, inputs, folder, locks))
         sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
         reads = SparkInputs(references_=references, vault=vault, folder=folder)
         spark = _spark(config, sparks, reads, references=references, scripts=scripts)
@@ -104,6 +98,7 @@ async def open_tools(
                 mover=SparkMover(spark=spark, postgres=postgres),
                 references_=references,
                 folder=folder,
+                locks=locks,
             ),
             shell=ShellTool(
                 limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
@@ -128,8 +123,25 @@ def _postgres(
         vault=vault,
         scripts=scripts,
         references_=references,
-        connections_max=config.postgres_connections_max,
-        connections_soon=config.postgres_connections_soon,
+        room=assembly.postgres_room(config),
+    )
+
+
+def _duckdb(
+    config: Settings,
+    vault: Vault,
+    references: References,
+    inputs: InputReader,
+    folder: WorkFolder,
+    locks: PathLocks,
+) -> AbstractAsyncContextManager[DuckdbTool]:
+    return open_duckdb(
+        vault=vault,
+        inputs=inputs,
+        references_=references,
+        folder=folder,
+        locks=locks,
+        limits=assembly.duckdb_limits(config),
     )
 
 

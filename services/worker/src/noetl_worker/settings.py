@@ -68,6 +68,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # more where tasks wait for statements that take long.
     postgres_connections_soon: Annotated[int, Meta(ge=1, le=1000)] = 3
     postgres_connections_max: Annotated[int, Meta(ge=1, le=1000)] = 16
+    # How long a task that says nothing else waits for one to become free.
+    postgres_wait_s: Seconds = 600.0
     # Started when they are first needed; each runs one call at a time.
     python_processes_max: Annotated[int, Meta(ge=1, le=256)] = 4
     python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3

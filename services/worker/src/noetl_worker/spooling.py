@@ -1,8 +1,9 @@
 """Rows of a stream on the worker's own disk, until they become one payload."""
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+
+from noetl_worker.in_thread import in_thread
 
 _PIECE_BYTES = 256 * 1024
 
@@ -28,7 +29,7 @@ class Spool:
         """Yield all rows between a head and a tail."""
         yield head
         self._file.seek(0)
-        while piece := await asyncio.to_thread(self._file.read, _PIECE_BYTES):
+        while piece := await in_thread(self._file.read, _PIECE_BYTES):
             yield piece
         yield tail
 

@@ -19,6 +19,7 @@ from noetl_storage.ports import Buckets
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
+from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import contents, references
 from noetl_worker.tools.call import Call, Outcome
@@ -174,7 +175,8 @@ class ArtifactTool:
                     await self._point(str(uri), ref, call)
             case "file":
                 path = self._folder.resolve(str(uri), call.site)
-                await asyncio.to_thread(write_file, path, content.data)
+                # The next attempt's write must not come before that of one that was called off.
+                await in_thread(write_file, path, content.data)
             case "s3" | "gs":
                 account, bucket, key = await self._bucket(str(uri), call)
                 await self._buckets.write(
@@ -202,7 +204,7 @@ class ArtifactTool:
                 await self._point(uri, None, call)
             case "file":
                 path = self._folder.resolve(uri, call.site)
-                await asyncio.to_thread(path.unlink, missing_ok=True)
+                await in_thread(path.unlink, missing_ok=True)
             case "s3" | "gs":
                 account, bucket, key = await self._bucket(uri, call)
                 await self._buckets.delete(account, bucket, key)

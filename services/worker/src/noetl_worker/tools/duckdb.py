@@ -1,14 +1,11 @@
 """The `duckdb` tool: SQL over files, rows and references, in a database of the execution."""
 
 import asyncio
-import fcntl
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 import duckdb
 import pyarrow as pa
@@ -19,11 +16,13 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.in_thread import settled
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.duckdb_session import DuckSession, Limits, raw_of_query, refused
+from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import parse_statements
 from noetl_worker.tools.references import References
 from noetl_worker.tools.workplace import WorkFolder
@@ -31,8 +30,6 @@ from noetl_worker.tools.workplace import WorkFolder
 R = TypeVar("R")
 
 _WINDOW_ROWS = 128
-_LOCK_PAUSE_S = 0.02
-_INTERRUPT_PAUSE_S = 0.05
 _MEMORY = ":memory:"
 
 
@@ -46,21 +43,14 @@ class Lease:
     async def run(self, work: Callable[[DuckSession], R]) -> R:
         """Do blocking work; when the caller is cancelled, the work is interrupted first."""
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, work, self._session)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            # An interrupt between two statements is lost on DuckDB, so it is said again.
-            while not future.done():
-                self._session.interrupt()
-                await asyncio.wait({future}, timeout=_INTERRUPT_PAUSE_S)
-            future.exception()
-            raise
+        running = loop.run_in_executor(self._threads, work, self._session)
+        # An interrupt between two statements is lost on DuckDB, so it is said again.
+        return await settled(running, urge=self._session.interrupt)
 
     async def close(self) -> None:
         """Close the session: what was not committed is undone."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, self._session.close)
+        await settled(loop.run_in_executor(self._threads, self._session.close))
 
 
 class _Work(Struct, frozen=True, kw_only=True):
@@ -82,6 +72,7 @@ class DuckdbTool:
         inputs: InputReader,
         references_: References,
         folder: WorkFolder,
+        locks: PathLocks,
         limits: Limits,
         threads: ThreadPoolExecutor,
     ) -> None:
@@ -91,8 +82,10 @@ class DuckdbTool:
         self._folder = folder
         self._limits = limits
         self._threads = threads
+        self._locks = locks
         self._free = asyncio.Semaphore(limits.databases_max)
-        self._lock_by_path: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+        # A stream waits for who takes its chunks, and that may need a place: there is one for it.
+        self._streams = asyncio.Semaphore(max(1, limits.databases_max - 1))
 
     async def run(self, call: Call) -> Outcome:
         """Run every statement of a task."""
@@ -119,9 +112,11 @@ class DuckdbTool:
             views=await self._inputs.read(call.fields.get("inputs"), call),
             statements=statements,
         )
-        async with self.leased(database, call.site) as lease:
-            if call.sink is not None:
+        if call.sink is not None:
+            is_counted = self._limits.databases_max > 1
+            async with self._streams, self._leased(work, call.site, is_counted=is_counted) as lease:
                 return await _poured(lease, work, call.sink)
+        async with self._leased(work, call.site) as lease:
             await lease.run(lambda session: _open(session, work))
             if parts.is_wanted(call) and len(statements) == 1:
                 found = await self._selected(lease, work, call)
@@ -167,25 +162,33 @@ class DuckdbTool:
         return path
 
     @asynccontextmanager
-    async def leased(
-        self, database: Path | None, site: Site, *, is_counted: bool = True
-    ) -> AsyncIterator["Lease"]:
-        """Have a database alone while the block runs.
+    async def _leased(
+        self, work: "_Work", site: Site, *, is_counted: bool = True
+    ) -> AsyncIterator[Lease]:
+        """Have the database of a task alone while the block runs."""
+        paths = [] if work.database is None else [work.database]
+        async with (
+            self._locks.held(paths, site),
+            self.leased(1, is_counted=is_counted) as (lease,),
+        ):
+            yield lease
 
-        A second one for the same call is not counted: waiting for it while holding the first
-        could last for ever.
+    @asynccontextmanager
+    async def leased(self, count: int, *, is_counted: bool = True) -> AsyncIterator[list[Lease]]:
+        """Have as many sessions as a call has databases, in one place, while the block runs.
+
+        Whoever comes here has the locks of all their files already (`PathLocks`): a place is
+        never held by a call that waits for a lock.
         """
         async with AsyncExitStack() as stack:
-            if database is not None:
-                lock = self._lock_by_path.setdefault(database, asyncio.Lock())
-                await stack.enter_async_context(lock)
-                await stack.enter_async_context(_file_lock(self._folder.lock_of(database, site)))
-            if is_counted:
+            if count and is_counted:
                 await stack.enter_async_context(self._free)
-            session = DuckSession(limits=self._limits)
-            lease = Lease(session, threads=self._threads)
-            stack.push_async_callback(lease.close)
-            yield lease
+            leases = []
+            for _ in range(count):
+                lease = Lease(DuckSession(limits=self._limits), threads=self._threads)
+                stack.push_async_callback(lease.close)
+                leases.append(lease)
+            yield leases
 
     async def _attached(self, call: Call) -> dict[str, Credential]:
         """Resolve the databases to attach, by alias."""
@@ -230,44 +233,13 @@ async def _poured(lease: Lease, work: _Work, sink: Sink) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _file_lock(path: Path) -> AsyncIterator[None]:
-    """Hold a file's lock, which other processes of the machine respect.
-
-    Whoever waits holds the turn meanwhile: a busy process cannot take the lock again before it.
-    """
-    async with _flocked(path.with_suffix(".turn")) as turn, _flocked(path):
-        os.close(turn.pop())
-        yield
-
-
-@asynccontextmanager
-async def _flocked(path: Path) -> AsyncIterator[list[int]]:
-    """Lock a file; the lock ends with the descriptor, which the block may take and close."""
-    held = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)]
-    try:
-        while not _has_locked(held[0]):  # noqa: ASYNC110 - another process holds it
-            await asyncio.sleep(_LOCK_PAUSE_S)
-        yield held
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-
-
-def _has_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@asynccontextmanager
 async def open_duckdb(
     *,
     vault: Vault,
     inputs: InputReader,
     references_: References,
     folder: WorkFolder,
+    locks: PathLocks,
     limits: Limits,
 ) -> AsyncIterator[DuckdbTool]:
     """Hold the tool's threads while the block runs."""
@@ -278,6 +250,7 @@ async def open_duckdb(
             inputs=inputs,
             references_=references_,
             folder=folder,
+            locks=locks,
             limits=limits,
             threads=threads,
         )

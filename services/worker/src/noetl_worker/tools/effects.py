@@ -175,10 +175,14 @@ async def note_outcome(
 
 @asynccontextmanager
 async def open_effects(tool: PostgresTool, *, auth: Any, site: Site) -> AsyncIterator[FrameEffects]:
-    """Hold one connection for a frame; what was not committed is rolled back."""
+    """Hold one connection for a frame; what was not committed is rolled back.
+
+    Tasks of the frame may need others of the same pool meanwhile. Raises `EffectsLost`, and
+    `ToolFailure` where no connection became free.
+    """
     pool = await tool.pool(auth, site)
     try:
-        session = await pool.acquire()
+        session = await pool.acquire(lasts=True)
     except BROKEN as problem:
         raise EffectsLost(refused(problem, None)) from problem
     try:

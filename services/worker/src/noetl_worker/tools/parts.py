@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import IO, Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from noetl_storage import arrow_values
 from noetl_storage.arrow_values import UnshownValue
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
+from noetl_worker.in_thread import in_thread
 from noetl_worker.spark import writing
 from noetl_worker.spark.writing import Format
 from noetl_worker.stores import TenantPayloads
@@ -81,7 +83,7 @@ class Gathering:
             return await self._gather(batches)
         finally:
             if self._parts is not None:
-                await asyncio.to_thread(self._parts.close)
+                await in_thread(self._parts.close)
 
     async def _gather(self, batches: AsyncIterator[pa.RecordBatch]) -> tuple[Any, int]:
         held: list[pa.RecordBatch] = []
@@ -154,11 +156,13 @@ class Parts:
         )
 
     def close(self) -> None:
-        """Give back what the part that was begun takes on the disk."""
+        """Give back what the part that was begun takes on the disk; it blocks."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            # It writes its end even when nobody wants it, so it goes before its file.
-            writer.close()
+            # It writes its end even when nobody wants it, so it goes before its file; that there
+            # is no room for it says nothing that whoever gave up does not know.
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
         if self._file is not None:
             self._file.close()
         pa.default_memory_pool().release_unused()
@@ -170,7 +174,7 @@ class Parts:
         if self._schema is None:
             self._schema, self._head = table.schema, writing.head_of(table)
         try:
-            written = await asyncio.to_thread(self._add, table)
+            written = await in_thread(self._add, table)
         except OSError as problem:
             raise ToolFailure(_no_room(problem)) from problem
         if written >= PART_BYTES:
@@ -198,7 +202,7 @@ class Parts:
         assert file is not None, "a writer has a file"
         assert self._schema is not None, "a part has rows"
         try:
-            await asyncio.to_thread(writer.close)
+            await in_thread(writer.close)
             reference = await self._payloads.store_pieces(
                 lambda: _pieces(file),
                 media_type=writing.media_type(self._format),
@@ -224,7 +228,7 @@ def _rows_of(batches: list[pa.RecordBatch], kinds: list[str]) -> list[dict[str, 
 
 async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
     file.seek(0)
-    while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+    while piece := await in_thread(file.read, _PIECE_BYTES):
         yield piece
 
 

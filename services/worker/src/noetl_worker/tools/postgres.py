@@ -1,6 +1,5 @@
 """The `postgres` tool: one transaction per attempt, values bound by type."""
 
-import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +26,7 @@ from noetl_worker.tools.postgres_fields import (
     is_autocommit,
     statement_timeout_s,
 )
-from noetl_worker.tools.postgres_pool import Pool, Rows, Session
+from noetl_worker.tools.postgres_pool import Pool, Room, Rows, Session, busy
 from noetl_worker.tools.postgres_sharing import NO_ROWS, Sharing, can_share
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
@@ -50,14 +49,12 @@ class PostgresTool:
         vault: Vault,
         scripts: Scripts,
         references_: References,
-        connections_max: int,
-        connections_soon: int,
+        room: Room,
     ) -> None:
         self._vault = vault
         self._references = references_
         self._scripts = scripts
-        self._connections_max = connections_max
-        self._connections_soon = connections_soon
+        self._room = room
         self._leftovers = Leftovers()
         self._pool_by_key: dict[PoolKey, Pool] = {}
         self._sharing_by_pool: WeakKeyDictionary[Pool, Sharing] = WeakKeyDictionary()
@@ -86,7 +83,7 @@ class PostgresTool:
     async def _run(self, statements: tuple[Statement, ...], call: Call) -> Outcome:
         hints = hints_of(call.fields)
         pool = await self.pool(call.auth, call.site, hints)
-        session = await _acquire(pool, hints)
+        session = await _acquire(pool, hints, lasts=call.sink is not None)
         is_sound = False
         try:
             outcome = await self._tried(session, statements, call)
@@ -150,7 +147,7 @@ class PostgresTool:
         _check_kind(credential)
         name = credential.name if credential.version else repr(sorted(credential.fields.items()))
         wanted = hints or Hints()
-        size = min(wanted.size_max or self._connections_max, self._connections_max)
+        size = min(wanted.size_max or self._room.most, self._room.most)
         key = (site.tenant_id, site.organization_id, name, wanted.name, size)
         pool = self._pool_by_key.get(key)
         if pool is not None and pool.version == credential.version:
@@ -162,9 +159,9 @@ class PostgresTool:
             self._leftovers.add(self._pool_by_key.pop(oldest).close())
         fresh = Pool(
             credential,
-            connections_max=size,
-            connections_soon=self._connections_soon,
+            room=structs.replace(self._room, most=size),
             leftovers=self._leftovers,
+            name=wanted.name,
         )
         self._pool_by_key[key] = fresh
         return fresh
@@ -287,22 +284,13 @@ def _decoded(encoded: Any) -> str:
         raise ToolFailure(failure("validation", text, source="postgres")) from problem
 
 
-async def _acquire(pool: Pool, hints: Hints) -> Session:
+async def _acquire(pool: Pool, hints: Hints, *, lasts: bool) -> Session:
     """Take a connection, waiting no longer and with no more others than the task wants."""
     if hints.waiting_max is not None and pool.is_busy and pool.waiting >= hints.waiting_max:
-        raise ToolFailure(_busy(f"{pool.waiting} tasks wait for a connection already"))
-    try:
-        if hints.wait_s is None:
-            return await pool.acquire()
-        async with asyncio.timeout(hints.wait_s):
-            return await pool.acquire(patience_s=0)
-    except TimeoutError as problem:
-        text = f"no connection became free within {hints.wait_s} s"
-        raise ToolFailure(_busy(text)) from problem
-
-
-def _busy(text: str) -> ErrorObject:
-    return failure("db_connection", text, code="PG_53300", source="postgres")
+        raise ToolFailure(busy(f"{pool.waiting} tasks wait for a connection of {pool} already"))
+    if hints.wait_s is None:
+        return await pool.acquire(lasts=lasts)
+    return await pool.acquire(patience_s=0, wait_s=hints.wait_s, lasts=lasts)
 
 
 def _check_kind(credential: Credential) -> None:
@@ -376,17 +364,10 @@ async def open_postgres(
     vault: Vault,
     scripts: Scripts,
     references_: References,
-    connections_max: int,
-    connections_soon: int,
+    room: Room,
 ) -> AsyncIterator[PostgresTool]:
     """Hold the pools while the block runs."""
-    tool = PostgresTool(
-        vault=vault,
-        scripts=scripts,
-        references_=references_,
-        connections_max=connections_max,
-        connections_soon=connections_soon,
-    )
+    tool = PostgresTool(vault=vault, scripts=scripts, references_=references_, room=room)
     try:
         yield tool
     finally:

@@ -17,6 +17,7 @@ import pyarrow.csv
 
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.postgres_pool import Session
 
 # No row is longer than a block.
@@ -57,15 +58,15 @@ async def read_columns(
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
 
         async def take(data: bytes) -> None:
-            await asyncio.to_thread(spool.write, data)
+            await in_thread(spool.write, data)
 
         await session.connection.copy_from_query(query, *values, output=take, format="csv")
         if not spool.tell():
             yield pa.RecordBatch.from_pylist([], schema=pa.schema(list(kinds.items())))
             return
         spool.seek(0)
-        batches = await asyncio.to_thread(_opened, pa.PythonFile(spool, mode="r"), kinds)
-        while (batch := await asyncio.to_thread(_next, batches)) is not None:
+        batches = await in_thread(_opened, pa.PythonFile(spool, mode="r"), kinds)
+        while (batch := await in_thread(_next, batches)) is not None:
             yield batch
 
 

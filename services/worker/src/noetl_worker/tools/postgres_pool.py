@@ -6,6 +6,8 @@ it forbids keeping prepared statements, which this tool needs to bind values by 
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -13,9 +15,11 @@ from asyncpg.prepared_stmt import PreparedStatement
 from msgspec import Struct
 
 from noetl_chassis import identity
+from noetl_contracts.errors import ErrorObject
 from noetl_worker import statements
 from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
 
@@ -35,6 +39,7 @@ _UNKNOWN = (
     asyncpg.exceptions.InvalidSQLStatementNameError,
     asyncpg.exceptions.DuplicatePreparedStatementError,
 )
+_SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
 # Parsed and planned at every run, in one go with it.
 _NAMELESS = ""
 
@@ -155,27 +160,45 @@ class Session:
         await self.connection.fetchval(_QUERIES["limit_statements"], f"{seconds * 1000:.0f}")
 
 
-class Pool:
-    """At most `connections_max` connections of one credential; the latest used goes out first.
+class Room(Struct, frozen=True, kw_only=True):
+    """How many connections a pool has, how many of them at once, and how long tasks wait for one.
 
-    The first `connections_soon` are opened as they are wanted. More are opened only for a task
+    `soon` are opened as they are wanted; the more, up to `most`, for those who have to wait.
+    """
+
+    most: int
+    soon: int
+    wait_s: float
+
+
+class Pool:
+    """At most `room.most` connections of one credential; the latest used goes out first.
+
+    The first `room.soon` are opened as they are wanted. More are opened only for a task
     that has waited for `_PATIENCE_S`, as one does where statements are slow, and are closed again
     once nobody waits: short statements share few connections, and slow ones hold up nobody.
+
+    Nobody waits for ever. Some keep a connection while others need one, perhaps from here: the
+    transaction of a frame, whose tasks read and move rows over connections of their own, and a
+    stream, which waits for those who take its chunks. They say that it `lasts`, hold no other
+    meanwhile that does, and have all connections but one between them (a pool of one has a second
+    for the others). So one at least is free, or with somebody who asks this pool for no more. Who
+    needs connections of several pools takes them in one order, and who has come furthest in it
+    waits for none. What remains are tasks that take long: who has waited for `room.wait_s` is told.
     """
 
     def __init__(
-        self,
-        credential: Credential,
-        *,
-        connections_max: int,
-        connections_soon: int,
-        leftovers: Leftovers,
+        self, credential: Credential, *, room: Room, leftovers: Leftovers, name: str = ""
     ) -> None:
         self.version = credential.version
         self._credential = credential
+        self._name = name
         self._leftovers = leftovers
-        self._max = connections_max
-        self._soon = min(connections_soon, connections_max)
+        self._room = room
+        self._soon = min(room.soon, room.most)
+        self._may_last = asyncio.Semaphore(max(1, room.most - 1))
+        self._lasting: set[Session] = set()
+        self._wishing = 0
         self._open = 0
         self._idle: list[Session] = []
         # Who waits, the longest first: each gets a connection, or None, the right to open one.
@@ -185,20 +208,58 @@ class Pool:
     @property
     def is_busy(self) -> bool:
         """Tell whether every connection is in use."""
-        return self._open >= self._max and not self._idle
+        return self._open >= self._most and not self._idle
 
     @property
     def waiting(self) -> int:
         """Count the tasks that wait for a connection."""
-        return len(self._waiters)
+        return len(self._waiters) + self._wishing
 
-    async def acquire(self, *, patience_s: float = _PATIENCE_S) -> Session:
-        """Take an idle connection or open one; raises what the client raises."""
+    @property
+    def _most(self) -> int:
+        """Return the bound; a pool of one has a second connection while the first lasts."""
+        return self._room.most if self._room.most > 1 else 1 + len(self._lasting)
+
+    async def acquire(
+        self,
+        *,
+        patience_s: float = _PATIENCE_S,
+        wait_s: float | None = None,
+        lasts: bool = False,
+    ) -> Session:
+        """Take an idle connection or open one, waiting for `wait_s` or as long as the pool says.
+
+        Raises what the client raises, and `ToolFailure` when none became free.
+        """
+        wait_s = self._room.wait_s if wait_s is None else wait_s
+        if not lasts:
+            return await self._acquire(patience_s, wait_s)
+        await self._be_allowed(wait_s)
+        try:
+            session = await self._acquire(patience_s, wait_s)
+        except BaseException:
+            self._may_last.release()
+            raise
+        self._lasting.add(session)
+        self._open_more()
+        return session
+
+    async def _be_allowed(self, wait_s: float) -> None:
+        """Become one of those whose connection lasts."""
+        self._wishing += 1
+        try:
+            async with self._waiting_for(wait_s):
+                await self._may_last.acquire()
+        finally:
+            self._wishing -= 1
+
+    async def _acquire(self, patience_s: float, wait_s: float) -> Session:
         session = self._take_idle()
         if session is None and self._open < self._soon:
             self._open += 1
         elif session is None:
-            session = await self._wait(patience_s)
+            async with self._waiting_for(wait_s):
+                session = await self._wait(patience_s)
         if session is not None and not session.connection.is_closed():
             return session
         try:
@@ -209,8 +270,11 @@ class Pool:
 
     def release(self, session: Session, *, is_sound: bool) -> None:
         """Take a connection back; one that was interrupted is closed in the background."""
+        if session in self._lasting:
+            self._lasting.remove(session)
+            self._may_last.release()
         is_closed = session.connection.is_closed()
-        if is_closed or not is_sound or self._is_closed:
+        if is_closed or not is_sound or self._is_closed or self._open > self._most:
             if not is_closed:
                 self._leftovers.add(_discard(session))
             self._give_up_one()
@@ -246,7 +310,7 @@ class Pool:
             await asyncio.wait([place], timeout=patience_s)
             if place.done():
                 return place.result()
-            if self._open < self._max:
+            if self._open < self._most:
                 self._waiters.remove(place)
                 self._open += 1
                 return None
@@ -269,8 +333,26 @@ class Pool:
     def _give_up_one(self) -> None:
         """Count a connection less; who waits longest may open another in its place."""
         self._open -= 1
-        if self._hand(None):
+        self._open_more()
+
+    def _open_more(self) -> None:
+        if self._open < self._most and self._hand(None):
             self._open += 1
+
+    @asynccontextmanager
+    async def _waiting_for(self, wait_s: float) -> AsyncIterator[None]:
+        """Wait so long and no longer; raises `ToolFailure`."""
+        try:
+            async with asyncio.timeout(wait_s):
+                yield
+        except TimeoutError as problem:
+            raise ToolFailure(
+                busy(f"{self} had no connection free within {wait_s:g} s")
+            ) from problem
+
+    def __str__(self) -> str:
+        own = f" named '{self._name}'" if self._name else ""
+        return f"the pool{own} of credential '{self._credential.name}'"
 
     def _hand(self, session: Session | None) -> bool:
         """Give a connection, or the right to open one, to who waits longest; False: to nobody."""
@@ -280,6 +362,15 @@ class Pool:
                 place.set_result(session)
                 return True
         return False
+
+
+def busy(text: str) -> ErrorObject:
+    """Say that a pool has no connection to give."""
+    advice = (
+        "let fewer tasks use it at once, give those that take long a 'pool' of their own, or "
+        f"raise {_SETTING}"
+    )
+    return failure("db_connection", f"{text}: {advice}", code="PG_53300", source="postgres")
 
 
 async def _discard(session: Session) -> None:

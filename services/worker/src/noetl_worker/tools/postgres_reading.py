@@ -8,7 +8,7 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Session, rows_of
+from noetl_worker.tools.postgres_pool import Pool, Session, rows_of
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 # The columns' names, and rows.
@@ -17,8 +17,14 @@ Window = tuple[tuple[str, ...], list[dict[str, Any]]]
 
 @asynccontextmanager
 async def leased(postgres: PostgresTool, auth: Any, site: Site) -> AsyncIterator[Session]:
-    """Hold a connection of a credential; one that something interrupted is not used again."""
-    pool = await postgres.pool(auth, site)
+    """Hold a connection of a credential."""
+    async with session_of(await postgres.pool(auth, site)) as session:
+        yield session
+
+
+@asynccontextmanager
+async def session_of(pool: Pool) -> AsyncIterator[Session]:
+    """Hold a connection of a pool; one that something interrupted is not used again."""
     session = await pool.acquire()
     is_sound = False
     try:

@@ -1,6 +1,5 @@
 """The `transfer` tool: rows from one place to another, by chunks, all or nothing."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -14,15 +13,17 @@ from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
+from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.duckdb import DuckdbTool, Lease
 from noetl_worker.tools.duckdb_session import DuckSession
 from noetl_worker.tools.http import HttpTool
+from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Session
-from noetl_worker.tools.postgres_reading import leased, read_windows
+from noetl_worker.tools.postgres_pool import Pool, Session
+from noetl_worker.tools.postgres_reading import read_windows, session_of
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.transfer_columns import copied
@@ -53,8 +54,9 @@ class _Plan(Struct, frozen=True, kw_only=True):
 class _Held(Struct, frozen=True, kw_only=True):
     """What both ends have opened, so that one database is not waited for twice."""
 
-    leases: dict[str, Lease]
-    sessions: dict[str, Session]
+    leases: dict[Path | None, Lease]
+    sessions: dict[Pool, Session]
+    file: Path | None
 
 
 class TransferTool:
@@ -69,6 +71,7 @@ class TransferTool:
         mover: SparkMover,
         references_: References,
         folder: WorkFolder,
+        locks: PathLocks,
     ) -> None:
         self._mover = mover
         self._http = http
@@ -76,6 +79,7 @@ class TransferTool:
         self._duckdb = duckdb
         self._references = references_
         self._folder = folder
+        self._locks = locks
 
     async def run(self, call: Call) -> Outcome:
         """Move every row of the source, or none."""
@@ -124,32 +128,38 @@ class TransferTool:
 
     @asynccontextmanager
     async def _held(self, plan: _Plan, call: Call) -> AsyncIterator[_Held]:
-        """Open the databases of both ends, each once, always in the same order."""
-        ends = (plan.source, plan.target)
-        files: dict[str, Path | None] = {}
-        auths: dict[str, Any] = {}
-        for end in ends:
+        """Open what both ends need, each once, in an order that all calls share.
+
+        First the locks of every file, then a place for databases of DuckDB, then connections,
+        those of one pool before those of another: what a call waits for is never held by one that
+        waits for what this call holds.
+        """
+        databases: dict[Path | None, None] = {}
+        pools: set[Pool] = set()
+        for end in (plan.source, plan.target):
             if end["type"] == "duckdb":
-                path = self._duckdb.database(end.get("database"), call.site)
-                files[str(path)] = path
+                databases[self._duckdb.database(end.get("database"), call.site)] = None
             elif end["type"] == "postgres":
-                pool = await self._postgres.pool(_auth(end, call), call.site)
-                auths[str(id(pool))] = _auth(end, call)
+                pools.add(await self._postgres.pool(_auth(end, call), call.site))
+        file = None
+        if plan.target["type"] == "file":
+            file = self._folder.resolve(_text(plan.target, "uri", "target"), call.site)
+        paths = [one for one in (*databases, file) if one is not None]
         async with AsyncExitStack() as stack:
-            leases: dict[str, Lease] = {}
-            for name in sorted(files):
-                opening = self._duckdb.leased(files[name], call.site, is_counted=not leases)
-                leases[name] = await stack.enter_async_context(opening)
-                await leases[name].run(lambda session, path=files[name]: session.open(path, {}))  # type: ignore[misc]  # the default binds the loop's path
+            await stack.enter_async_context(self._locks.held(paths, call.site))
+            leases = await stack.enter_async_context(self._duckdb.leased(len(databases)))
+            for lease, path in zip(leases, databases, strict=True):
+                await lease.run(lambda session, path=path: session.open(path, {}))  # type: ignore[misc]  # the default binds the loop's path
             sessions = {
-                name: await stack.enter_async_context(leased(self._postgres, auth, call.site))
-                for name, auth in sorted(auths.items())
+                pool: await stack.enter_async_context(session_of(pool))
+                for pool in sorted(pools, key=id)
             }
-            yield _Held(leases=leases, sessions=sessions)
+            found = dict(zip(databases, leases, strict=True))
+            yield _Held(leases=found, sessions=sessions, file=file)
 
     async def _session(self, end: dict[str, Any], call: Call, held: _Held) -> Session:
         pool = await self._postgres.pool(_auth(end, call), call.site)
-        session = held.sessions.get(str(id(pool)))
+        session = held.sessions.get(pool)
         # The credential was replaced between two looks at it.
         if session is None:
             text = "the credential has just changed: try again"
@@ -157,7 +167,7 @@ class TransferTool:
         return session
 
     def _lease(self, end: dict[str, Any], call: Call, held: _Held) -> Lease:
-        return held.leases[str(self._duckdb.database(end.get("database"), call.site))]
+        return held.leases[self._duckdb.database(end.get("database"), call.site)]
 
     @asynccontextmanager
     async def _target(self, plan: _Plan, call: Call, held: _Held) -> AsyncIterator[Target]:
@@ -180,15 +190,18 @@ class TransferTool:
                 async with _duck_target(lease, target, aim) as blocking:
                     yield _Blocking(blocking, lease=lease)
             case _:
-                path = self._folder.resolve(_text(target, "uri", "target"), call.site)
-                format_ = tables.format_of(path, target.get("format"))
-                file = FileTarget(path, format_=format_, mode=aim.mode)
+                assert held.file is not None, "its lock is held"
+                format_ = tables.format_of(held.file, target.get("format"))
+                file = FileTarget(held.file, format_=format_, mode=aim.mode)
                 try:
-                    await asyncio.to_thread(file.open)
+                    await in_thread(file.open)
                     yield _Blocking(file, lease=None)
-                    await asyncio.to_thread(file.finish)
+                    await in_thread(file.finish)
+                    # Where nothing can call the task off: who is told of a timeout has no file.
+                    file.publish()
                 finally:
-                    await asyncio.to_thread(file.discard)
+                    if file.is_staged:
+                        await in_thread(file.discard)
 
     async def _windows(self, plan: _Plan, call: Call, held: _Held) -> AsyncGenerator[Window, None]:
         source, size = plan.source, plan.size
@@ -215,7 +228,7 @@ class TransferTool:
                 path = self._folder.resolve(_text(source, "uri", "source"), call.site)
                 format_ = tables.format_of(path, source.get("format"))
                 read = transfer_files.windows(path, format_, size=size)
-                while (window := await asyncio.to_thread(next, read, None)) is not None:
+                while (window := await in_thread(next, read, None)) is not None:
                     yield window
             case "http":
                 for window in _cut(await self._fetched(source, call), size):
@@ -255,7 +268,7 @@ class _Blocking:
     async def write(self, rows: list[dict[str, Any]]) -> int:
         """Write a chunk in a thread."""
         if self._lease is None:
-            return await asyncio.to_thread(self._end.write, rows)
+            return await in_thread(self._end.write, rows)
         return await self._lease.run(lambda _: self._end.write(rows))
 
 

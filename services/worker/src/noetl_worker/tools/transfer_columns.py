@@ -1,6 +1,5 @@
 """A Parquet file into a PostgreSQL table by columns, where that gives what rows would give."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from noetl_worker.domain.sites import Site
+from noetl_worker.in_thread import in_thread
 from noetl_worker.tools import tables
 from noetl_worker.tools.transfer_postgres import PostgresTable
 from noetl_worker.tools.transfer_rows import Aim, Target
@@ -22,7 +22,7 @@ async def copied(
     if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
         return None
     path = _parquet(source, folder, site)
-    opened = None if path is None else await asyncio.to_thread(_opened, path)
+    opened = None if path is None else await in_thread(_opened, path)
     if opened is None:
         return None
     with opened as file:
@@ -57,6 +57,6 @@ class _Counted:
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Yield batch after batch, each read in a thread."""
-        while (batch := await asyncio.to_thread(next, self._batches, None)) is not None:
+        while (batch := await in_thread(next, self._batches, None)) is not None:
             self.batches_read += 1
             yield batch

@@ -5,7 +5,6 @@ Parquet file; no row is a value of Python's on the way. Only columns whose text 
 both sides go like that: not numbers with fractions (NaN has no JSON), JSON, bytes and arrays.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, nullcontext
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from noetl_worker.domain import sql_text
+from noetl_worker.in_thread import in_thread
 from noetl_worker.tools import postgres_columns
 from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_reading import one_statement
@@ -116,7 +116,7 @@ def _in_table(kinds: dict[str, str], table: PostgresTable) -> bool:
 
 async def _into_file(sheet: Sheet, batches: "_Counted") -> int:
     async for batch in batches.batches():
-        await asyncio.to_thread(sheet.write_batch, batch)
+        await in_thread(sheet.write_batch, batch)
     return batches.rows
 
 

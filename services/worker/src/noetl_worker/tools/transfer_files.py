@@ -5,6 +5,7 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -174,9 +175,8 @@ class FileTarget:
             raise ToolFailure(failure("validation", text, source="transfer")) from problem
 
     def finish(self) -> None:
-        """Give the file its name."""
+        """Write the end of the file."""
         assert self._file is not None, "open comes first"
-        assert self._staged is not None, "open comes first"
         if self._format == "json":
             self._file.write(b"]\n" if self._count else b"[]\n")
         if self._format == "parquet" and self._parquet is None:
@@ -184,15 +184,27 @@ class FileTarget:
         if self._parquet is not None:
             self._parquet.close()
         self._file.close()
+
+    def publish(self) -> None:
+        """Give the finished file its name; it hardly blocks."""
+        assert self._staged is not None, "finish comes first"
         self._staged.replace(self._path)
         self._staged = None
 
+    @property
+    def is_staged(self) -> bool:
+        """Tell whether there is a file that has no name yet."""
+        return self._staged is not None
+
     def discard(self) -> None:
         """Remove what was begun and not finished."""
-        if self._parquet is not None:
-            # It writes its end even when nobody wants it, so it goes before its file.
-            self._parquet.close()
-        if self._file is not None:
-            self._file.close()
+        # Parquet writes its end even when nobody wants it, so it goes before its file, which may
+        # have some left to write as well. Whoever gave up knows why: no room says nothing more.
+        with suppress(OSError, pa.ArrowException):
+            if self._parquet is not None:
+                self._parquet.close()
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
         if self._staged is not None:
             self._staged.unlink(missing_ok=True)

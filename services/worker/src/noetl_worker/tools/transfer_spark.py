@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import structlog
 from msgspec import Struct
 
 from noetl_chassis import identity
@@ -20,7 +21,7 @@ from noetl_worker.spark import late
 from noetl_worker.spark.asking import Copied, CopyTarget, Input, Stored
 from noetl_worker.tools import effects, references, transfer_rows
 from noetl_worker.tools.call import Call
-from noetl_worker.tools.postgres import PostgresTool
+from noetl_worker.tools.postgres import BROKEN, PostgresTool
 from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_reading import leased
 from noetl_worker.tools.spark import SparkTool
@@ -40,6 +41,8 @@ _QUERIES = statements.load(__package__, "transfer_spark")
 _PREFIX = "noetl_staging_"
 _KEY_CHARACTERS = 16
 _SOURCE_KEYS = frozenset({"type", "tool"})
+
+log = structlog.get_logger(__name__)
 
 
 class Ends(Struct, frozen=True, kw_only=True):
@@ -93,11 +96,25 @@ class SparkMover:
         self._check(ends)
         home = self._spark.home(call)
         credential = await self._spark.inputs.credential(ends.target_auth, call.site, home)
+        # The connection that keeps the source's snapshot is held while executors copy, so it is
+        # asked for when no other is held, and no other while it is.
         async with leased(self._postgres, ends.target_auth, call.site) as session:
             done = await self._outcome(session, call)
             if done is not None:
                 return done
             table = await _target(session, ends.target.get("table"))
+            staging = await _staged(session, call, table)
+        try:
+            columns, copied = await self._copied(ends, call, table, staging, credential)
+            return await self._committed(ends, call, table, columns, staging, copied)
+        finally:
+            await asyncio.shield(self._dropped(ends, call, table.schema, staging))
+
+    async def _copied(
+        self, ends: Ends, call: Call, table: _Table, staging: str, credential: str
+    ) -> tuple[list[Column], Copied]:
+        """Have executors copy the source's columns; return which they are."""
+        home = self._spark.home(call)
         async with self._source(ends, call) as source:
             frame = await self._spark.job(
                 lambda one: late.jobs().prepared(one, source, ends.aim.mapping, home),
@@ -105,22 +122,18 @@ class SparkMover:
             )
             transfer_rows.known_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
-            staging = await self._staged(ends, call, table, columns)
-            try:
-                plan = CopyTarget(
-                    home=home,
-                    credential=credential,
-                    schema=table.schema,
-                    table=staging,
-                    done_table=f"{staging}_done",
-                    columns={one.name: one.is_array for one in columns},
-                )
-                copied = await self._spark.job(
-                    lambda _: late.jobs().copied(frame, plan), name=call.site.step
-                )
-                return await self._committed(ends, call, table, columns, staging, copied)
-            finally:
-                await asyncio.shield(self._dropped(ends, call, table.schema, staging))
+            plan = CopyTarget(
+                home=home,
+                credential=credential,
+                schema=table.schema,
+                table=staging,
+                done_table=f"{staging}_done",
+                columns={one.name: one.is_array for one in columns},
+            )
+            copied: Copied = await self._spark.job(
+                lambda _: late.jobs().copied(frame, plan), name=call.site.step
+            )
+        return columns, copied
 
     def _check(self, ends: Ends) -> None:
         source, target = ends.source, ends.target
@@ -153,28 +166,6 @@ class SparkMover:
                 "source", given, call.site, home, snapshot=snapshot
             )
             await connection.execute(_QUERIES["end_snapshot"])
-
-    async def _staged(self, ends: Ends, call: Call, table: _Table, columns: list[Column]) -> str:
-        """Make the tables of this attempt, and remove those of earlier ones."""
-        key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
-        name = f"{key}_{identity.token()[:8]}"
-        async with leased(self._postgres, ends.target_auth, call.site) as session:
-            connection = session.connection
-            left = await connection.fetch(
-                _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
-            )
-            for row in left:
-                await _drop(session, table.schema, row["name"])
-            texts = ", ".join(f"{sql_ident(one.name)} text" for one in columns)
-            await connection.execute(
-                _QUERIES["make_staging"].format(
-                    staging=sql_ident([table.schema, name]), columns=texts
-                )
-            )
-            await connection.execute(
-                _QUERIES["make_done"].format(done=sql_ident([table.schema, f"{name}_done"]))
-            )
-        return name
 
     async def _committed(
         self,
@@ -211,9 +202,36 @@ class SparkMover:
         return await effects.find_outcome(session.connection, *_marker(call))
 
     async def _dropped(self, ends: Ends, call: Call, schema: str, staging: str) -> None:
-        async with leased(self._postgres, ends.target_auth, call.site) as session:
-            for name in (staging, f"{staging}_done"):
-                await _drop(session, schema, name)
+        try:
+            async with leased(self._postgres, ends.target_auth, call.site) as session:
+                for name in (staging, f"{staging}_done"):
+                    await _drop(session, schema, name)
+        except (ToolFailure, *BROKEN) as problem:
+            # The next attempt removes them: the outcome of this one is what it was.
+            log.warning("tables of a transfer are left", table=staging, reason=str(problem))
+
+
+async def _staged(session: Session, call: Call, table: _Table) -> str:
+    """Make the tables of this attempt, and remove those of earlier ones.
+
+    What will come is not known yet, so there is a place for every column of the target.
+    """
+    key = _PREFIX + call.idempotency_key[:_KEY_CHARACTERS]
+    name = f"{key}_{identity.token()[:8]}"
+    connection = session.connection
+    left = await connection.fetch(
+        _QUERIES["list_staging"], table.schema, key.replace("_", r"\_") + "%"
+    )
+    for row in left:
+        await _drop(session, table.schema, row["name"])
+    texts = ", ".join(f"{sql_ident(one)} text" for one in table.columns)
+    await connection.execute(
+        _QUERIES["make_staging"].format(staging=sql_ident([table.schema, name]), columns=texts)
+    )
+    await connection.execute(
+        _QUERIES["make_done"].format(done=sql_ident([table.schema, f"{name}_done"]))
+    )
+    return name
 
 
 async def _target(session: Session, named: Any) -> _Table:

@@ -1,0 +1,46 @@
+"""Blocking work on something that one thread at a time may use, such as a writer or a file.
+
+Nothing stops a thread. `asyncio.to_thread` lets a caller that is cancelled go at once, who then
+closes what the thread still uses: with a Parquet writer that ends the process. Here a caller goes
+when the work has ended.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_URGE_PAUSE_S = 0.05
+
+
+async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do blocking work in a thread; when this returns, or raises whatever, the work has ended."""
+    loop = asyncio.get_running_loop()
+    return await settled(
+        # No task of its own, which a loop that ends would cancel while the thread goes on.
+        loop.run_in_executor(None, partial(copy_context().run, work, *args, **kwargs))
+    )
+
+
+async def settled(running: "asyncio.Future[R]", *, urge: Callable[[], None] | None = None) -> R:
+    """Wait for work that runs; when the caller is cancelled, until it has ended all the same.
+
+    With `urge` it is asked to end meanwhile. The cancellation is raised, and not what came of it.
+    """
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            if urge is not None:
+                urge()
+            # Who is cancelled once more waits for the same.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({running}, timeout=_URGE_PAUSE_S if urge else None)
+        if not running.cancelled():
+            running.exception()
+        raise
