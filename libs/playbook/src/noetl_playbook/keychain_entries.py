@@ -20,7 +20,6 @@ from noetl_playbook.model import KeychainEntry
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 
-
 # What is not used need not resolve (playbook-language, 12.2).
 UNRESOLVABLE = "E208"
 
