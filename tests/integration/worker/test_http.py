@@ -459,7 +459,14 @@ async def test_retry_after_is_read_as_seconds_and_as_a_date(
     assert least <= found.error.retry_after <= most
 
 
-@pytest.mark.parametrize("text", ["soon", "-5", "١٢", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("soon", "-5", "١٢", ""),
+        "Mon, 01 Jan 2024 00:00:00 +9999999999999",
+        "Mon, 01 Jan 99999999999999999999999 00:00:00 GMT",
+    ],
+)
 async def test_a_retry_after_that_says_nothing_is_ignored(
     worker: Bench, server: Script, text: str
 ) -> None:
@@ -572,6 +579,20 @@ async def test_a_certificate_is_checked_unless_the_task_says_otherwise(worker: B
         assert unchecked.data["body"] == {"a": 1}
 
 
+@pytest.mark.parametrize("field", ["verify_ssl", "follow_redirects"])
+async def test_a_flag_that_is_neither_true_nor_false_is_refused(
+    worker: Bench, server: Script, field: str
+) -> None:
+    server.answers(says({}))
+    for given in ("perhaps", 2, [True], ""):
+        found = await send(worker, {"url": server.url, field: given})
+        assert found.error is not None
+        assert (found.error.kind, server.seen) == ("validation", [])
+        assert f"field '{field}': {given!r} is neither true nor false" in found.error.message
+    for given in (None, "no", "on", 1, False):
+        assert (await send(worker, {"url": server.url, field: given})).error is None
+
+
 async def test_connections_are_used_again(worker: Bench, server: Script) -> None:
     ports: set[Any] = set()
 
@@ -600,5 +621,8 @@ async def test_a_script_is_fetched_under_the_same_rules(worker: Bench, server: S
     assert kind_of(altered) == "validation"
     assert kind_of(await run({"uri": server.url})) == "not_found"
     assert kind_of(await run({"uri": "http://10.0.0.1/"})) == "config"
+    late = await run({"source": {"endpoint": server.url, "timeout": "late"}})
+    assert late.error is not None
+    assert (late.error.kind, "'source.timeout': 'late'" in late.error.message) == ("validation", 1)
     assert kind_of(await run({"uri": "s3://bucket/key"})) == "config"
     assert kind_of(await run({"uri": "ftp://x/"})) == "validation"

@@ -178,6 +178,7 @@ async def test_an_item_waits_by_itself_and_keeps_its_names(worker: Bench) -> Non
         ('path: ""', "path"),
         ("path: p, version: soon", "version"),
         ("path: p, payload: [1]", "payload"),
+        ("path: p, wait: \"{{ 'perhaps' }}\"", "wait"),
     ],
 )
 async def test_a_wrong_field_is_the_tasks_error(worker: Bench, fields: str, named: str) -> None:
@@ -266,6 +267,31 @@ async def test_input_fills_what_the_task_leaves_open(worker: Bench) -> None:
     assert (wait.address, wait.is_timeout_ok) == ("signal/k-7", True)
 
 
+@pytest.mark.parametrize(
+    ("fields", "address"),
+    [
+        ("input: {mode: signal, correlation_key: my-key}", "signal/my-key"),
+        ("mode: signal, input: {n: 7, correlation_key: 'k-{{ ctx.n }}'}", "signal/k-4"),
+        (
+            "mode: null, correlation_key: null, input: {mode: signal, correlation_key: k}",
+            "signal/k",
+        ),
+        ("mode: signal, correlation_key: own, input: {correlation_key: other}", "signal/own"),
+        ("mode: signal, correlation_key: '{{ input.n }}', input: {n: 7}", "signal/7"),
+    ],
+)
+async def test_the_key_of_a_signal_may_stand_under_input(
+    worker: Bench, fields: str, address: str
+) -> None:
+    command = command_of(f"""
+  - {{step: s, tool: {{kind: external, {fields}, submit: {{kind: noop, result: "{{{{ correlation.key }}}}"}}}}}}
+""", ctx={"n": 4})  # fmt: skip
+    fact, wait = await held(worker, command)
+    assert wait.address == address
+    value, _ = await completed(worker, answered(command, fact, {"n": 1}))
+    assert f"signal/{value['submitted']}" == address
+
+
 async def test_a_token_is_the_same_for_the_same_attempt_and_no_other(worker: Bench) -> None:
     step = "\n  - {step: s, tool: {kind: external}}\n"
     command = command_of(step)
@@ -332,6 +358,8 @@ async def test_a_stopped_wait_runs_its_cancel_task_and_reports_nothing_else(work
         ("on_timeout: \"{{ 'wait' }}\"", "on_timeout"),
         ("schema: {n: whole}", "schema"),
         ('correlation_key: ""', "correlation_key"),
+        ('correlation_key: "{{ [1] }}"', "correlation_key"),
+        ('input: {correlation_key: ""}', "correlation_key"),
     ],
 )
 async def test_a_wrong_field_of_a_wait_is_the_tasks_error(

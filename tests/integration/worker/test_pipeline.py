@@ -325,3 +325,45 @@ async def test_writes_to_ctx_are_handed_in_also_by_a_failure(worker: Bench) -> N
 """
     end = failed(await worker.run(command_of(step)))
     assert (end.patch, end.error.exception_type, end.error.task) == ({"n": 1}, "ValueError", "b")
+
+
+@pytest.mark.parametrize(
+    ("block", "field", "name"),
+    [
+        ("{ctx.p.x: 4}", "ctx.p.x", "p"),
+        ("{ctx.gone.x: 4}", "ctx.gone.x", "gone"),
+        ("{ctx.q.r.x: 4}", "ctx.q.r.x", "r"),
+        ("{iter.n.x: 4}", "iter.n.x", "n"),
+        ("{v.x: 4}", "v.x", "v"),
+        ("{ctx.fresh: [1], ctx.fresh.x: 4}", "ctx.fresh.x", "fresh"),
+    ],
+)
+async def test_a_path_through_a_value_without_keys_is_refused_before_anything_is_written(
+    worker: Bench, block: str, field: str, name: str
+) -> None:
+    """As the planner refuses it in the `set` of a step."""
+    step = f"""
+  - step: s
+    tool:
+      - {{name: a, kind: noop, set: {{iter.n: 1, v: [1]}}}}
+      - {{name: b, kind: noop, set: {{ctx.z: 1, {block[1:]}}}
+"""
+    ctx = {"p": 1, "gone": None, "q": {"r": "text"}}
+    end = failed(await worker.run(command_of(step, ctx=ctx)))
+    assert (end.error.kind, end.error.step, end.error.task) == ("validation", "s", "b")
+    assert f"field 'set.{field}': '{name}' is not a mapping, it has no keys" in end.error.message
+    assert end.patch == {}
+
+
+async def test_several_paths_of_one_block_meet_in_one_value(worker: Bench) -> None:
+    step = """
+  - step: s
+    tool:
+      - {name: a, kind: noop, result: {k: 1}, set: {v: "{{ output }}", ctx.p.x: 1, ctx.p.y.z: 2, iter.a.b: 3}}
+      - {name: b, kind: noop, set: {v.more: 2, iter.a.c: 4}}
+      - {name: c, kind: noop, result: {v: "{{ v }}", a: "{{ iter.a }}"}}
+"""
+    end = completed(await worker.run(command_of(step, ctx={"p": {"w": 0, "y": {"u": 5}}})))
+    assert end.patch == {"p": {"w": 0, "x": 1, "y": {"u": 5, "z": 2}}}
+    found = await worker.value(end.result)
+    assert (found["v"], found["a"]) == ({"k": 1, "more": 2}, {"b": 3, "c": 4})

@@ -219,3 +219,17 @@ def test_only_a_result_that_no_template_can_see_may_be_shared(
 def test_a_later_task_that_names_an_earlier_one_reads_its_result() -> None:
     definition = loop_of("{name: last, kind: noop, result: '{{ get.x }}'}")
     assert compile_block(definition, {}).tasks[0].is_result_unread is False
+
+
+@pytest.mark.parametrize(("mode", "is_unread"), [("parallel", False), ("chunked", True)])
+def test_a_block_on_the_step_reads_what_items_give_and_rows_do_not(
+    mode: str, *, is_unread: bool
+) -> None:
+    """A loop that collects nothing keeps an item for it, and rows of a frame never."""
+    definition = step_of(f"""
+  - step: s
+    output: {{preview_max_bytes: 5}}
+    loop: {{in: [1], iterator: i, spec: {{mode: {mode}, collect: none}}}}
+    tool: {{kind: postgres, auth: db, query: "select 1"}}
+""")
+    assert compile_block(definition, {}).tasks[0].is_result_unread is is_unread

@@ -458,3 +458,57 @@ async def test_what_a_worker_cannot_give_is_named(
 async def test_a_distribution_is_known_by_its_own_name(worker: Bench) -> None:
     fields = {"libs": ["PyYAML", "msgspec", "json"]}
     assert (await run(worker, "return 1", fields=fields)).data == 1
+
+
+BIG = "open(os.environ['TMPDIR'] + '/big', 'wb').write(b'x' * 1_000_000)\n"
+SLEEPER = "import threading\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "os._exit(1)",
+        "os.makedirs('d/e'); [os.chmod(one, 0) for one in ('d/e', 'd', '.')]\nos._exit(1)",
+        "os.kill(os.getpid(), 9)",
+        SLEEPER + "return 1",
+    ],
+    ids=["timeout", "exit", "closed", "killed", "spent"],
+)
+async def test_the_home_of_a_process_that_was_ended_goes_with_it(worker: Bench, code: str) -> None:
+    await run(worker, BIG + code, timeout_s=2)
+
+    async def is_gone() -> bool:
+        return not list(worker.tools.python._directory.iterdir())
+
+    await eventually(is_gone)
+
+
+async def test_a_process_that_cannot_be_started_leaves_no_home(
+    worker: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(OSError, match="nowhere"):
+        await run(worker, "return 1")
+    monkeypatch.undo()
+
+    async def is_gone() -> bool:
+        return not list(worker.tools.python._directory.iterdir())
+
+    await eventually(is_gone)
+    assert (await run(worker, "return 1")).data == 1
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "os.makedirs('d/e'); os.chmod('d/e', 0); os.chmod('d', 0)",
+        "[(os.mkdir('d'), os.chdir('d')) for _ in range(1100)]",
+        "os.chmod('.', 0)",
+    ],
+    ids=["closed", "deep", "home"],
+)
+async def test_files_of_any_kind_are_gone_at_the_next_call(worker: Bench, leave: str) -> None:
+    first = await run(worker, f"{leave}\nreturn os.getpid()")
+    second = await run(worker, "return [os.getpid(), os.listdir()]")
+    assert second.data == [first.data, []]

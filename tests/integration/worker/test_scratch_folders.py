@@ -109,3 +109,22 @@ def test_folders_that_a_sweeper_gets_first_are_made_again(
         assert swept == [1]
         assert scratch.sweep() == 0
     assert left_in(temporary) == []
+
+
+def test_no_task_can_leave_what_keeps_the_next_worker_from_its_start(temporary: Path) -> None:
+    """As a task does that makes folders in folders, and closes them, before its worker dies."""
+    left = temporary / f"{scratch.PREFIX}python-x"
+    left.mkdir()
+    before = Path.cwd()
+    os.chdir(left)
+    try:
+        for _ in range(1100):
+            Path("d").mkdir()
+            os.chdir("d")
+        Path().chmod(0)
+    finally:
+        os.chdir(before)
+    assert scratch.sweep() == 1
+    with scratch.own_folder("work") as folder:
+        (folder / "closed").mkdir(mode=0)
+    assert left_in(temporary) == []

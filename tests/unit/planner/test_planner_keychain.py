@@ -47,8 +47,8 @@ def names_sent(step: str, *, required: bool = False) -> list[list[str]]:
         ("    tool: {kind: http, url: x, auth: app}\n", NAMES),
         ('    tool: {kind: http, url: x, auth: {credential: "{{ workload.auth }}"}}\n', NAMES),
         (
-            "    tool: {kind: transfer, source: {type: data, data: [], auth: app},"
-            " target: {type: file, uri: u}}\n",
+            ("    tool: {kind: transfer, source: {type: data, data: [], auth: app},"
+            " target: {type: file, uri: u}}\n"),
             NAMES,
         ),
         (LOOP, NAMES),

@@ -4,36 +4,35 @@ Result payloads say by their first bytes what they are, so that whoever knows on
 read them. The digest of a reference is that of the stored bytes.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import chain
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from noetl_contracts import codec
-from noetl_contracts.errors import Permanent
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
+from noetl_storage.unpacking import reading, row_size
+from noetl_storage.unpacking.reading import (
+    ARROW,
+    PACKINGS,
+    PARQUET,
+    Compression,
+    ParquetTable,
+    refusing,
+)
+from noetl_storage.unpacking.refusals import PayloadTooLarge, PayloadUnreadable, too_large
 
-Compression = Literal["gzip", "zstd"]
+__all__ = ["Compression", "PayloadTooLarge", "PayloadUnreadable"]
+
 TableFormat = Literal["arrow", "parquet"]
 
 PARQUET_MEDIA_TYPE = "application/vnd.apache.parquet"
 DECODED_BYTES_MAX = 1024 * 1024 * 1024
 
-_GZIP, _ZSTD, _PARQUET, _ARROW = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"\xff\xff\xff\xff"
 MAGIC_BYTES_MAX = 4
 _KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b"noetl.json"
-_PACKINGS: tuple[tuple[bytes, Compression], ...] = ((_GZIP, "gzip"), (_ZSTD, "zstd"))
-_TEXT_BYTES = 4 * 1024 * 1024
 _INTEGERS = range(-(2**63), 2**63)
-# What the readers raise over bytes that are no table; column names may be no text.
-_BROKEN = (OSError, pa.ArrowException, UnicodeDecodeError)
-
-
-class PayloadUnreadable(Permanent):
-    """The stored bytes are whole, but they are no result payload."""
 
 
 def compress(data: bytes, how: Compression) -> bytes:
@@ -43,62 +42,34 @@ def compress(data: bytes, how: Compression) -> bytes:
 
 
 def expand(data: bytes, how: Compression, *, bytes_max: int = DECODED_BYTES_MAX) -> bytes:
-    """Undo `compress`, up to a length; raises `PayloadUnreadable`."""
+    """Undo `compress`, up to a length; raises `PayloadUnreadable`, and `PayloadTooLarge`."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
             found: bytes = stream.read(bytes_max + 1)
-    except _BROKEN as failure:
+    except reading.BROKEN as failure:
         raise PayloadUnreadable(f"a payload does not decompress as {how}: {failure}") from failure
     if len(found) > bytes_max:
-        raise PayloadUnreadable(f"a payload decompresses to more than {bytes_max} bytes")
+        raise too_large(f"a payload of {len(data)} bytes, packed as {how},", len(found), bytes_max)
     return found
 
 
 def is_packed(head: bytes) -> bool:
     """Tell from its first bytes whether a payload is compressed or a table."""
-    return head.startswith((_GZIP, _ZSTD, _PARQUET, _ARROW))
-
-
-def texts(data: bytes) -> Iterator[bytes | memoryview]:
-    """Yield everything that a packed payload says, unpacked, in pieces; what is damaged as it is.
-
-    Numbers come as they lie in memory; texts are whole.
-    """
-    # What only looks packed is nobody's result.
-    with suppress(OSError, pa.ArrowException, PayloadUnreadable):
-        how = next((how for magic, how in _PACKINGS if data.startswith(magic)), None)
-        if how is not None:
-            with pa.CompressedInputStream(pa.BufferReader(data), how) as stream:
-                first = stream.read(_TEXT_BYTES)
-                if not first.startswith((_PARQUET, _ARROW)):
-                    yield from chain((first,), iter(lambda: stream.read(_TEXT_BYTES), b""))
-                    return
-                data = first + stream.read(DECODED_BYTES_MAX)
-        if data.startswith((_PARQUET, _ARROW)):
-            yield from _table_texts(read_table(data))
-            return
-    yield data
-
-
-def _table_texts(table: Any) -> Iterator[bytes | memoryview]:
-    yield from (table.schema.metadata or {}).values()
-    for column in table.columns:
-        for chunk in column.chunks:
-            plain = chunk.dictionary if isinstance(chunk, pa.DictionaryArray) else chunk
-            yield from (memoryview(buffer) for buffer in plain.buffers() if buffer is not None)
+    return head.startswith((PARQUET, ARROW, *(magic for magic, _ in PACKINGS)))
 
 
 def decode(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
     """Return the value of a result payload, whatever its form; raises `PayloadUnreadable`.
 
-    JSON that is damaged raises `msgspec.DecodeError`, as before it was ever compressed.
+    What takes more than the bound, unpacked, raises `PayloadTooLarge`; JSON that is damaged raises
+    `msgspec.DecodeError`, as before it was ever compressed.
     """
-    for magic, how in _PACKINGS:
+    for magic, how in PACKINGS:
         if data.startswith(magic):
             data = expand(data, how, bytes_max=bytes_max)
             break
-    if data.startswith((_PARQUET, _ARROW)):
-        return _from_table(data)
+    if data.startswith((PARQUET, ARROW)):
+        return _from_table(data, bytes_max=bytes_max)
     return codec.decode(data)
 
 
@@ -174,16 +145,18 @@ def _written(table: Any, format_: TableFormat) -> bytes:
     return data
 
 
-def read_table(data: bytes) -> Any:
-    """Read a table from Arrow or Parquet bytes; raises `PayloadUnreadable`."""
-    try:
-        if data.startswith(_PARQUET):
-            return pyarrow.parquet.read_table(pa.BufferReader(data))
-        table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
-        table.validate(full=True)
-    except _BROKEN as failure:
-        raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
-    return table
+def read_table(data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> Any:
+    """Read a table from Arrow or Parquet bytes; raises `PayloadUnreadable`, `PayloadTooLarge`.
+
+    The bound is that of the table. Its rows, as values, may take more: `weigh_rows` tells.
+    """
+    return reading.open_table(data, bytes_max=bytes_max).read()
+
+
+def weigh_rows(table: Any, *, bytes_max: int = DECODED_BYTES_MAX) -> int:
+    """Return about what the rows of a table take as values; raises `PayloadTooLarge`."""
+    with refusing():
+        return row_size.check(table, bytes_max=bytes_max)
 
 
 def schema_digest(schema: Any) -> str:
@@ -193,11 +166,9 @@ def schema_digest(schema: Any) -> str:
 
 def find_schema_digest(data: bytes) -> str | None:
     """Return the digest of the schema of a stored table, or None when the bytes are none."""
-    if data.startswith(_ARROW):
-        return schema_digest(pa.ipc.open_stream(pa.BufferReader(data)).schema)
-    if data.startswith(_PARQUET):
-        return schema_digest(pyarrow.parquet.read_schema(pa.BufferReader(data)))
-    return None
+    if not data.startswith((PARQUET, ARROW)):
+        return None
+    return schema_digest(reading.open_table(data, bytes_max=DECODED_BYTES_MAX).schema)
 
 
 def has_plain_rows(schema: Any) -> bool:
@@ -223,53 +194,45 @@ def has_plain_rows(schema: Any) -> bool:
 class Groups:
     """A table's row groups, or its record batches, read one range at a time.
 
-    Opening and reading raise `PayloadUnreadable`.
+    Opening and reading raise `PayloadUnreadable`; a range may take as much as a whole table.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self._parquet: Any = None
-        self._batches: list[Any] = []
-        try:
-            if data.startswith(_PARQUET):
-                self._parquet = pyarrow.parquet.ParquetFile(pa.BufferReader(data))
-                self.count = int(self._parquet.num_row_groups)
-                self._schema = self._parquet.schema_arrow
-                return
-            reader = pa.ipc.open_stream(pa.BufferReader(data))
-            # Batches refer to the bytes: nothing is copied until it is used.
-            self._schema, self._batches = reader.schema, list(reader)
-        except _BROKEN as failure:
-            raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
-        self.count = len(self._batches)
+    def __init__(self, data: bytes, *, bytes_max: int = DECODED_BYTES_MAX) -> None:
+        opened = reading.open_table(data, bytes_max=bytes_max)
+        self._schema = opened.schema
+        self._parquet = opened if isinstance(opened, ParquetTable) else None
+        # Batches refer to the bytes: nothing is copied until it is used.
+        self._batches = [] if isinstance(opened, ParquetTable) else opened.batches()
+        self.count = opened.groups if isinstance(opened, ParquetTable) else len(self._batches)
 
     def read(self, first: int, end: int) -> Any:
         """Return the table of groups `first` up to `end`; raises `PayloadUnreadable`."""
         if first >= end:
             return self._schema.empty_table()
-        try:
-            if self._parquet is not None:
-                return self._parquet.read_row_groups(list(range(first, end)))
+        if self._parquet is not None:
+            return self._parquet.read(range(first, end))
+        with refusing():
             table = pa.Table.from_batches(self._batches[first:end], schema=self._schema)
             table.validate(full=True)
-        except _BROKEN as failure:
-            raise PayloadUnreadable(f"a payload is no table: {failure}") from failure
         return table
 
 
 def find_table(data: bytes) -> Any:
     """Return the table that a payload is, or None for JSON; raises `PayloadUnreadable`."""
-    for magic, how in ((_GZIP, "gzip"), (_ZSTD, "zstd")):
+    for magic, how in PACKINGS:
         if data.startswith(magic):
-            data = expand(data, how)  # type: ignore[arg-type]  # both names are compressions
+            data = expand(data, how)
             break
-    return read_table(data) if data.startswith((_PARQUET, _ARROW)) else None
+    return read_table(data) if data.startswith((PARQUET, ARROW)) else None
 
 
-def _from_table(data: bytes) -> Any:
-    table = read_table(data)
-    about = table.schema.metadata or {}
+def _from_table(data: bytes, *, bytes_max: int) -> Any:
+    opened = reading.open_table(data, bytes_max=bytes_max)
+    about = opened.schema.metadata or {}
     if _KEPT not in about:
         raise PayloadUnreadable("a table in the payload store is not the result of a step")
+    table = opened.read()
+    weigh_rows(table, bytes_max=bytes_max)
     columns = [_values(field, table.column(i)) for i, field in enumerate(table.schema)]
     rows: list[Any]
     if about[_SHAPE] == b"lists":

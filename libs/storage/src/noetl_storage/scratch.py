@@ -6,17 +6,18 @@ What nobody holds is left from one that was killed.
 
 import fcntl
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from noetl_storage import removal
 from noetl_storage.errors import StorageMisconfigured
 
 PREFIX = "noetl-scratch-"
 _TRIES_MAX = 100
+_REMOVAL_S = 60.0
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def own_folder(kind: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        removal.removed(folder, within_s=_REMOVAL_S)
         os.close(lock)
 
 
@@ -42,9 +43,8 @@ def sweep() -> int:
         lock = _held(folder)
         if lock is None:
             continue
-        shutil.rmtree(folder, ignore_errors=True)
+        gone += removal.removed(folder, within_s=_REMOVAL_S)
         os.close(lock)
-        gone += not folder.exists()
     return gone
 
 

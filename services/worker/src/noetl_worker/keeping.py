@@ -1,7 +1,7 @@
 """Persist before emit: a result is stored, or small enough to travel, before it is reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 from msgspec import structs
@@ -19,11 +19,11 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_playbook import carried, kept
 from noetl_playbook.model import Output
-from noetl_playbook.results import LoopResult, PipelineResult
+from noetl_playbook.results import LoopResult, PipelineResult, TaskResult
 from noetl_playbook.views import CARRIERS
 from noetl_storage import encoding, envelopes
 from noetl_worker.domain.masking import Mask
-from noetl_worker.domain.result import fields_beside, with_selection
+from noetl_worker.domain.result import fields_beside
 from noetl_worker.domain.storing import (
     FORMAT_FALLBACK,
     Storing,
@@ -57,14 +57,15 @@ class Keeper:
         *,
         status: str,
         output: Output | None = None,
+        collected: Collection[str] = (),
         notes: tuple[str, ...] = (),
         is_read: bool = True,
     ) -> ResultEnvelope:
-        """Keep a pipeline's result as the step's `output` wants; raises `SelectionTooLarge`.
+        """Keep a pipeline's result as `output` wants; raises `SelectionTooLarge`.
 
-        One that nobody reads is not stored: what does not travel is left out.
+        What is `collected` under a name is no selection, however large it becomes. A result that
+        nobody reads is not stored: what does not travel is left out.
         """
-        result = with_selection(result, output)
         how = storing_of(output, backend=self._backend)
         # Not canonical: the order of the tasks is part of the result.
         plain = codec.encode(result)
@@ -73,7 +74,10 @@ class Keeper:
             result = codec.decode_as(data, PipelineResult)
         rows = spread_of(result)
         if rows is not None:
-            return await self._keep_spread(result, data, rows, how, status=status, notes=notes)
+            beside = fields_beside(result, collected)
+            return await self._keep_spread(
+                result, data, rows, how, beside, status=status, notes=notes
+            )
         noted = {"notes": [*notes, *how.notes]} if notes or how.notes else {}
         if len(data) <= how.travel_bytes_max:
             travelling = carried.inline(result)
@@ -96,11 +100,25 @@ class Keeper:
             status=status,
             reference=reference,
             context={
-                **carried.referenced(result, fields_beside(result), is_inline=is_inline),
+                **carried.referenced(result, fields_beside(result, collected), is_inline=is_inline),
                 **_described(result, how, is_inline=is_inline),
                 **noted,
             },
         )
+
+    async def keep_task(
+        self, name: str, result: TaskResult, *, output: Output
+    ) -> ResultEnvelope | None:
+        """Keep the result of one task of a pipeline; None where the playbook sees it inline.
+
+        Raises `SelectionTooLarge`.
+        """
+        kept_form = PipelineResult(tasks={name: result}, last=name)
+        inline_max = storing_of(output, backend=self._backend).inline_bytes_max
+        if spread_of(kept_form) is None and len(codec.encode(kept_form)) <= inline_max:
+            return None
+        found = await self.keep(kept_form, status="ok", output=output)
+        return None if found.reference is None else found
 
     async def _keep_spread(
         self,
@@ -108,6 +126,7 @@ class Keeper:
         data: bytes,
         rows: Spread,
         how: Storing,
+        beside: dict[str, Any],
         *,
         status: str,
         notes: tuple[str, ...],
@@ -129,7 +148,7 @@ class Keeper:
                 schema_digest=codec.digest(rows.schema.encode()),
             ),
             context={
-                **carried.referenced(result, fields_beside(result)),
+                **carried.referenced(result, beside),
                 "store": how.backend,
                 **how.about,
                 **({"preview": preview} if preview else {}),
@@ -146,13 +165,13 @@ class Keeper:
         columns: list[str],
         row_count: int,
         output: Output | None = None,
+        collected: Collection[str] = (),
         notes: tuple[str, ...] = (),
     ) -> ResultEnvelope:
         """Keep the result of a task whose rows are in a spool: always by reference, as JSON.
 
         Raises `SelectionTooLarge`.
         """
-        result = with_selection(result, output)
         how = storing_of(output, backend=self._backend)
         front = result.tasks[str(result.last)]
         place = identity.token()
@@ -172,7 +191,7 @@ class Keeper:
             status="ok",
             reference=reference,
             context={
-                **carried.referenced(result, fields_beside(result)),
+                **carried.referenced(result, fields_beside(result, collected)),
                 "store": how.backend,
                 "columns": columns,
                 **({"notes": noted} if noted else {}),

@@ -10,6 +10,9 @@ Garbage is put on a shelf, where readers still find it, and purged only by a lat
 finds no mention of it; what a mention turned up for in between goes back. So a writer that stores
 the same content at the very moment of the sweep loses nothing either.
 
+What an object mentions that cannot be looked through within bounds is not known, so nothing of its
+owner is collected: that look ends, and says which object it is.
+
 One process at a time looks at an owner. One that was taken for dead and goes on loses nothing
 either: what comes back from the shelf leaves a copy there, which goes as late as garbage does, so
 content that somebody is still moving is found. Named objects, which
@@ -29,6 +32,7 @@ from noetl_storage.payload_ports import (
     StoredObject,
 )
 from noetl_storage.payloads import mentions, named
+from noetl_storage.unpacking.refusals import PayloadUnreadable
 
 # Payloads are stored shortly before the history begins that mentions them.
 _AHEAD = timedelta(hours=1)
@@ -169,7 +173,10 @@ class Collector:
         while waiting and open_:
             next_one, is_next_name = waiting.pop()
             pieces = self._shelf.read_text(owner, next_one, is_name=is_next_name)
-            found = await mentions.mentioned(pieces, open_)
+            try:
+                found = await mentions.mentioned(pieces, open_)
+            except PayloadUnreadable as failure:
+                raise _untold(owner, next_one, failure) from failure
             open_ -= found
             reached |= found
             waiting += [(digest, False) for digest in found]
@@ -197,3 +204,10 @@ class Collector:
         for one in found.names:
             await self._shelf.remove_object(found.owner, one.name)
             found.removed += 1
+
+
+def _untold(owner: Owner, content: str, failure: PayloadUnreadable) -> PayloadUnreadable:
+    return PayloadUnreadable(
+        f"what {content} of {owner.tenant_id}/{owner.organization_id} mentions cannot be told, so "
+        f"nothing of that organization is collected: {failure}. Where nobody needs it, remove it"
+    )

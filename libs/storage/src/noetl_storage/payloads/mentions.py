@@ -5,56 +5,67 @@ digits for such a name: what is kept for nothing costs space, what is not kept i
 """
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING
 
 from noetl_storage import digests
 from noetl_storage.deferred import Deferred
+from noetl_storage.payloads.objects import SPOOL_BYTES
 
 if TYPE_CHECKING:
     from noetl_storage import encoding
+    from noetl_storage.unpacking import texts
 else:
     encoding = Deferred("noetl_storage.encoding")
+    texts = Deferred("noetl_storage.unpacking.texts")
 
 # More than a digest, so that none is cut in two.
 _OVERLAP_BYTES = 128
 
 
 async def mentioned(pieces: AsyncIterator[bytes], among: Collection[str]) -> set[str]:
-    """Return which of the digests an object mentions; what is packed is unpacked for it."""
+    """Return which of the digests an object mentions; what is packed is unpacked for it.
+
+    Raises `PayloadUnreadable` where that cannot be told within bounds, and `StorageUnavailable`
+    where there is no room to lay a packed object aside.
+    """
     found: set[str] = set()
     head, packed = b"", None
-    async for piece in pieces:
-        if packed is not None:
-            packed += piece
-            continue
-        head += piece
-        if len(head) < encoding.MAGIC_BYTES_MAX:
-            continue
-        if encoding.is_packed(head):
-            packed = bytearray(head)
-            continue
-        found |= _known(head, among)
-        head = head[-_OVERLAP_BYTES:]
-    if packed is None:
-        return found | _known(head, among)
-    return found | await asyncio.to_thread(_unpacked, bytes(packed), among)
+    with ExitStack() as stack:
+        async for piece in pieces:
+            if packed is not None:
+                await asyncio.to_thread(texts.lay, packed, piece)
+                continue
+            head += piece
+            if len(head) < encoding.MAGIC_BYTES_MAX:
+                continue
+            if encoding.is_packed(head):
+                packed = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES))
+                await asyncio.to_thread(texts.lay, packed, head)
+                continue
+            found |= _known(head, among)
+            head = head[-_OVERLAP_BYTES:]
+        if packed is None:
+            return found | _known(head, among)
+        return found | await asyncio.to_thread(_unpacked, packed, among)
 
 
-def _unpacked(data: bytes, among: Collection[str]) -> set[str]:
+def _unpacked(file: IO[bytes], among: Collection[str]) -> set[str]:
     found: set[str] = set()
-    for text in _overlapping(encoding.texts(data)):
+    for text in _overlapping(texts.texts(file, overlap=_OVERLAP_BYTES)):
         found |= _known(text, among)
     return found
 
 
-def _overlapping(texts: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+def _overlapping(pieces: Iterator[bytes]) -> Iterator[bytes]:
     before = b""
-    for text in texts:
-        yield before + text[:_OVERLAP_BYTES]
-        yield text
-        before = bytes(text[-_OVERLAP_BYTES:])
+    for piece in pieces:
+        yield before + piece[:_OVERLAP_BYTES]
+        yield piece
+        before = piece[-_OVERLAP_BYTES:]
 
 
-def _known(text: bytes | memoryview, among: Collection[str]) -> set[str]:
+def _known(text: bytes, among: Collection[str]) -> set[str]:
     return digests.known(digests.runs(text), among)

@@ -1,5 +1,6 @@
 """Reading a payload for an answer, and showing it by windows."""
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
@@ -11,11 +12,13 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_planner.http import problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_storage import loading
-from noetl_storage.encoding import PayloadUnreadable
+from noetl_storage import encoding, loading
+from noetl_storage.encoding import PayloadTooLarge, PayloadUnreadable
 from noetl_storage.errors import NameRefused, PayloadCorrupt, PayloadMissing
 
 RESOLVED_BYTES_MAX = 16 * 1024 * 1024
+# What is longer, or packed, is read beside the event loop, which has leases to keep.
+_AT_ONCE_BYTES = 64 * 1024
 WINDOW_MAX = 10_000
 
 
@@ -46,27 +49,56 @@ def _window(data: Any, *, total: int, offset: int, limit: int) -> Window:
     return Window(data=data, total=total, offset=offset, has_next=offset + limit < total)
 
 
-async def read(services: ApiServices, reference: PayloadRef) -> Any:
-    """Read the value of a payload, at most what one answer may hold; raises an `ApiError`."""
-    room = RESOLVED_BYTES_MAX
+class _Room:
+    """What one answer may still hold, stored and unpacked: all its parts count."""
 
-    async def bytes_of(part: PayloadRef) -> bytes:
-        nonlocal room
+    def __init__(self, services: ApiServices) -> None:
+        self._payloads = services.payloads
+        self._stored = self._unpacked = RESOLVED_BYTES_MAX
+
+    async def bytes_of(self, reference: PayloadRef) -> bytes:
+        """Read stored bytes; raises an `ApiError` when there are too many."""
         data = bytearray()
-        async for piece in services.payloads.stream(part):
+        async for piece in self._payloads.stream(reference):
             data += piece
-            if len(data) > room:
-                raise ApiError(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                    code="payload_too_large",
-                    detail=f"the payload exceeds {RESOLVED_BYTES_MAX} bytes",
-                    hint="read it from the payload store",
-                )
-        room -= len(data)
+            if len(data) > self._stored:
+                raise _too_large(f"the payload exceeds {RESOLVED_BYTES_MAX} bytes")
+        self._stored -= len(data)
         return bytes(data)
 
+    async def rows_of(self, part: PayloadRef) -> bytes:
+        """Read a part whose rows fit the answer; raises `PayloadTooLarge`."""
+        data = await self.bytes_of(part)
+        self._unpacked -= await asyncio.to_thread(_weigh, data, self._unpacked)
+        return data
+
+
+def _weigh(data: bytes, bytes_max: int) -> int:
+    table = encoding.read_table(data, bytes_max=bytes_max)
+    return encoding.weigh_rows(table, bytes_max=bytes_max)
+
+
+async def _decoded(data: bytes) -> Any:
+    if len(data) <= _AT_ONCE_BYTES and not encoding.is_packed(data):
+        return encoding.decode(data)
+    return await asyncio.to_thread(encoding.decode, data, bytes_max=RESOLVED_BYTES_MAX)
+
+
+def _too_large(detail: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        code="payload_too_large",
+        detail=detail,
+        hint="read it from the payload store",
+    )
+
+
+async def read(services: ApiServices, reference: PayloadRef) -> Any:
+    """Read the value of a payload, at most what one answer may hold; raises an `ApiError`."""
+    room = _Room(services)
     try:
-        return await loading.load(bytes_of, reference, bytes_max=RESOLVED_BYTES_MAX)
+        value = await _decoded(await room.bytes_of(reference))
+        return await loading.gather(value, reference, room.rows_of)
     except NameRefused as failure:
         raise problems.refused(str(failure)) from failure
     except PayloadMissing as failure:
@@ -85,6 +117,8 @@ async def read(services: ApiServices, reference: PayloadRef) -> Any:
             detail=str(failure),
             hint="restore the object from a backup; its digest does not match",
         ) from failure
+    except PayloadTooLarge as failure:
+        raise _too_large(f"the payload {reference.sha256} is too large: {failure}") from failure
     except (msgspec.DecodeError, PayloadUnreadable) as failure:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -1,15 +1,14 @@
 """Whether a result travels in its event or by reference, and what stays readable beside it."""
 
 import re
+from collections.abc import Collection as Names
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
-
-from msgspec import structs
 
 from noetl_contracts import codec
 from noetl_playbook.model import Output, Selection
 from noetl_playbook.results import PipelineResult
-from noetl_playbook.views import body_of
 
 FIELD_BYTES_MAX = 256
 FIELDS_BYTES_MAX = 8 * 1024
@@ -34,10 +33,15 @@ class NotAccumulable(Exception):  # noqa: N818 - it says what is wrong with the 
         )
 
 
+@lru_cache(maxsize=1024)
+def path_parts(path: str) -> tuple[str | int, ...]:
+    """Split a dotted path with `[i]` into its keys."""
+    return tuple(int(part[1:-1]) if part.startswith("[") else part for part in _STEP.findall(path))
+
+
 def at_path(value: Any, path: str) -> Any:
     """Return what a dotted path with `[i]` leads to, or `ABSENT`."""
-    for part in _STEP.findall(path):
-        key: Any = int(part[1:-1]) if part.startswith("[") else part
+    for key in path_parts(path):
         if isinstance(value, dict) and key in value:
             value = value[key]
         elif isinstance(value, list) and str(key).isdigit() and int(key) < len(value):
@@ -59,40 +63,50 @@ def selected(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, 
     return found
 
 
-def with_selection(result: PipelineResult, output: Output | None) -> PipelineResult:
-    """Add what a step's `output` selects to the names of its last successful task."""
-    front = result.tasks.get(result.last or "")
-    if output is None or front is None or not output.select:
-        return result
-    body = body_of(front.kind, front.raw)
-    names = {**selected(front.raw, body, output.select), **front.names}
-    return structs.replace(
-        result, tasks={**result.tasks, str(result.last): structs.replace(front, names=names)}
-    )
-
-
-def fields_beside(kept: PipelineResult) -> dict[str, Any]:
+def fields_beside(kept: PipelineResult, collected: Names[str] = ()) -> dict[str, Any]:
     """Return what is readable without loading: selections, then top-level scalars.
 
-    Raises `SelectionTooLarge`.
+    What is `collected` under a name is there only while it is small. Raises `SelectionTooLarge`.
     """
-    chosen: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for task in kept.tasks.values():
-        chosen.update(task.names)
-    _check_selected(chosen)
+        named.update(task.names)
+    chosen = named
+    if collected:
+        chosen = {name: value for name, value in named.items() if name not in collected}
+    taken = _checked_size(chosen)
+    if collected:
+        chosen.update(_small(named, collected, room=SELECTED_TOGETHER_BYTES_MAX - taken))
     front = kept.tasks.get(kept.last or "")
-    raw = front.raw if front is not None else None
-    spent = 0
-    scalars: dict[str, Any] = {}
-    for key, value in raw.items() if isinstance(raw, Mapping) else ():
-        size = len(key) + len(codec.encode(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
-        if key not in chosen and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
-            scalars[key] = value
-            spent += size
+    scalars = _scalars(front.raw, besides=named) if front is not None else {}
     return {**scalars, **chosen}
 
 
-def _check_selected(chosen: dict[str, Any]) -> None:
+def _small(named: dict[str, Any], collected: Names[str], *, room: int) -> dict[str, Any]:
+    """Return what was collected, as far as it is as small as what may be selected."""
+    found: dict[str, Any] = {}
+    for name in collected:
+        size = len(codec.encode(named[name])) if name in named else room + 1
+        if size <= min(room, SELECTED_BYTES_MAX):
+            found[name] = named[name]
+            room -= size
+    return found
+
+
+def _scalars(raw: Any, *, besides: Names[str]) -> dict[str, Any]:
+    """Return the small top-level values of a result, as many as there is room for."""
+    spent = 0
+    found: dict[str, Any] = {}
+    for key, value in raw.items() if isinstance(raw, Mapping) else ():
+        size = len(key) + len(codec.encode(value)) if _is_scalar(value) else FIELD_BYTES_MAX + 1
+        if key not in besides and size <= FIELD_BYTES_MAX and spent + size <= FIELDS_BYTES_MAX:
+            found[key] = value
+            spent += size
+    return found
+
+
+def _checked_size(chosen: dict[str, Any]) -> int:
+    """Return how many bytes the selected fields take together; raises `SelectionTooLarge`."""
     sizes = {name: len(codec.encode(value)) for name, value in chosen.items()}
     for name, size in sizes.items():
         if size > SELECTED_BYTES_MAX:
@@ -100,10 +114,12 @@ def _check_selected(chosen: dict[str, Any]) -> None:
                 f"selected field '{name}' has {size} bytes, the limit is {SELECTED_BYTES_MAX}: "
                 "select something smaller and read the rest through the reference"
             )
-    if sum(sizes.values()) > SELECTED_TOGETHER_BYTES_MAX:
+    together = sum(sizes.values())
+    if together > SELECTED_TOGETHER_BYTES_MAX:
         raise SelectionTooLarge(
             f"the selected fields together exceed {SELECTED_TOGETHER_BYTES_MAX} bytes"
         )
+    return together
 
 
 def _is_scalar(value: Any) -> bool:

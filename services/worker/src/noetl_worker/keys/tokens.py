@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
+from noetl_playbook import coercion
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
@@ -15,6 +16,7 @@ from noetl_worker.domain.sites import Site
 FETCH_S = 30.0
 _TOKENS_MAX = 1024
 _LIFE_S = 300.0
+_LIFE_MAX_S = 366 * 86_400.0
 # Whoever asked must be able to use what was granted.
 _LIFE_MIN_S = 1.0
 # A token is renewed before its end, for a request takes time too.
@@ -97,8 +99,7 @@ class Tokens:
             text = f"'{what}': {request['url']} answered without an access_token"
             raise ToolFailure(failure("schema", text, source="http"))
         self._vault.learn(found)
-        life_s = found.get("expires_in")
-        life_s = float(life_s) if isinstance(life_s, int | float | str) else _LIFE_S
+        life_s = _life_s(found.get("expires_in"))
         margin_s = min(_MARGIN_MAX_S, life_s * _MARGIN_SHARE)
         return Kept(
             fields={**found, "token": found["access_token"]},
@@ -118,6 +119,13 @@ class Tokens:
         except ValueError as problem:
             text = f"'{what}': {answer.url} answered with something that is not JSON"
             raise ToolFailure(failure("parse", text, source="http")) from problem
+
+
+def _life_s(given: Any) -> float:
+    """Return how long a server says that it has granted something, if it says a time at all."""
+    found = coercion.number(given)
+    is_time = found is not None and 0 <= found <= _LIFE_MAX_S
+    return float(found) if is_time and found is not None else _LIFE_S
 
 
 def client_form(fields: Mapping[str, Any]) -> dict[str, Any]:

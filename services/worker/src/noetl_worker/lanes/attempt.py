@@ -10,7 +10,7 @@ from noetl_worker.lanes.block import CompiledTask, timeout_of
 from noetl_worker.lanes.referring import FIELDS_BY_REFERENCE, by_references
 from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.tools.call import Call
+from noetl_worker.tools.call import Call, Outcome
 
 INPUT = last_name("input")
 
@@ -38,7 +38,7 @@ def prepare(
         kept = FIELDS_BY_REFERENCE.get(task.kind, ())
         for field, compiled in task.fields:
             fields[field] = (
-                by_references(compiled.source, names, surrounding.steps)
+                by_references(compiled.source, names)
                 if field in kept
                 else opened(compiled.render(names))
             )
@@ -79,6 +79,18 @@ def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:
     absent = [name for name in expected if given.get(name) is None]
     if absent:
         raise ToolFailure(failure("assertion", f"input {', '.join(absent)} is missing or null"))
+
+
+def checked(task: CompiledTask, outcome: Outcome) -> Outcome:
+    """Hold an outcome against what the task asserts of it."""
+    if not task.returns or outcome.error is not None:
+        return outcome
+    data = outcome.data if isinstance(outcome.data, dict) else {}
+    missing = [name for name in task.returns if name not in data]
+    if not missing:
+        return outcome
+    text = f"the result lacks {', '.join(missing)}"
+    return Outcome(data=outcome.data, error=failure("assertion", text))
 
 
 def _as_it_is(value: Any) -> Any:

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.parking import TIMEOUT_S_MAX
@@ -14,8 +14,8 @@ from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
 from noetl_playbook.repeats import Ended, ended_by_bound
 from noetl_playbook.tools import NESTED_FIELDS
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.lanes.defaults import TIMEOUT, applied
 from noetl_worker.lanes.nesting import nested
+from noetl_worker.lanes.output_blocks import OutputBlocks, output_blocks
 from noetl_worker.lanes.pacing import CompiledLimit, compile_limit
 from noetl_worker.tools.call import Timeout
 
@@ -24,6 +24,10 @@ TIMEOUT_S = 3600.0
 
 _STATE_NAMES_ALL = frozenset({"context", "ctx", "workload"})
 _STATE_NAMES = re.compile(rf"\b(?:{'|'.join(sorted(_STATE_NAMES_ALL))})\b")
+
+# What an execution says for all its steps, where a step says nothing itself.
+_TIMEOUT = "timeout_s"
+_INLINE_MAX = "inline_max_bytes"
 
 # Names through which a template reaches the results of tasks that it does not name.
 _RESULT_READERS = frozenset({"_prev", "results", "result", "response", "outcome", "steps"})
@@ -86,7 +90,8 @@ class CompiledRule(Struct, frozen=True, kw_only=True):
 class CompiledTask(Struct, frozen=True, kw_only=True):
     """A task with its templates compiled; `submit` and `cancel` are tasks of an `external` one.
 
-    `rules_of_success` are those of its rules that may match an attempt that has succeeded.
+    `rules_of_success` are those of its rules that may match an attempt that has succeeded. What
+    it returns `is_kept` by itself where the pipeline could tell that it is stored.
     """
 
     name: str
@@ -104,11 +109,12 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     on_unmatched: str
     expects: tuple[str, ...]
     returns: tuple[str, ...]
-    output: Output | None
     code_mentions: frozenset[str]
     is_result_unread: bool
     may_spread: bool
     shows_secrets: bool
+    output: Output | None = None
+    is_kept: bool = False
     bounds: tuple[Ended, ...] = ()
     rate_limit: CompiledLimit | None = None
     submit: "CompiledTask | None" = None
@@ -121,6 +127,7 @@ class Block(Struct, frozen=True, kw_only=True):
     step: Step
     tasks: tuple[CompiledTask, ...]
     mentions: frozenset[str]
+    outputs: OutputBlocks
 
 
 def compile_block(definition: dict[str, Any], defaults: dict[str, Any]) -> Block:
@@ -131,14 +138,20 @@ def compile_block(definition: dict[str, Any], defaults: dict[str, Any]) -> Block
 @lru_cache(maxsize=256)
 def _compiled(definition: bytes, defaults: bytes) -> Block:
     given = codec.decode_as(defaults, dict[str, Any])
-    step = applied(codec.decode_as(definition, Step), given)
-    timeout_s = given.get(TIMEOUT)
+    step = codec.decode_as(definition, Step)
+    timeout_s = given.get(_TIMEOUT)
+    outputs = output_blocks(step, given.get(_INLINE_MAX))
     positions = {task.name: index for index, task in enumerate(step.tool)}
     tasks = tuple(
-        _task(task, step, position, positions, timeout_s) for position, task in enumerate(step.tool)
+        structs.replace(
+            _task(task, step, position, positions, timeout_s),
+            output=outputs.tasks[position],
+            is_kept=outputs.is_told and outputs.tasks[position] is not None,
+        )
+        for position, task in enumerate(step.tool)
     )
     mentions = frozenset[str]().union(*(_mentions(task) for task in tasks))
-    return Block(step=step, tasks=tasks, mentions=mentions)
+    return Block(step=step, tasks=tasks, mentions=mentions, outputs=outputs)
 
 
 def _task(
@@ -170,7 +183,6 @@ def _task(
         on_unmatched=task.on_unmatched,
         expects=task.assert_.expects if task.assert_ else (),
         returns=task.assert_.returns if task.assert_ else (),
-        output=task.output or (step.output if position == len(step.tool) - 1 else None),
         code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         may_spread=_may_spread(task, step),
@@ -201,7 +213,8 @@ def _names_of(fields: dict[str, Compiled]) -> frozenset[str]:
 def _is_result_unread(task: Task, step: Step) -> bool:
     """Tell whether no template can see what a task returns; its error is always seen."""
     collects = step.loop is None or step.loop.spec.collect != "none"
-    if collects or task.set or task.output is not None or task.assert_ is not None:
+    has_output = task.output is not None or _is_kept_by_item(step)
+    if collects or task.set or has_output or task.assert_ is not None:
         return False
     tasks = [codec.builtins(one) for one in step.tool]
     everywhere = compile_value(tasks).paths
@@ -214,13 +227,19 @@ def _is_result_unread(task: Task, step: Step) -> bool:
     )
 
 
+def _is_kept_by_item(step: Step) -> bool:
+    """Tell whether the step's own block keeps what an item gives, of which its loop keeps none."""
+    is_framed = step.loop is not None and step.loop.spec.frame is not None
+    return step.output is not None and not is_framed
+
+
 def _may_spread(task: Task, step: Step) -> bool:
     """Tell whether nothing in this pipeline reads the rows of a task, so that they may stay away.
 
     What comes after the step reads them by its reference.
     """
-    output = task.output or step.output
-    takes = output is not None and (output.select or output.accumulate is not None)
+    blocks = [one for one in (task.output, step.output) if one is not None]
+    takes = any(one.select or one.accumulate is not None for one in blocks)
     if len(step.tool) > 1 or takes or step.tool[0].kind not in _SPREADERS:
         return False
     nearby = compile_value([codec.builtins(task.rules), task.set]).paths

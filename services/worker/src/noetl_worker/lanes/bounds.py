@@ -1,18 +1,25 @@
 """The language's bounds on a pipeline, lowered where the playbook lowers them."""
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
-from noetl_playbook.expressions import Compiled
+from noetl_playbook.expressions import Compiled, TemplateError
+from noetl_playbook.model import Action
 from noetl_playbook.scope import Scope
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.block import CompiledAction, CompiledTask
+from noetl_worker.lanes.unit import template_failure
+
+# What a rule has that says nothing itself: no number of an author's, so a bound lowers it.
+_UNSAID = Action(do="retry")
 
 
 class Bounds:
-    """Renders the numbers of rules and holds them against their limits."""
+    """Renders the numbers of rules and holds them against their limits; raises `ToolFailure`."""
 
     def __init__(self, limits: Mapping[str, int], *, step: str) -> None:
         self._limits = limits
@@ -23,41 +30,76 @@ class Bounds:
         return min(most, self._limits.get(name, most))
 
     def attempts(self, compiled: Compiled, scope: Scope, *, task: CompiledTask) -> int:
-        """Render a number of attempts; raises `ToolFailure`."""
-        found = coercion.integer(compiled.render(scope))
-        if found is None:
-            text = f"task '{task.name}', field 'attempts' is not a whole number"
-            raise ToolFailure(failure("validation", text))
+        """Render a number of attempts."""
         most = self.limit("attempts", decisions.ATTEMPTS_MAX)
+        if compiled.source == _UNSAID.attempts:
+            return min(int(_UNSAID.attempts), most)
+        given = self._rendered(compiled, scope, task, "attempts")
+        found = coercion.integer(given)
+        if found is None:
+            raise self._refused(task, "attempts", f"{given!r} is not a whole number")
         if found > most:
-            text = f"task '{task.name}', field 'attempts': {found} exceeds the limit of {most}"
-            raise ToolFailure(failure("limit", text, code="attempts"))
+            raise self._exceeded(task, "attempts", f"{found} exceeds the limit of {most}")
         return found
 
     def retry_wait_s(
-        self, action: CompiledAction, scope: Scope, *, tries: int, error: ErrorObject | None
+        self,
+        action: CompiledAction,
+        scope: Scope,
+        *,
+        task: CompiledTask,
+        tries: int,
+        error: ErrorObject | None,
     ) -> float:
-        """Return how long to wait before the next try; raises `ToolFailure`."""
-        max_delay_s = self._checked_s(
-            coercion.duration_s(action.max_delay.render(scope)), "max_delay"
-        )
+        """Return how long to wait before the next try."""
         return decisions.wait_s(
             action.backoff,
-            delay_s=self.delay_s(action, scope),
+            delay_s=self.delay_s(action, scope, task=task),
             tries=tries,
-            max_delay_s=decisions.DELAY_MAX_S if max_delay_s is None else max_delay_s,
+            max_delay_s=self._max_delay_s(action.max_delay, scope, task),
             retry_after_s=None if error is None else error.retry_after,
         )
 
-    def delay_s(self, action: CompiledAction, scope: Scope) -> float | None:
-        """Return an action's delay, None when it has none; raises `ToolFailure`."""
+    def delay_s(self, action: CompiledAction, scope: Scope, *, task: CompiledTask) -> float | None:
+        """Return an action's delay, None when it has none."""
         if action.delay is None:
             return None
-        return self._checked_s(coercion.duration_s(action.delay.render(scope)), "delay")
+        return self._duration_s(action.delay, scope, task, "delay")
 
-    def _checked_s(self, seconds: float | None, name: str) -> float | None:
-        most = self.limit(name, int(decisions.DELAY_MAX_S))
-        if seconds is not None and seconds > most:
-            text = f"step '{self._step}': {name} of {seconds:g} s exceeds {most} s"
-            raise ToolFailure(failure("limit", text, code=name))
-        return seconds
+    def _max_delay_s(self, compiled: Compiled, scope: Scope, task: CompiledTask) -> float:
+        found_s = None
+        if compiled.source != _UNSAID.max_delay:
+            found_s = self._duration_s(compiled, scope, task, "max_delay")
+        if found_s is None:
+            return self.limit("max_delay", int(_UNSAID.max_delay))
+        return found_s
+
+    def _duration_s(
+        self, compiled: Compiled, scope: Scope, task: CompiledTask, field: str
+    ) -> float | None:
+        """Render a duration; null is as good as none."""
+        given = self._rendered(compiled, scope, task, field)
+        if given is None:
+            return None
+        found_s = coercion.duration_s(given)
+        if found_s is None or math.isnan(found_s):
+            raise self._refused(task, field, f"{given!r} is not a duration")
+        most = self.limit(field, int(decisions.DELAY_MAX_S))
+        if found_s > most:
+            raise self._exceeded(task, field, f"{found_s:g} s exceeds the limit of {most} s")
+        return found_s
+
+    def _rendered(self, compiled: Compiled, scope: Scope, task: CompiledTask, field: str) -> Any:
+        try:
+            return compiled.render(scope)
+        except TemplateError as error:
+            found = template_failure(error, step=self._step, task=task.name, field=field)
+            raise ToolFailure(found) from error
+
+    def _refused(self, task: CompiledTask, field: str, why: str) -> ToolFailure:
+        text = f"step '{self._step}', task '{task.name}', field '{field}': {why}"
+        return ToolFailure(failure("validation", text, task=task.name))
+
+    def _exceeded(self, task: CompiledTask, field: str, why: str) -> ToolFailure:
+        text = f"step '{self._step}', task '{task.name}', field '{field}': {why}"
+        return ToolFailure(failure("limit", text, code=field, task=task.name))

@@ -1,6 +1,6 @@
 """A task that streams: its rows leave in chunks while it runs, no faster than they are accepted."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec import UNSET, structs
@@ -97,7 +97,12 @@ class Emitter:
         return structs.replace(outcome, data={**data, **counted})
 
     async def keep(
-        self, result: PipelineResult, *, output: Output | None, notes: tuple[str, ...]
+        self,
+        result: PipelineResult,
+        *,
+        output: Output | None,
+        collected: Collection[str],
+        notes: tuple[str, ...],
     ) -> ResultEnvelope:
         """Keep the task's result with all its rows, by reference."""
         return await self._hands.keeper.keep_spooled(
@@ -106,6 +111,7 @@ class Emitter:
             columns=self._columns,
             row_count=self._row_count,
             output=output,
+            collected=collected,
             notes=notes,
         )
 

@@ -19,6 +19,7 @@ from noetl_worker.tools.call import Call, Outcome
 OPTIONS = ("approve", "reject")
 CORRELATION_KEY_CHARACTERS_MAX = 500
 
+_KEY = "correlation_key"
 _ERROR_FIELDS = ("message", "code", "retryable", "details")
 
 
@@ -47,16 +48,7 @@ def introduce(
 
     Raises `ToolFailure`, or `PayloadNeeded` to be called again.
     """
-    written: Any = task.constant_fields.get("correlation_key")
-    template = next((one for name, one in task.fields if name == "correlation_key"), None)
-    if template is not None:
-        try:
-            names[INPUT] = task.input.render(names)
-            written = template.render(names)
-        except TemplateError as error:
-            step = surrounding.command.step
-            found = template_failure(error, step=step, task=task.name, field="correlation_key")
-            raise ToolFailure(found) from error
+    written = _written_key(task, names, step=surrounding.command.step)
     if written is None:
         where = f"{unit}-{place}" if place else unit
         written = _default_key(
@@ -70,11 +62,26 @@ def introduce(
     names["callback"] = {"url": hands.callbacks.url(token), "token": token}
 
 
+def _written_key(task: CompiledTask, names: Scope, *, step: str) -> Any:
+    """Render the key that the task names, or else its input; None when neither does."""
+    template = next((one for name, one in task.fields if name == _KEY), None)
+    field = "input"
+    try:
+        names[INPUT] = given = task.input.render(names)
+        field = _KEY
+        found = task.constant_fields.get(_KEY) if template is None else template.render(names)
+    except TemplateError as error:
+        located = template_failure(error, step=step, task=task.name, field=field)
+        raise ToolFailure(located) from error
+    return given.get(_KEY) if found is None else found
+
+
 def message_wait(
     call: Call, *, key: str, command_id: ids.CommandId, names: Scope, cancels: bool
 ) -> MessageWait:
     """Say which message an `external` task waits for; raises `ToolFailure`."""
-    given = {**{name: one for name, one in call.input.items() if name in _FILLED}, **call.fields}
+    given = {name: one for name, one in call.input.items() if name in _FILLED}
+    given.update((name, one) for name, one in call.fields.items() if one is not None)
     mode = given.get("mode") or letters.CALLBACK
     if mode not in letters.MODES:
         raise _refused(call, "mode", mode, f"one of {', '.join(letters.MODES)}")
@@ -117,6 +124,9 @@ def _checked_key(task: str, found: Any, hands: Hands) -> str:
     It is an address that everybody may read: masked, it would lead nowhere.
     """
     text = str(found)
+    if not isinstance(found, str | int | float):
+        way = f"{found!r} is no text"
+        raise ToolFailure(failure("validation", f"task '{task}', field 'correlation_key': {way}"))
     if hands.mask.holds(text):
         way = "it holds a secret; make the key of what everybody may know"
         raise ToolFailure(failure("validation", f"task '{task}', field 'correlation_key': {way}"))

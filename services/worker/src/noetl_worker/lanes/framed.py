@@ -7,6 +7,7 @@ from noetl_contracts.commands import Command, FrameWork, ReduceWork
 from noetl_contracts.facts import FrameClosed
 from noetl_contracts.slicing import Layout
 from noetl_playbook import carried
+from noetl_playbook.model import Output
 from noetl_playbook.parts import Part, PartView, PartViews
 from noetl_worker.domain import frames
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -102,14 +103,18 @@ class Framed(Struct, frozen=True, kw_only=True):
         except Parked as parked:
             row = WaitingRow(index=None, saved=await pipeline.saved(), wait=parked.wait)
             raise FrameParked(SavedFrame(frame_id=work.frame_id, waiting=[row], next=0)) from None
-        return await self._reduced(work, end)
+        return await self._reduced(work, end, await pipeline.output_of(end))
 
-    async def _reduced(self, work: ReduceWork, end: PipelineEnd) -> FrameClosed:
+    async def _reduced(
+        self, work: ReduceWork, end: PipelineEnd, output: Output | None
+    ) -> FrameClosed:
         count = work.end - work.start
-        output = self.block.step.output or self.block.tasks[-1].output
         try:
             envelope = await self.hands.keeper.keep(
-                end.result, status="ok" if end.error is None else "error", output=output
+                end.result,
+                status="ok" if end.error is None else "error",
+                output=output,
+                collected=self.block.outputs.collected,
             )
         except SelectionTooLarge as problem:
             raise ToolFailure(failure("payload_too_large", str(problem))) from problem

@@ -57,7 +57,11 @@ class Walk(Struct, kw_only=True):
 
 
 class SavedScratch(Struct, frozen=True, kw_only=True):
-    """What a pipeline knows; `views` are the variables that hold a task's result."""
+    """What a pipeline knows; `views` are the variables that hold a task's result.
+
+    What tasks gave that is stored by itself stands in `kept`, and variables that lead to it in
+    `kept_views`, with the task.
+    """
 
     ctx: dict[str, Any]
     patch: dict[str, Any]
@@ -68,6 +72,8 @@ class SavedScratch(Struct, frozen=True, kw_only=True):
     variables: dict[str, Any]
     views: dict[str, TaskResult]
     collections: dict[str, Any]
+    kept: dict[str, ResultEnvelope] = {}
+    kept_views: dict[str, str] = {}
 
 
 class Saved(Struct, frozen=True, kw_only=True):
@@ -201,7 +207,6 @@ async def child_wait(call: Call, hands: Hands, *, key: str) -> ChildWait:
         )
         raise ToolFailure(failure("payload_too_large", text))
     is_small = len(data) <= RESULT_INLINE_BYTES_MAX
-    wanted = coercion.boolean(fields.get("wait"))
     return_step = fields.get("return_step")
     return ChildWait(
         key=key,
@@ -213,7 +218,7 @@ async def child_wait(call: Call, hands: Hands, *, key: str) -> ChildWait:
         if is_small
         else await hands.payloads.store(data, media_type=JSON_MEDIA_TYPE),
         return_step=None if return_step is None else hands.mask.text(str(return_step)),
-        is_awaited=wanted is not False,
+        is_awaited=_is_awaited(call),
         timeout_s=call.timeout.total,
     )
 
@@ -222,6 +227,14 @@ def _mapping(call: Call, field: str) -> dict[str, Any]:
     found = call.fields.get(field) or {}
     if not isinstance(found, dict):
         raise _refused(call, field, found, "a mapping")
+    return found
+
+
+def _is_awaited(call: Call) -> bool:
+    given = call.fields.get("wait")
+    found = True if given is None else coercion.boolean(given)
+    if found is None:
+        raise _refused(call, "wait", given, "true or false")
     return found
 
 

@@ -2,28 +2,30 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
 from msgspec import Struct, structs
 
-from noetl_chassis import instruments, names
-from noetl_chassis.instruments import Sum
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import STOPPED, TIMED_OUT
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.handles import Needed
+from noetl_playbook.model import Output
 from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
 from noetl_worker.lanes import emitting, external, pacing, parking
-from noetl_worker.lanes.attempt import INPUT, prepare
+from noetl_worker.lanes.attempt import INPUT, checked, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledRule, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
+from noetl_worker.lanes.counting import count_call
 from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.kept_results import kept
+from noetl_worker.lanes.output_blocks import rendered
 from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
@@ -69,18 +71,28 @@ class Pipeline:
         if resumed is not None:
             self._scratch.restore(resumed.saved.scratch)
             self._walk, self._resumed = resumed.saved.walk, resumed
+        scratch = self._scratch
         error: ErrorObject | None = None
         try:
             await self._run_tasks()
         except ToolFailure as failed:
             error = self._placed(failed.error)
-        scratch = self._scratch
+        if self._block.outputs.names is not None:
+            try:
+                scratch.collect(is_ok=error is None)
+            except ToolFailure as failed:
+                error = error or failed.error
         return PipelineEnd(
-            result=scratch.result(),
+            result=scratch.result(is_ok=error is None),
             error=error,
             patch=scratch.patch,
             notes=sorted({*self._notes, *scratch.notes}),
         )
+
+    async def output_of(self, end: PipelineEnd) -> Output | None:
+        """Return how the step's result is to be kept; raises `ToolFailure`."""
+        output, scope = self._block.outputs.of(end.result), self._scratch.scope
+        return await self._loading(lambda: rendered(output, scope, step=self._unit.site.step))
 
     async def saved(self) -> Saved:
         """Return the parked pipeline as another worker takes it up."""
@@ -106,7 +118,9 @@ class Pipeline:
                     text = f"step '{self._unit.site.step}' jumped more than {jumps_max} times"
                     about = {"step": self._unit.site.step, "task": task.name}
                     raise ToolFailure(failure("limit", text, code="max_jumps", **about))
-                await self._pause(self._bounds.delay_s(action, self._scratch.scope) or 0.0)
+                await self._pause(
+                    await self._loading(lambda: self._jump_wait_s(action, task))  # noqa: B023 - called at once
+                )
                 walk.position = action.to
 
     async def _run_task(self, task: CompiledTask) -> CompiledAction | None:
@@ -130,7 +144,7 @@ class Pipeline:
             if action.do == "retry":
                 await self._loading(lambda: self._scratch.write(action.set, task))  # noqa: B023 - called at once
                 await self._pause(
-                    await self._loading(lambda: self._retry_wait_s(action, tried, attempt))  # noqa: B023 - called at once
+                    await self._loading(lambda: self._retry_wait_s(action, task, tried, attempt))  # noqa: B023 - called at once
                 )
                 continue
             await self._finish(task, tried, action)
@@ -155,11 +169,11 @@ class Pipeline:
             outcome = await self._end_wait(task, attempt, self._resumed)
             # Another worker began it: only the clocks on the wall tell how long it took.
             duration_s = max(0.0, (clock.now() - started_at).total_seconds())
-        _measure(task.kind, outcome, duration_s)
+        count_call(task.kind, outcome, duration_s)
         error = None
         if outcome.error is not None:
             error = self._placed(self._hands.mask.error(outcome.error), task, attempt)
-        return self._scratch.note(
+        tried = self._scratch.note(
             task,
             outcome,
             error,
@@ -167,6 +181,11 @@ class Pipeline:
             started_at=started_at,
             duration_s=duration_s,
         )
+        if task.is_kept and tried.error is None:
+            tried = await kept(
+                task, tried, scratch=self._scratch, hands=self._hands, loading=self._loading
+            )
+        return tried
 
     async def _end_wait(self, task: CompiledTask, attempt: int, resumed: Resumed) -> Outcome:
         """Take the outcome of a wait for the tool's, under the names of its attempt."""
@@ -181,7 +200,7 @@ class Pipeline:
             if resumed.status == STOPPED:
                 raise Halted
             outcome = external.outcome_of(wait, resumed.status, outcome, self._walk.submitted)
-        return _checked(task, outcome)
+        return checked(task, outcome)
 
     async def _attempt(self, task: CompiledTask, attempt: int) -> Outcome:
         try:
@@ -201,7 +220,7 @@ class Pipeline:
         if task.shows_secrets:
             # Its result is a rendered field, not data that a short secret could be a part of.
             return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)
-        return _checked(task, outcome)
+        return checked(task, outcome)
 
     async def _paced(self, task: CompiledTask, limit: CompiledLimit, call: Call) -> Call:
         """Wait until a call may go; one that has grown old meanwhile is rendered again."""
@@ -335,12 +354,22 @@ class Pipeline:
     def _refusal(self, action: CompiledAction, task: CompiledTask, attempt: int) -> ErrorObject:
         message = "a rule failed the task"
         if action.message is not None:
-            message = str(action.message.render(self._scratch.scope))
+            try:
+                message = str(action.message.render(self._scratch.scope))
+            except TemplateError as error:
+                step = self._unit.site.step
+                found = template_failure(error, step=step, task=task.name, field="message")
+                raise ToolFailure(found) from error
         return self._placed(failure("policy", message), task, attempt)
 
-    def _retry_wait_s(self, action: CompiledAction, tried: Tried, tries: int) -> float:
+    def _retry_wait_s(
+        self, action: CompiledAction, task: CompiledTask, tried: Tried, tries: int
+    ) -> float:
         scope = self._scratch.scope
-        return self._bounds.retry_wait_s(action, scope, tries=tries, error=tried.error)
+        return self._bounds.retry_wait_s(action, scope, task=task, tries=tries, error=tried.error)
+
+    def _jump_wait_s(self, action: CompiledAction, task: CompiledTask) -> float:
+        return self._bounds.delay_s(action, self._scratch.scope, task=task) or 0.0
 
     async def _pause(self, seconds: float) -> None:
         # Also without a wait: a pipeline of jumps alone would never hear that it is to stop.
@@ -362,34 +391,3 @@ class Pipeline:
             return render()
         except Needed:
             return await self._surrounding.loading(render, self._hands.payloads)
-
-
-def _checked(task: CompiledTask, outcome: Outcome) -> Outcome:
-    """Hold an outcome against what the task asserts of it."""
-    if not task.returns or outcome.error is not None:
-        return outcome
-    data = outcome.data if isinstance(outcome.data, dict) else {}
-    missing = [name for name in task.returns if name not in data]
-    if not missing:
-        return outcome
-    text = f"the result lacks {', '.join(missing)}"
-    return Outcome(data=outcome.data, error=failure("assertion", text))
-
-
-def _measure(kind: str, outcome: Outcome, duration_s: float) -> None:
-    """Count a call, and time it where there is something to time."""
-    if kind == "noop":
-        return
-    calls, seconds = _sums(kind, "ok" if outcome.error is None else outcome.error.kind)
-    calls.add()
-    seconds.add(duration_s)
-
-
-@cache
-def _sums(kind: str, outcome: str) -> tuple[Sum, Sum]:
-    """Give where calls of a tool that ended so are counted, and their time."""
-    by_outcome = {names.TOOL: kind, names.OUTCOME: outcome}
-    return (
-        instruments.counter(names.TOOL_CALLS, labels=by_outcome),
-        instruments.counter(names.TOOL_SECONDS, labels={names.TOOL: kind}),
-    )

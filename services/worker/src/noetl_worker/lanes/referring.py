@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from noetl_contracts import locators
-from noetl_playbook import forms
+from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_playbook import carried, forms
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.handles import Handle
 from noetl_playbook.parts import PartViews
 from noetl_playbook.scope import Scope
+from noetl_playbook.views import ResultView
 
 FIELDS_BY_REFERENCE: Mapping[str, frozenset[str]] = {
     "duckdb": frozenset({"inputs"}),
@@ -18,28 +22,52 @@ FIELDS_BY_REFERENCE: Mapping[str, frozenset[str]] = {
 }
 
 
-def by_references(source: Any, scope: Scope, steps: Mapping[str, Any]) -> Any:
+def by_references(source: Any, scope: Scope) -> Any:
     """Render a value; a stored result in it becomes its `_ref` mapping, and so does its locator.
 
     Raises `TemplateError`, and `PayloadNeeded` where a template asks for content.
     """
     if isinstance(source, dict):
-        return {key: by_references(item, scope, steps) for key, item in source.items()}
+        return {key: by_references(item, scope) for key, item in source.items()}
     if isinstance(source, list | tuple):
-        return [by_references(item, scope, steps) for item in source]
+        return [by_references(item, scope) for item in source]
     found = compile_value(source).evaluate(scope)
     if isinstance(found, Handle):
         return found.stored.as_mapping()
     if isinstance(found, PartViews):
         return found.by_reference()
     if isinstance(found, str) and found.startswith(locators.SCHEME):
-        return _located(found, steps)
+        return _located(found, scope)
     return forms.plain(found)
 
 
-def _located(text: str, steps: Mapping[str, Any]) -> Any:
+def _located(text: str, scope: Scope) -> Any:
     """Turn the locator of a result that the task's templates name into its reference."""
-    for view in steps.values():
-        if isinstance(view, Handle) and view.stored.locator == text:
-            return view.stored.as_mapping()
+    for views in (scope.parts.steps, scope.parts.tasks):
+        for view in views.values():
+            if isinstance(view, Handle) and view.stored.locator == text:
+                return view.stored.as_mapping()
     return text
+
+
+def handle_of(
+    envelope: ResultEnvelope,
+    view: ResultView,
+    *,
+    execution_id: str,
+    step: str,
+    run: str,
+    task: str,
+) -> Handle:
+    """Show what a task has given as stored; its content is at hand, so nothing is loaded."""
+    handle = carried.view(
+        envelope, execution_id=execution_id, step=step, run=run, find=_refuse_to_find
+    )
+    assert isinstance(handle, Handle), "the envelope has a reference"
+    locator = locators.result(execution_id, step, run, task)
+    # Fields beside the reference are masked, as what leaves the worker is; the view is not.
+    return Handle(structs.replace(handle.stored, locator=locator, fields={}), load=lambda _: view)
+
+
+def _refuse_to_find(_: PayloadRef) -> Any:
+    raise AssertionError("what is shown is at hand")

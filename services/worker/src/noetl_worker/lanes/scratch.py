@@ -1,6 +1,6 @@
 """The state of one pipeline run: its names, its writes, its results."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from datetime import datetime
 from typing import Any
 
@@ -9,9 +9,11 @@ from msgspec import UNSET, Struct, structs
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_playbook import forms, kept
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError
+from noetl_playbook.handles import Handle
 from noetl_playbook.lookup import MISSING, member
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_playbook.scope import Scope
@@ -19,10 +21,12 @@ from noetl_playbook.views import ResultView, Views, body_of, pipeline_view, task
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import Collection, NotAccumulable, at_path, selected
 from noetl_worker.domain.sites import Site
+from noetl_worker.domain.step_names import StepNames
 from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED
-from noetl_worker.lanes.block import Block, CompiledTask, Target
+from noetl_worker.lanes.block import Block, CompiledTask, Room, Target
 from noetl_worker.lanes.emitting import Emitter
 from noetl_worker.lanes.parking import SavedScratch
+from noetl_worker.lanes.referring import handle_of
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Outcome, Transaction
 
@@ -46,11 +50,12 @@ class Unit(Struct, frozen=True, kw_only=True):
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """One attempt of a task, after its tool has answered."""
+    """One attempt of a task, after its tool has answered; `kept` is how its result is stored."""
 
     result: TaskResult
-    view: ResultView
+    view: ResultView | Handle
     error: ErrorObject | None
+    kept: ResultEnvelope | None = None
 
 
 class Scratch:
@@ -65,13 +70,15 @@ class Scratch:
         self.last: str | None = None
         self._previous: TaskResult | None = None
         self.notes: dict[str, None] = {}
-        self._site = unit.site
-        self._keychain = surrounding.keychain
+        self.site = unit.site
+        self._surrounding = surrounding
         self._variables: dict[str, Any] = {}
-        self._views: dict[str, ResultView] = {}
+        self._views: dict[str, ResultView | Handle] = {}
+        self._kept: dict[str, ResultEnvelope] = {}
         self._collections: dict[str, Collection] = {}
         self._worker_id = worker_id
         self._step = block.step
+        self._step_names = None if block.outputs.names is None else StepNames(block.outputs.names)
         self._earlier = surrounding.steps.get(block.step.step)
         self._own = block.step.step if block.step.step in block.mentions else None
         self._steps = dict(surrounding.steps) if self._own else surrounding.steps
@@ -89,23 +96,43 @@ class Scratch:
     def seed(self) -> None:
         """Go on with what earlier runs of the step have collected; raises `PayloadNeeded`.
 
-        Only a block written on the step collects over its runs, and its last task carries it.
+        Only a block written on the step collects over its runs.
         """
-        output, task = self._step.output, self._step.tool[-1]
-        if output is None or output.accumulate is None or task.output is not None:
+        names = self._step_names
+        if names is None or names.manifest is None:
             return
-        if self._step.loop is not None or self._earlier is None or task.name in self._collections:
-            return
-        found = member(self._earlier, output.accumulate.manifest_as)
-        if found is not MISSING:
-            self._collections[task.name] = Collection(forms.plain(found))
+        if self._step.loop is None and self._earlier is not None:
+            found = member(self._earlier, names.manifest)
+            if found is not MISSING:
+                names.go_on(forms.plain(found))
+        self._variables.setdefault(names.manifest, names.collected)
 
-    def result(self) -> PipelineResult:
-        """Return what the pipeline has produced."""
-        return PipelineResult(tasks=self.results, last=self.last)
+    def collect(self, *, is_ok: bool) -> None:
+        """Add what this run of the step gives to what earlier ones gave; raises `ToolFailure`."""
+        assert self._step_names is not None, "only a step that names something collects"
+        try:
+            self._step_names.collect(
+                PipelineResult(tasks=self.results, last=self.last), is_ok=is_ok
+            )
+        except NotAccumulable as problem:
+            found = failure("schema", str(problem), step=self.site.step)
+            raise ToolFailure(found) from problem
+        if self._step_names.is_truncated:
+            self.notes[ACCUMULATE_TRUNCATED] = None
+
+    def result(self, *, is_ok: bool = True) -> PipelineResult:
+        """Return what the pipeline has produced, under the names that its step gives it too."""
+        found = PipelineResult(tasks=self.results, last=self.last)
+        return found if self._step_names is None else self._step_names.added_to(found, is_ok=is_ok)
 
     def save(self) -> SavedScratch:
         """Return all that was found out so far; raises `PayloadNeeded` to be called again."""
+        kept_views = {
+            name: task
+            for name, value in self._variables.items()
+            for task in self._kept
+            if value is self._views.get(task)
+        }
         views = {
             name: TaskResult(
                 kind=value.kind,
@@ -126,14 +153,16 @@ class Scratch:
             variables={
                 name: self._sealed(value)
                 for name, value in self._variables.items()
-                if name not in views
+                if name not in views and name not in kept_views
             },
             views=views,
+            kept=self._kept,
+            kept_views=kept_views,
             collections={name: one.value for name, one in self._collections.items()},
         )
 
     def _sealed(self, value: Any) -> Any:
-        return self._keychain.kept_safe(forms.plain(value), is_secret=False)
+        return self._surrounding.keychain.kept_safe(forms.plain(value), is_secret=False)
 
     def restore(self, saved: SavedScratch) -> None:
         """Go on with what another worker had found out."""
@@ -143,15 +172,33 @@ class Scratch:
         self.scope["iter"].update(saved.iter)
         self.results.update(saved.results)
         self._views.update({name: task_view(one) for name, one in saved.results.items()})
+        for name, envelope in saved.kept.items():
+            self._kept[name] = envelope
+            self._views[name] = self._handle(name, envelope, task_view(saved.results[name]))
         self._variables.update(saved.variables)
         self._variables.update({name: task_view(one) for name, one in saved.views.items()})
+        self._variables.update({name: self._views[task] for name, task in saved.kept_views.items()})
         self.last, self._previous = saved.last, saved.previous
         if saved.previous is not None:
-            self.scope["_prev"] = task_view(saved.previous)
+            is_kept = saved.last in saved.kept
+            self.scope["_prev"] = (
+                self._views[str(saved.last)] if is_kept else task_view(saved.previous)
+            )
         for name, value in saved.collections.items():
             self._collections[name] = Collection(value)
         if self._own is not None and self.results:
             self._steps[self._own] = pipeline_view(self.result())
+
+    def _handle(self, task: str, envelope: ResultEnvelope, view: ResultView) -> Handle:
+        site = self.site
+        return handle_of(
+            envelope,
+            view,
+            execution_id=site.execution_id,
+            step=site.step,
+            run=self._surrounding.command.run_id,
+            task=task,
+        )
 
     def note(
         self,
@@ -170,7 +217,7 @@ class Scratch:
         except NotAccumulable as problem:
             names = {}
             error = failure(
-                "schema", str(problem), step=self._site.step, task=task.name, attempt=attempt
+                "schema", str(problem), step=self.site.step, task=task.name, attempt=attempt
             )
         about = None if error is None else codec.builtins(error)
         result = TaskResult(kind=task.kind, raw=raw, names=names, error=about)
@@ -188,6 +235,14 @@ class Scratch:
             },
         )
         return Tried(result=result, view=view, error=error)
+
+    def refer(self, task: CompiledTask, tried: Tried, envelope: ResultEnvelope) -> Tried:
+        """Show an attempt's result, the current `output`, as what is stored."""
+        view = self._handle(task.name, envelope, task_view(tried.result))
+        meta = self.scope["output"].find("meta")
+        self.scope["output"] = Output(view, kind=task.kind, meta=meta)
+        self.notes.update(dict.fromkeys(envelope.context.get("notes", ())))
+        return structs.replace(tried, view=view, kept=envelope)
 
     def _names(self, task: CompiledTask, raw: Any, *, is_ok: bool) -> dict[str, Any]:
         """Name what `select` and `accumulate` want kept of a result."""
@@ -214,6 +269,10 @@ class Scratch:
         self.results[task.name] = tried.result
         self._views.pop(task.name, None)
         self._views[task.name] = tried.view
+        if task.is_kept:
+            self._kept.pop(task.name, None)
+            if tried.kept is not None:
+                self._kept[task.name] = tried.kept
         if tried.error is None:
             self.last, self._previous = task.name, tried.result
             self.scope["_prev"] = tried.view
@@ -238,17 +297,49 @@ class Scratch:
         if not targets:
             return
         values = [self._value(target, task) for target in targets]
-        below = {target.path[0] for target in targets if target.room == "ctx" and target.path[1:]}
-        # All that must be loaded is, before anything is written.
-        whole = {name: forms.plain(self.ctx[name]) for name in below if name in self.ctx}
+        # All that can fail, or must be loaded, comes before anything is written.
+        if [target for target in targets if target.path[1:]]:
+            values = self._whole(targets, values, task)
         for target, value in zip(targets, values, strict=True):
             match target.room:
                 case "variable":
-                    _write(self._variables, target.path, value)
+                    self._variables[target.path[0]] = value
                 case "iter":
-                    _write(self.scope["iter"], target.path, value)
+                    self.scope["iter"][target.path[0]] = value
                 case "ctx":
-                    self._write_ctx(target.path, value, whole)
+                    self._write_ctx(target.path[0], value)
+
+    def _whole(
+        self, targets: tuple[Target, ...], values: list[Any], task: CompiledTask
+    ) -> list[Any]:
+        """Return what each target's top-level name holds after it, one after another."""
+        written: dict[tuple[Room, str], Any] = {}
+        found = []
+        for target, value in zip(targets, values, strict=True):
+            place, whole = (target.room, target.path[0]), value
+            if target.path[1:]:
+                before = written[place] if place in written else self._before(target)
+                whole = self._below(before, target, value, task)
+            written[place] = whole
+            found.append(whole)
+        return found
+
+    def _before(self, target: Target) -> Any:
+        rooms = {"variable": self._variables, "iter": self.scope["iter"], "ctx": self.ctx}
+        return rooms[target.room].get(target.path[0], {})
+
+    def _below(self, before: Any, target: Target, value: Any, task: CompiledTask) -> Any:
+        """Return what a dotted write makes of the value before it; raises `ToolFailure`.
+
+        Raises `PayloadNeeded` for one that is not loaded.
+        """
+        try:
+            return _within(before, target.path, value)
+        except NotAMapping as problem:
+            step = self.site.step
+            text = f"step '{step}', task '{task.name}', field 'set.{target.key}': {problem}"
+            found = failure("validation", text, step=step, task=task.name)
+            raise ToolFailure(found) from problem
 
     def _value(self, target: Target, task: CompiledTask) -> Any:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
@@ -257,37 +348,35 @@ class Scratch:
         except TemplateError as error:
             field = f"set.{target.key}"
             raise ToolFailure(
-                template_failure(error, step=self._site.step, task=task.name, field=field)
+                template_failure(error, step=self.site.step, task=task.name, field=field)
             ) from error
         if target.room != "ctx":
             return value
         # What is written to state leaves the worker: it must not carry a secret in the clear.
-        return self._keychain.kept_safe(value, is_secret=target.is_secret)
+        return self._surrounding.keychain.kept_safe(value, is_secret=target.is_secret)
 
-    def _write_ctx(self, path: tuple[str, ...], value: Any, whole: dict[str, Any]) -> None:
-        """Write to this unit's own copy of `ctx`, and to the patch that it hands in.
-
-        `whole` holds the values of before into which is written.
-        """
+    def _write_ctx(self, name: str, value: Any) -> None:
+        """Write to this unit's own copy of `ctx`, and to the patch that it hands in."""
         if not self.patch:
             self.ctx = kept.overlaid(self.ctx, {})
             parts = structs.replace(self.scope.parts, ctx=self.ctx)
             self.scope = self.scope.extended({"ctx": self.ctx}, parts=parts)
-        if path[0] in whole:
-            self.ctx[path[0]] = whole.pop(path[0])
-        _write(self.ctx, path, value)
-        self.patch[path[0]] = self.ctx[path[0]]
+        self.ctx[name] = self.patch[name] = value
 
 
-def _write(room: MutableMapping[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Write at a dotted path; the mappings on the way are copied, not shared."""
-    top, *rest = path
-    room[top] = _within(room.get(top) if rest else None, rest, value)
+class NotAMapping(Exception):  # noqa: N818 - it says what was found
+    """A dotted target leads through a value that has no keys."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is not a mapping, it has no keys: set {name!r} as a whole")
 
 
-def _within(base: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    branch = dict(base) if isinstance(base, Mapping) else {}
-    branch[path[0]] = _within(branch.get(path[0]), path[1:], value)
+def _within(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Write below a value; the mappings on the way are copied, not shared."""
+    name, key, *_ = path
+    whole = base if type(base) is dict else forms.plain(base)
+    if not isinstance(whole, dict):
+        raise NotAMapping(name)
+    branch = whole.copy()
+    branch[key] = _within(branch.get(key, {}), path[1:], value) if path[2:] else value
     return branch

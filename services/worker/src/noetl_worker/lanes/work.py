@@ -200,7 +200,7 @@ async def _run_unit(
     except Halted:
         reporter.report(_halted(command, hands))
         return True
-    await _end(command, block, end, hands, reporter, emitter=unit.emitter)
+    await _end(command, block, end, pipeline, hands, reporter, emitter=unit.emitter)
     return True
 
 
@@ -279,6 +279,7 @@ async def _end(
     command: Command,
     block: Block,
     end: PipelineEnd,
+    pipeline: Pipeline,
     hands: Hands,
     reporter: Reporter,
     *,
@@ -287,17 +288,27 @@ async def _end(
     """Keep a pipeline's result and writes, then queue the fact that names them."""
     end = msgspec.structs.replace(end, patch=await hands.keeper.keep_patch(end.patch))
     status = "ok" if end.error is None else "error"
-    output, notes = block.step.output or block.tasks[-1].output, tuple(end.notes)
+    collected, notes = block.outputs.collected, tuple(end.notes)
     try:
+        output = await pipeline.output_of(end)
         if emitter is not None and emitter.is_over and end.error is None:
-            envelope = await emitter.keep(end.result, output=output, notes=notes)
+            envelope = await emitter.keep(
+                end.result, output=output, collected=collected, notes=notes
+            )
         else:
-            is_read = end.error is not None or not _is_uncollected(command, block)
             envelope = await hands.keeper.keep(
-                end.result, status=status, output=output, notes=notes, is_read=is_read
+                end.result,
+                status=status,
+                output=output,
+                collected=collected,
+                notes=notes,
+                is_read=end.error is not None or not _is_uncollected(command, block),
             )
     except SelectionTooLarge as problem:
         reporter.report(failed(command, hands, failure("payload_too_large", str(problem)), end))
+        return
+    except ToolFailure as problem:
+        reporter.report(failed(command, hands, end.error or problem.error, end))
         return
     if end.error is not None:
         fact = failed(command, hands, end.error, end)

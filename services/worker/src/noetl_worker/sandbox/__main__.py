@@ -4,7 +4,6 @@ import io
 import logging
 import os
 import resource
-import shutil
 import struct
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import structs
 
+from noetl_storage import removal
 from noetl_worker.sandbox import confinement, raised
 from noetl_worker.sandbox.calling import Answer, Ask, MissingDependency, Streamed, call
 
@@ -22,6 +22,8 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 LOG_BYTES_MAX = 16 * 1024
 _LOG_CUT = f"\n(the rest was left out: a call may print {LOG_BYTES_MAX} bytes)\n"
 _CPU_SPARE_S = 2
+# What takes longer to remove is left to the worker, which ends this process for it.
+_TIDY_S = 5.0
 
 
 class _Bounded(io.BytesIO):
@@ -120,20 +122,28 @@ def _answered(ask: Ask, answers: BinaryIO, *, has_network: bool) -> Answer:
 
 
 def _tidied(home: Path) -> bool:
-    """Remove a call's files; tell whether it left threads or children that only our end stops."""
-    os.chdir(home)
-    for entry in os.scandir(home):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        else:
-            Path(entry.path).unlink(missing_ok=True)
-    if threading.active_count() > 1:
+    """Remove a call's files; tell whether it left what only our end removes or stops."""
+    try:
+        is_empty = _is_bare(home) or removal.emptied(home, within_s=_TIDY_S)
+        os.chdir(home)
+    except OSError:
+        is_empty = False
+    if not is_empty or threading.active_count() > 1:
         return True
     try:
         os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
         return False
     return True
+
+
+def _is_bare(home: Path) -> bool:
+    """Tell whether a call has left nothing, as most do."""
+    try:
+        with os.scandir(home) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
 
 
 def _encoded(answer: Answer) -> bytes:

@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import keyword
+import unicodedata
 from collections.abc import Iterator
 from types import CodeType
 from typing import Literal
@@ -50,7 +52,7 @@ def compile_source(source: str, input_names: tuple[str, ...]) -> Program:
 def _as_function(tree: ast.Module, own: list[ast.AST], input_names: tuple[str, ...]) -> Program:
     """Make the source the body of a function whose parameters are the inputs."""
     is_async = any(_is_awaiting(node) for node in own)
-    parameters = tuple(name for name in input_names if name.isidentifier())
+    parameters = tuple(name for name in input_names if _can_be_parameter(name))
     head = f"{'async ' if is_async else ''}def {BODY}({', '.join(parameters)}): pass"
     wrapper = ast.parse(head, FILE)
     function = wrapper.body[0]
@@ -62,6 +64,13 @@ def _as_function(tree: ast.Module, own: list[ast.AST], input_names: tuple[str, .
         assigns_result=False,
         parameters=parameters,
     )
+
+
+def _can_be_parameter(name: str) -> bool:
+    """Tell whether code can name an input; others are read by `inputs[…]` alone."""
+    is_free = name.isidentifier() and not keyword.iskeyword(name) and name != "__debug__"
+    # The compiler would spell it in another way.
+    return is_free and unicodedata.is_normalized("NFKC", name)
 
 
 def _own_nodes(tree: ast.AST) -> Iterator[ast.AST]:

@@ -16,7 +16,8 @@ from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
 from noetl_contracts.plain import plain
 from noetl_storage import encoding, row_tables
-from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadUnreadable
+from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadTooLarge, PayloadUnreadable
+from noetl_storage.unpacking.reading import ParquetTable
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import tables
 
@@ -141,6 +142,8 @@ def decode(content: Content, *, format_: Any, name: str) -> tuple[Any, dict[str,
     known = wanted or _known(content.media_type, name)
     try:
         return _read(data, known)
+    except PayloadTooLarge as problem:
+        raise _too_large(problem) from problem
     except (msgspec.DecodeError, UnicodeDecodeError, PayloadUnreadable, pa.ArrowException) as bad:
         if wanted is None and known != "parquet":
             return _guessed(data)
@@ -155,8 +158,14 @@ def unpacked(data: bytes) -> bytes:
         return data
     try:
         return encoding.expand(data, how, bytes_max=BYTES_MAX)  # type: ignore[arg-type]  # both are
+    except PayloadTooLarge as problem:
+        raise _too_large(problem) from problem
     except PayloadUnreadable as problem:
         raise ToolFailure(failure("parse", str(problem))) from problem
+
+
+def _too_large(problem: PayloadTooLarge) -> ToolFailure:
+    return ToolFailure(failure("payload_too_large", str(problem), source="artifact"))
 
 
 def _known(media_type: str, name: str) -> str | None:
@@ -182,11 +191,13 @@ def _read(data: bytes, format_: str | None) -> tuple[Any, dict[str, Any]]:
         case "text":
             return data.decode(), {}
         case "csv":
-            return _tabular(pyarrow.csv.read_csv(io.BytesIO(data))), {}
+            found = tables.read_csv(lambda: io.BytesIO(data), len(data), bytes_max=BYTES_MAX)
+            return _tabular(found), {}
         case "parquet":
-            return _tabular(pyarrow.parquet.read_table(io.BytesIO(data))), {}
+            found = ParquetTable(pa.BufferReader(data), bytes_max=BYTES_MAX).read()
+            return _tabular(found), {}
         case "arrow":
-            return _tabular(encoding.read_table(data)), {}
+            return _tabular(encoding.read_table(data, bytes_max=BYTES_MAX)), {}
         case "bytes":
             return b64encode(data).decode(), {"encoding": "base64"}
     return _guessed(data)
@@ -205,6 +216,7 @@ def _guessed(data: bytes) -> tuple[Any, dict[str, Any]]:
 
 
 def _tabular(table: pa.Table) -> dict[str, Any]:
+    encoding.weigh_rows(table, bytes_max=BYTES_MAX)
     rows: list[dict[str, Any]] = []
     for batch in tables.batches(table):
         rows.extend(tables.rows_of(batch, [""] * batch.num_columns))

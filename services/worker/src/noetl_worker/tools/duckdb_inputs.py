@@ -1,6 +1,7 @@
 """The named inputs of a SQL task, each read into a table, or left where it lies."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -18,7 +19,33 @@ from noetl_worker.tools.references import References
 from noetl_worker.tools.workplace import WorkFolder
 
 _PART = "_part"
-_BYTES_MAX = 256 * 1024 * 1024
+
+
+class _Gathered:
+    """Rows of an input that come piece by piece, as long as there is room for them as a table."""
+
+    def __init__(self, name: str, *, room: int) -> None:
+        self._name = name
+        self._room = room
+        self._rows: list[dict[str, Any]] = []
+        self._tables: list[pa.Table] = []
+
+    async def add(self, rows: list[dict[str, Any]], columns: Sequence[str]) -> None:
+        """Take some more; raises `ToolFailure` when there is no room."""
+        table = await asyncio.to_thread(row_tables.table_of, rows, list(columns))
+        self._room -= table.nbytes
+        if self._room < 0:
+            raise _too_large(self._name)
+        self._rows += rows
+        self._tables.append(table)
+
+    async def table(self, columns: Sequence[str]) -> pa.Table:
+        """Lay everything below each other: what is of one type in all pieces is so in the whole."""
+        schemas = {table.schema for table in self._tables}
+        if len(schemas) == 1 and self._tables[0].column_names == list(columns):
+            joined = pa.concat_tables(self._tables)
+            return await asyncio.to_thread(joined.combine_chunks)
+        return await asyncio.to_thread(row_tables.table_of, self._rows, list(columns))
 
 
 class InputReader:
@@ -51,17 +78,14 @@ class InputReader:
             if stored is not None:
                 found[str(name)] = stored
                 continue
-            found[name] = await self._table(str(name), source, call)
+            room = tables.BYTES_MAX - used
+            found[name] = await self._table(str(name), source, call, room=room)
             used += found[name].nbytes
-            if used > _BYTES_MAX:
-                text = (
-                    f"the inputs up to '{name}' exceed {_BYTES_MAX} bytes: select fewer columns, "
-                    "or load them into a table piece by piece"
-                )
-                raise ToolFailure(failure("payload_too_large", text, source="duckdb"))
+            if used > tables.BYTES_MAX:
+                raise _too_large(str(name))
         return found
 
-    async def _table(self, name: str, source: Any, call: Call) -> pa.Table:
+    async def _table(self, name: str, source: Any, call: Call, *, room: int) -> pa.Table:
         if references.is_reference(source):
             value = await self._references.value(source, call.site)
             return await asyncio.to_thread(_table_of, name, value)
@@ -69,32 +93,34 @@ class InputReader:
             if "path" in source and "rows" not in source:
                 path = self._folder.resolve(str(source["path"]), call.site)
                 format_ = tables.format_of(path, source.get("format"))
-                return await asyncio.to_thread(tables.read_file, path, format_)
+                return await asyncio.to_thread(tables.read_file, path, format_, bytes_max=room)
             if "query" in source and "rows" not in source:
-                return await self._queried(name, source, call)
+                return await self._queried(name, source, call, room=room)
         if _is_parts(source):
-            return await self._union(name, source, call)
+            return await self._union(name, source, call, room=room)
         return await asyncio.to_thread(_table_of, name, source)
 
-    async def _queried(self, name: str, source: dict[str, Any], call: Call) -> pa.Table:
+    async def _queried(
+        self, name: str, source: dict[str, Any], call: Call, *, room: int
+    ) -> pa.Table:
         unknown = source.keys() - {"auth", "credential", "query", "params"}
         if unknown:
             hint = spelling.hint(min(unknown), ("auth", "query", "params")) or "use auth and query"
             text = f"input '{name}' has an unknown key '{min(unknown)}': {hint}"
             raise ToolFailure(failure("validation", text, source="duckdb"))
         given = {**source, "auth": source.get("auth") or source.get("credential")}
-        rows: list[dict[str, Any]] = []
+        gathered = _Gathered(name, room=room)
         names: tuple[str, ...] = ()
         windows = read_query(self._postgres, given, call.site, size=tables.BATCH_ROWS)
         async with aclosing(windows):
             async for columns, window in windows:
                 names = columns
-                rows.extend(window)
-        return await asyncio.to_thread(row_tables.table_of, rows, list(names))
+                await gathered.add(window, columns)
+        return await gathered.table(names)
 
-    async def _union(self, name: str, parts: list[Any], call: Call) -> pa.Table:
+    async def _union(self, name: str, parts: list[Any], call: Call, *, room: int) -> pa.Table:
         """Lay the rows of several parts below each other; `_part` counts the parts from 0."""
-        rows: list[dict[str, Any]] = []
+        gathered = _Gathered(name, room=room)
         columns: dict[str, None] = {}
         for index, part in enumerate(parts):
             is_held = isinstance(part, dict) and not references.is_reference(part)
@@ -105,12 +131,22 @@ class InputReader:
             if found is None:
                 text = f"part {index} of input '{name}' holds no rows"
                 raise ToolFailure(failure("validation", text, source="duckdb"))
-            columns.update(dict.fromkeys(found[1] or ()))
+            names = dict.fromkeys(found[1] or ())
             for row in found[0]:
-                columns.update(dict.fromkeys(row))
-                rows.append({**row, _PART: index})
+                names.update(dict.fromkeys(row))
+            columns.update(names)
+            names[_PART] = None
+            await gathered.add([{**row, _PART: index} for row in found[0]], list(names))
         columns[_PART] = None
-        return await asyncio.to_thread(row_tables.table_of, rows, list(columns))
+        return await gathered.table(list(columns))
+
+
+def _too_large(name: str) -> ToolFailure:
+    text = (
+        f"the inputs up to '{name}' exceed {tables.BYTES_MAX} bytes: select fewer columns, or load "
+        "them into a table piece by piece"
+    )
+    return ToolFailure(failure("payload_too_large", text, source="duckdb"))
 
 
 def _is_parts(source: Any) -> bool:

@@ -40,6 +40,8 @@ _REDIRECTS_MAX = 10
 _STATUS_ERROR = 400
 _STATUS_RATE_LIMIT = 429
 _RETRY_AFTER_MAX_S = 86_400.0
+# What the standard library raises for texts that are no dates, and for dates that it cannot hold.
+_NO_DATE = (ValueError, ArithmeticError, LookupError, TypeError)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -123,7 +125,7 @@ class HttpTool:
 
     async def _exchange(self, request: Request, call: Call) -> Answer:
         """Send, following redirects one checked hop at a time."""
-        follows = coercion.boolean(call.fields.get("follow_redirects")) is not False
+        follows = _flag(call.fields, "follow_redirects")
         started = self._clock.monotonic()
         for _ in range(_REDIRECTS_MAX + 1):
             answer = await self._send(request, call, started)
@@ -159,7 +161,7 @@ class HttpTool:
     async def _received(self, request: Request, call: Call, url: str) -> Response:
         """Send a request; return its answer, without the body if that went into the call's sink."""
         bytes_max = self._limits.response_bytes_max
-        is_verified = coercion.boolean(call.fields.get("verify_ssl")) is not False
+        is_verified = _flag(call.fields, "verify_ssl")
         if call.sink is None:
             response = await self._client.fetch(
                 request, patience=call.timeout, is_verified=is_verified, bytes_max=bytes_max
@@ -212,12 +214,22 @@ class HttpTool:
             return min(float(text), _RETRY_AFTER_MAX_S)
         try:
             until = parsedate_to_datetime(text)
-        except ValueError:
+            if until.tzinfo is None:
+                until = until.replace(tzinfo=UTC)
+            wait_s = (until - self._clock.now()).total_seconds()
+        except _NO_DATE:
             return None
-        if until.tzinfo is None:
-            until = until.replace(tzinfo=UTC)
-        wait_s = (until - self._clock.now()).total_seconds()
         return min(max(0.0, wait_s), _RETRY_AFTER_MAX_S)
+
+
+def _flag(fields: dict[str, Any], name: str) -> bool:
+    """Read a field that is true unless it says otherwise; raises `ToolFailure`."""
+    given = fields.get(name)
+    found = True if given is None else coercion.boolean(given)
+    if found is None:
+        text = f"field '{name}': {given!r:.80} is neither true nor false"
+        raise ToolFailure(failure("validation", text, source="http"))
+    return found
 
 
 def _of_exception(problem: Exception, call: Call) -> ErrorObject:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools import http_charsets
 from noetl_worker.tools.http_exchange import Response
 
 ResponseType = Literal["auto", "json", "text", "bytes", "ndjson"]
@@ -202,10 +203,7 @@ def _guessed(answer: Answer, body: bytes, raw: dict[str, Any]) -> Any:
 
 def _text(answer: Answer, *, errors: str) -> str:
     body = answer.body.removeprefix(_BYTE_ORDER_MARK)
-    try:
-        return body.decode(answer.charset or "utf-8", errors=errors)
-    except LookupError:
-        return body.decode(errors=errors)
+    return body.decode(http_charsets.codec_of(answer.charset), errors=errors)
 
 
 def _encoded(body: bytes, raw: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import asyncpg
 from msgspec import Struct
 
+from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.leftovers import Leftovers
@@ -109,7 +110,7 @@ class Sharing:
     async def run(self, text: str, values: list[Any], *, patience_s: float) -> Rows:
         """Run a statement that returns no rows; raises what the client or database raises.
 
-        Raises `TimeoutError` after `patience_s`.
+        Raises `TimeoutError` after `patience_s`, and `ToolFailure` as the pool does.
         """
         lane = self._lane(text)
         loop = asyncio.get_running_loop()
@@ -165,7 +166,7 @@ class Sharing:
     async def _send_batch(self, text: str, batch: list[Waiter]) -> None:
         try:
             session = await self._pool.acquire()
-        except (TimeoutError, asyncpg.PostgresError, *_LOST) as problem:
+        except (ToolFailure, TimeoutError, asyncpg.PostgresError, *_LOST) as problem:
             _fail(batch, problem)
             return
         is_sound = False

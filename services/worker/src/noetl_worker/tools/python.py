@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from noetl_chassis import names
 from noetl_contracts import codec
+from noetl_storage import removal
 from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
@@ -30,6 +31,7 @@ _REST_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
 _CALLS_PER_PROCESS = 10_000
 _END_S = 2.0
+_REMOVAL_S = 60.0
 _DEPS = frozenset({"packages", "sys_path", "venv_path"})
 
 Owner = tuple[str, str]
@@ -50,10 +52,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Child:
-    """One process; it serves one tenant and is replaced after many calls."""
+    """One process in its home; it serves one tenant and is replaced after many calls."""
 
-    def __init__(self, process: asyncio.subprocess.Process, *, owner: Owner) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, owner: Owner, home: Path) -> None:
         self.owner = owner
+        self.home = home
         self.calls = 0
         self._process = process
 
@@ -167,9 +170,19 @@ class PythonTool:
         return await self._start(owner)
 
     async def _start(self, owner: Owner) -> Child:
-        self._count += 1
         home = Path(tempfile.mkdtemp(dir=self._directory))
-        process = await asyncio.create_subprocess_exec(
+        # Others that start meanwhile are to see it.
+        self._count += 1
+        try:
+            process = await self._spawned(home)
+        except BaseException:
+            self._count -= 1
+            self._leftovers.add(self._removed(home))
+            raise
+        return Child(process, owner=owner, home=home)
+
+    async def _spawned(self, home: Path) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
             "-m",
@@ -187,7 +200,6 @@ class PythonTool:
             cwd=home,
             start_new_session=True,
         )
-        return Child(process, owner=owner)
 
     def _bounds(self, home: Path) -> dict[str, Any]:
         limits = self._limits
@@ -222,7 +234,17 @@ class PythonTool:
     def _dismiss(self, child: Child) -> None:
         self._count -= 1
         child.kill()
-        self._leftovers.add(child.ended())
+        self._leftovers.add(self._gone(child))
+
+    async def _gone(self, child: Child) -> None:
+        """Wait for a child's end, and remove what it could not remove itself."""
+        await child.ended()
+        await self._removed(child.home)
+
+    async def _removed(self, home: Path) -> None:
+        # What a task has left may be much: the event loop has other things to do meanwhile.
+        if not await asyncio.to_thread(removal.removed, home, within_s=_REMOVAL_S):
+            log.warning("files of python tasks are left on the disk", home=str(home))
 
     def _outcome(self, answer: Answer, call: Call) -> Outcome:
         self._warn(answer.lacking)

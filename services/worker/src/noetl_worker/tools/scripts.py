@@ -96,8 +96,12 @@ class Scripts:
             "headers": source.get("headers"),
             "response_type": "bytes",
         }
-        total_s = coercion.duration_s(source.get("timeout"))
-        timeout = call.timeout if total_s is None else Timeout(total=total_s)
+        timeout = call.timeout
+        if (given := source.get("timeout")) is not None:
+            total_s = coercion.duration_s(given)
+            if total_s is None:
+                raise _invalid(f"'source.timeout': {given!r:.80} is not a duration")
+            timeout = Timeout(total=total_s)
         request = structs.replace(
             call,
             kind="http",

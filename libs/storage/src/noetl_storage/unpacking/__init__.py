@@ -1,0 +1,1 @@
+"""Stored tables read within bounds, however small the bytes are that they come out of."""

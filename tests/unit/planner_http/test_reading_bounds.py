@@ -1,0 +1,124 @@
+"""What one answer may hold, counted unpacked; and the loop that keeps leases goes on meanwhile."""
+
+import threading
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from tests.support import hostile_tables as hostile
+from tests.support.hostile_tables import watched
+from tests.support.storage import ORGANIZATION, TENANT
+
+from noetl_contracts import codec, spread
+from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
+from noetl_planner.http import reading
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
+from noetl_storage import encoding
+from noetl_storage.encoding import PARQUET_MEDIA_TYPE
+from noetl_storage.payloads.memory import MemoryPayloads
+
+MIB = 1024 * 1024
+ABOUT = {
+    b"noetl.kept": codec.encode({"rows": []}),
+    b"noetl.path": codec.encode([]),
+    b"noetl.shape": b"mappings",
+}
+
+
+@pytest.fixture
+def payloads() -> MemoryPayloads:
+    return MemoryPayloads()
+
+
+async def put(payloads: MemoryPayloads, data: bytes, media_type: str) -> PayloadRef:
+    return await payloads.put(
+        data, tenant_id=TENANT, organization_id=ORGANIZATION, media_type=media_type
+    )
+
+
+async def read(payloads: MemoryPayloads, reference: PayloadRef) -> Any:
+    return await reading.read(cast("ApiServices", SimpleNamespace(payloads=payloads)), reference)
+
+
+async def refused(payloads: MemoryPayloads, reference: PayloadRef) -> ApiError:
+    with watched() as peak, pytest.raises(ApiError) as found:
+        await read(payloads, reference)
+    assert peak.bytes < 4 * reading.RESOLVED_BYTES_MAX
+    return found.value
+
+
+def a_result(rows: int) -> bytes:
+    texts = pa.repeat(pa.scalar("x" * 1000), rows)
+    table = pa.table({"a": texts}).replace_schema_metadata(ABOUT)
+    return hostile.parquet(table, compression="zstd")
+
+
+async def test_a_small_result_that_unpacks_to_much_is_too_large(payloads: MemoryPayloads) -> None:
+    data = a_result(500_000)
+    assert len(data) < 100_000
+    for one in (data, encoding.compress(data, "zstd"), encoding.compress(b" " * 17 * MIB, "gzip")):
+        problem = await refused(payloads, await put(payloads, one, PARQUET_MEDIA_TYPE))
+        assert problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        assert problem.code == "payload_too_large"
+        assert "the limit is 16777216" in problem.detail
+
+
+async def test_parts_that_unpack_to_much_together_are_too_large(payloads: MemoryPayloads) -> None:
+    data = hostile.repeating_text(1000, 10_000, compression="zstd")
+    part = await put(payloads, data, PARQUET_MEDIA_TYPE)
+
+    async def of_parts(count: int) -> PayloadRef:
+        rows = Spread(
+            row_count=10_000 * count,
+            payload_bytes=part.payload_bytes * count,
+            schema="",
+            columns=["a"],
+            parts=[part] * count,
+            head=[],
+        )
+        task = {"kind": "spark", "raw": {"rows": spread.marker(rows)}}
+        kept = codec.encode({"tasks": {"t": task}, "last": "t"})
+        return await put(payloads, kept, SPREAD_MEDIA_TYPE)
+
+    value = await read(payloads, await of_parts(1))
+    assert value["tasks"]["t"]["raw"]["rows"] == [{"a": "x" * 1000}] * 10_000
+    problem = await refused(payloads, await of_parts(2))
+    assert problem.code == "payload_too_large"
+
+
+async def test_a_table_that_is_no_result_is_refused_unread(payloads: MemoryPayloads) -> None:
+    data = hostile.repeating_text(1000, 100_000)
+    problem = await refused(payloads, await put(payloads, data, PARQUET_MEDIA_TYPE))
+    assert problem.code == "payload_not_json"
+
+
+@pytest.mark.parametrize("form", ["table", "packed", "long"])
+async def test_what_may_take_long_is_decoded_beside_the_loop(
+    payloads: MemoryPayloads, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    data = {
+        "table": a_result(2),
+        "packed": encoding.compress(b"{}", "gzip"),
+        "long": codec.encode(["x" * 1000] * 100),
+    }[form]
+    threads: list[int] = []
+    decode = encoding.decode
+
+    def seen(*args: Any, **named: Any) -> Any:
+        threads.append(threading.get_ident())
+        return decode(*args, **named)
+
+    monkeypatch.setattr(encoding, "decode", seen)
+    await read(payloads, await put(payloads, data, PARQUET_MEDIA_TYPE))
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_results_are_read_as_they_were_written(payloads: MemoryPayloads) -> None:
+    assert await read(payloads, await put(payloads, b'{"a":1}', "application/json")) == {"a": 1}
+    found = await read(payloads, await put(payloads, a_result(2), PARQUET_MEDIA_TYPE))
+    assert found == {"rows": [{"a": "x" * 1000}] * 2}
