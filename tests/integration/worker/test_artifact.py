@@ -267,8 +267,8 @@ async def test_wrong_fields_are_named(worker: Bench, fields: dict[str, Any]) -> 
 async def test_a_bomb_does_not_go_off(worker: Bench, tmp_path: Path) -> None:
     (files_of(tmp_path) / "bomb.json.gz").write_bytes(gzip.compress(b"\0" * 300 * 1024**2, 1))
     error = await refused(worker, action="get", uri="bomb.json.gz")
-    assert error.kind == "parse"
-    assert "more than" in error.message
+    assert error.kind == "payload_too_large"
+    assert "the limit is 268435456" in error.message
 
 
 async def test_a_stored_result_is_got_whole(worker: Bench) -> None:
