@@ -1,7 +1,8 @@
 """Every text of a packed payload, a piece at a time: nothing is built of it, no page is kept.
 
-Texts are whole in a piece, or overlap by less than it is long. What a table refers to often comes
-once, where it stands. Numbers are not among it.
+The texts of a table are whole in their pieces, and what it refers to often comes once, where it
+stands; other bytes are cut anywhere, so whoever searches lets the pieces overlap. A table's numbers
+are left out.
 """
 
 import tempfile
