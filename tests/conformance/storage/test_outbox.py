@@ -225,7 +225,7 @@ async def test_a_request_of_somebody_else_is_not_settled(
     assert await stores.requests.redrive(older_than_s=-1.0, requests_max=9) == 0
 
 
-async def test_settled_requests_of_a_kind_are_forgotten_unless_a_key_may_come_again(
+async def test_settled_requests_of_the_reaper_are_forgotten_unless_a_key_may_come_again(
     stores: Stores,
 ) -> None:
     fence = await a_fence(stores)
@@ -240,9 +240,7 @@ async def test_settled_requests_of_a_kind_are_forgotten_unless_a_key_may_come_ag
     await stores.ledger.append(an_append(fence, settled_requests=done))
 
     async def forget(settled_for_s: float = -1.0) -> int:
-        return await stores.requests.forget(
-            kind="reaper", settled_for_s=settled_for_s, requests_max=2
-        )
+        return await stores.requests.forget(settled_for_s=settled_for_s, requests_max=2)
 
     assert await forget(LONG_S) == 0
     assert [await forget(), await forget(), await forget()] == [2, 1, 0]

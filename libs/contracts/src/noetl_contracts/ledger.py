@@ -20,6 +20,9 @@ from noetl_contracts.ids import (
 from noetl_contracts.parking import MessageWait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 
+# The kind of what the reaper asks for: nobody else asks for it again, so it may be forgotten.
+REAPER_REQUEST = "reaper"
+
 
 class Head(Struct, frozen=True, kw_only=True):
     """Where an execution's history ends; version 0 means that it has none yet."""

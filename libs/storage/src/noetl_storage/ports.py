@@ -102,8 +102,8 @@ class Requests(Protocol):
     async def redrive(self, *, older_than_s: float, requests_max: int) -> int:
         """Send requests again that no planner has settled; return how many."""
 
-    async def forget(self, *, kind: str, settled_for_s: float, requests_max: int) -> int:
-        """Delete requests of a kind that were settled so long ago; return how many.
+    async def forget(self, *, settled_for_s: float, requests_max: int) -> int:
+        """Delete requests of the reaper that were settled so long ago; return how many.
 
         One with an idempotency key stays: it answers whoever asks again.
         """

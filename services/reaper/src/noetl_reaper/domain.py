@@ -8,11 +8,11 @@ from msgspec import Struct
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.facts import STALLED, CommandLost, Fact, FactBatch, TimerDue
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import OverdueCommand, Request
+from noetl_contracts.ledger import REAPER_REQUEST, OverdueCommand, Request
 from noetl_contracts.status import CommandStatus
 
 LEASE_EXPIRED = "lease_expired"
-REQUEST_KIND = "reaper"
+REQUEST_KIND = REAPER_REQUEST
 # A planner that was handed nothing for this long, though facts wait, is not there.
 HEARD_S = 5.0
 

@@ -157,7 +157,6 @@ class Reaper:
     async def forget_requests(self) -> None:
         """Delete what this role asked for and planners have long settled."""
         await self._tables.requests.forget(
-            kind=domain.REQUEST_KIND,
             settled_for_s=FORGOTTEN_AFTER_S,
             requests_max=self._bounds.requests_max,
         )

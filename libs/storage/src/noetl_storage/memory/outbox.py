@@ -7,6 +7,7 @@ from msgspec import structs
 
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import (
+    REAPER_REQUEST,
     Letter,
     Match,
     NewMessage,
@@ -59,8 +60,8 @@ class MemoryRequests:
             self._send(stored.request, message_id=f"{stored.request.request_id}:{stored.sends}")
         return len(stranded)
 
-    async def forget(self, *, kind: str, settled_for_s: float, requests_max: int) -> int:
-        """Delete requests of a kind that were settled so long ago; return how many.
+    async def forget(self, *, settled_for_s: float, requests_max: int) -> int:
+        """Delete requests of the reaper that were settled so long ago; return how many.
 
         One with an idempotency key stays: it answers whoever asks again.
         """
@@ -68,7 +69,7 @@ class MemoryRequests:
         over = [
             (stored.settled_at, request_id)
             for request_id, stored in self._store.request_by_id.items()
-            if stored.request.kind == kind
+            if stored.request.kind == REAPER_REQUEST
             and stored.request.idempotency_key is None
             and stored.settled_at is not None
             and stored.settled_at < before

@@ -43,13 +43,13 @@ class PostgresRequests:
         sent: int = await self._database.get_value(_QUERIES["redrive"], older_than_s, requests_max)
         return sent
 
-    async def forget(self, *, kind: str, settled_for_s: float, requests_max: int) -> int:
-        """Delete requests of a kind that were settled so long ago; return how many.
+    async def forget(self, *, settled_for_s: float, requests_max: int) -> int:
+        """Delete requests of the reaper that were settled so long ago; return how many.
 
         One with an idempotency key stays: it answers whoever asks again.
         """
         forgotten: int = await self._database.get_value(
-            _QUERIES["forget"], kind, settled_for_s, requests_max
+            _QUERIES["forget"], settled_for_s, requests_max
         )
         return forgotten
 

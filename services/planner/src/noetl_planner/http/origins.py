@@ -52,11 +52,7 @@ async def refuse_strangers(request: AnyRequest) -> None:
 def is_own_name(host: str, names: tuple[str, ...]) -> bool:
     """Tell whether a request to this host may be meant for the planner; `names` may begin `*.`."""
     name = _name(host)
-    if name is None:
-        return False
-    return _is_private(name) or any(
-        name == one or (one.startswith("*.") and name.endswith(one[1:])) for one in names
-    )
+    return name is not None and (_is_private(name) or _is_named(name, names))
 
 
 def _is_strange(request: AnyRequest, host: str, names: tuple[str, ...]) -> bool:
@@ -66,7 +62,8 @@ def _is_strange(request: AnyRequest, host: str, names: tuple[str, ...]) -> bool:
     if origin is None:
         return False
     where = urlsplit(origin).netloc
-    return where != host and not (names and _name(where) in names)
+    name = _name(where)
+    return where != host and not (name is not None and _is_named(name, names))
 
 
 def _name(host: str) -> str | None:
@@ -75,6 +72,10 @@ def _name(host: str) -> str | None:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".").lower()
     except ValueError:
         return None
+
+
+def _is_named(name: str, names: tuple[str, ...]) -> bool:
+    return any(name == one or (one.startswith("*.") and name.endswith(one[1:])) for one in names)
 
 
 def _is_private(name: str) -> bool:

@@ -2,11 +2,10 @@
 -- What others asked for stays, for its idempotency key answers whoever asks again.
 
 create index request_forgotten on noetl.request (settled_at)
-where idempotency_key is null and settled_at is not null;
+where kind = 'reaper' and idempotency_key is null and settled_at is not null;
 
-create function noetl.forget_requests(
-    kind_of text, settled_for_s double precision, requests_max integer
-) returns integer
+create function noetl.forget_requests(settled_for_s double precision, requests_max integer)
+returns integer
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -17,7 +16,7 @@ begin
     where r.request_id = any(array(
         select d.request_id
         from noetl.request as d
-        where d.kind = kind_of
+        where d.kind = 'reaper'
             and d.idempotency_key is null
             and d.settled_at < now() - make_interval(secs => settled_for_s)
         order by d.settled_at
@@ -28,5 +27,5 @@ begin
 end
 $$;
 
-revoke execute on function noetl.forget_requests(text, double precision, integer) from public;
-grant execute on function noetl.forget_requests(text, double precision, integer) to noetl_reaper;
+revoke execute on function noetl.forget_requests(double precision, integer) from public;
+grant execute on function noetl.forget_requests(double precision, integer) to noetl_reaper;

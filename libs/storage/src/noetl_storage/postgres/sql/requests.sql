@@ -14,8 +14,8 @@ where request_id = $1;
 select noetl.redrive_requests($1, $2);
 
 -- name: forget :one
--- Delete at most $3 requests of kind $1 that were settled $2 seconds ago; see the function.
-select noetl.forget_requests($1, $2, $3);
+-- Delete at most $2 of the reaper's requests that were settled $1 seconds ago; see the function.
+select noetl.forget_requests($1, $2);
 
 -- name: keep_letter :many
 -- Keep a message from outside; see the function.
