@@ -1,7 +1,7 @@
 """How long a killed process holds its work up, by the event log's own times."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -21,6 +21,8 @@ WORKLOAD = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
 WORKER_BOUND_S = LEASE_S + 5.0
 PLANNER_BOUND_S = 10.0
 PAGE = 1000
+# By then what a worker said last is decided on.
+HEARD_BY = timedelta(seconds=0.5)
 WORKERS = ("worker-1", "worker-2")
 ENDS = {"frame.committed", "frame.failed", "frame.abandoned"}
 
@@ -70,17 +72,34 @@ def open_frames(events: Sequence[Seen], worker: str) -> dict[str, Seen]:
     return {frame: event for frame, event in held.items() if event.context["worker_id"] == worker}
 
 
-def busy_worker(run: Run) -> str:
-    """Wait for a worker that is in the middle of frames; return its name."""
-    busy: list[str] = []
+def stopped_amid_frames(run: Run) -> tuple[str, datetime]:
+    """Stop a worker that has frames in its hands; return its name, and since when it is silent.
 
-    def is_one_busy() -> bool:
+    What it said before is decided on by then: a frame that has ended meanwhile is not in its hands.
+    """
+    stopped: list[tuple[str, datetime]] = []
+
+    def is_one_amid() -> bool:
         events = history(run)
-        busy[:] = [name for name in WORKERS if len(open_frames(events, name)) > 1]
-        return bool(busy)
+        name = next((one for one in WORKERS if len(open_frames(events, one)) > 1), None)
+        if name is None:
+            return False
+        run.stack.pause(name)
+        silent_since = datetime.now(UTC)
+        wait_until(
+            lambda: history(run)[-1].created_at > silent_since + HEARD_BY,
+            timeout_s=60,
+            what="what it said last is decided on, and something after it",
+        )
+        before = [one for one in history(run) if one.created_at <= silent_since + HEARD_BY]
+        if not open_frames(before, name):
+            run.stack.resume(name)
+            return False
+        stopped.append((name, silent_since))
+        return True
 
-    wait_until(is_one_busy, timeout_s=60, what="a worker is in the middle of frames")
-    return busy[0]
+    wait_until(is_one_amid, timeout_s=60, what="a worker is stopped in the middle of frames")
+    return stopped[0]
 
 
 def conclude(run: Run) -> list[Seen]:
@@ -94,16 +113,15 @@ def test_another_worker_has_every_frame_of_a_killed_one_within_its_lease_and_5_s
     stack: Stack, served: Fixture
 ) -> None:
     run = pft.start(stack, served, facilities=1, patients=200, workload=WORKLOAD)
-    worker = busy_worker(run)
-    killed_at = datetime.now(UTC)
+    worker, silent_since = stopped_amid_frames(run)
     with stack.without(worker):
         events = conclude(run)
-    before = [event for event in events if event.created_at <= killed_at]
+    before = [event for event in events if event.created_at <= silent_since + HEARD_BY]
     waits_s = [
-        (event.created_at - killed_at).total_seconds()
+        (event.created_at - silent_since).total_seconds()
         for event in events
         if event.event_type == "frame.dispatched"
-        and event.created_at > killed_at
+        and event.created_at > silent_since
         and (former := open_frames(before, worker).get(event.frame))
         and event.context["attempt"] == former.context["attempt"] + 1
     ]
