@@ -223,6 +223,21 @@ async def test_a_shard_is_named_by_its_key_and_its_items_keep_their_places(worke
     assert await results(worker, await closed(worker, alone)) == [[0, "c-0", 0, 1]]
 
 
+LOCAL = {"inside": {"in_flight": 2, "units": 2, "is_shard": True}}
+
+
+@pytest.mark.parametrize("policy", [{"is_shard": True}, {"frame": LOCAL}])
+async def test_a_shard_whose_key_cannot_be_rendered_fails_by_the_fields_name(
+    worker: Bench, policy: dict[str, Any]
+) -> None:
+    spec = "{mode: fanout, fanout: {partitions: 2, key: '{{ 1 // iter.it.n }}'}}"
+    step = loop_of("{kind: noop}", spec)
+    facts = await worker.run(await frame_of(worker, step, end=2, **policy))
+    assert isinstance(facts[-1], CommandFailed)
+    assert facts[-1].error.kind == "template"
+    assert "loop.spec.fanout.key" in facts[-1].error.message
+
+
 async def test_a_frame_without_its_collection_fails_as_a_command(worker: Bench) -> None:
     step = loop_of("{kind: noop}")
     facts = await worker.run(await frame_of(worker, step, end=11))

@@ -385,6 +385,10 @@ async def test_a_reference_of_another_organization_names_nothing(
     ref = {"kind": "result_ref", "sha256": kept.sha256, "media_type": "text/plain"}
     found = await send(worker, {"url": server.url, "method": "POST", "files": {"f": ref}})
     assert kind_of(found) == "reference_not_available"
+    found = await send(
+        worker, {"url": server.url, "method": "POST", "files": {"f": {**ref, "bytes": "many"}}}
+    )
+    assert kind_of(found) == "reference_not_available"
     wrong = {"kind": "result_ref", "sha256": "../../etc"}
     found = await send(worker, {"url": server.url, "method": "POST", "files": {"f": wrong}})
     assert kind_of(found) == "validation"

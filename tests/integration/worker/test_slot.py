@@ -456,6 +456,18 @@ async def test_a_claim_that_meets_its_own_index_is_repeated(
     assert [one.row_count for one in of(facts, FrameClosed)] == [1]
 
 
+@pytest.mark.parametrize("given", ["'soon'", "0", "-1", "1e300", "'nan'", "[]", "true"])
+async def test_a_claims_timeout_that_is_none_fails_the_slot_by_its_name(
+    worker: Bench, given: str
+) -> None:
+    step = loop_of()
+    step["loop"]["cursor"]["options"] = {"statement_timeout_s": f"{{{{ {given} }}}}"}
+    facts = await worker.run(slot_of(step))
+    assert isinstance(facts[-1], CommandFailed)
+    assert (facts[-1].error.kind, facts[-1].error.step) == ("validation", "drain")
+    assert "loop.cursor.options.statement_timeout_s" in facts[-1].error.message
+
+
 async def test_a_claim_that_cannot_succeed_fails_the_slot(worker: Bench) -> None:
     facts = await worker.run(slot_of(loop_of(claim="\n        select * from nowhere\n")))
     assert isinstance(facts[-1], CommandFailed)
@@ -505,13 +517,15 @@ async def test_a_failed_statement_undoes_itself_alone(
     assert await table.fetchval("select array_agg(id order by id) from effects") == [1, 3]
 
 
+@pytest.mark.parametrize("rows_at_once", [1, 3])
 async def test_a_lost_transaction_is_run_again_from_its_start(
-    worker: Bench, table: "asyncpg.Connection[Any]"
+    worker: Bench, table: "asyncpg.Connection[Any]", rows_at_once: int
 ) -> None:
     await table.execute("create table effects(id int); create sequence deaths")
     await add(table, 3)
     dies = "{name: dies, kind: postgres, auth: db, query: \"select case when nextval('deaths') = 2 then pg_terminate_backend(pg_backend_pid()) end\"}"
-    facts = await worker.run(slot_of(loop_of(COUNT, dies), frame={"transaction": True}))
+    policy = {"transaction": True, "row_concurrency": rows_at_once}
+    facts = await worker.run(slot_of(loop_of(COUNT, dies), frame=policy))
     (closed,) = of(facts, FrameClosed)
     assert (closed.row_count, closed.rows_failed) == (3, 0)
     assert await table.fetchval("select array_agg(id order by id) from effects") == [1, 2, 3]

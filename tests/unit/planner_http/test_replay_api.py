@@ -1,5 +1,6 @@
 """The past over HTTP: states at cuts, differences, stored events, live rows, density, audits."""
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,11 +15,12 @@ from tests.support.storage import NOON, ORGANIZATION, TENANT, an_execution
 from noetl_contracts import codec, stored
 from noetl_contracts.events.step import CallDone
 from noetl_contracts.ids import CommandId, ExecutionId, RunId
-from noetl_contracts.payloads import JSON_MEDIA_TYPE, ResultEnvelope
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
 from noetl_planner.http.app import create_app
 from noetl_replay import snapshot
 from noetl_replay.fold import fold
 from noetl_replay.state import empty
+from noetl_storage.errors import StorageUnavailable
 from noetl_storage.memory.audit import MemoryLedgerAudit
 
 Api = AsyncTestClient[Litestar]
@@ -201,6 +203,20 @@ async def test_payloads_are_resolved_when_asked_for(
     assert "payload_resolution" not in await ask(api, "state", execution_id)
     page = await ask(api, "payloads", execution_id)
     assert [found["status"] for found in page["payloads"]] == [status]
+
+
+@pytest.mark.parametrize("path", ["state", "payloads"])
+async def test_payloads_of_a_store_that_is_away_are_to_be_asked_for_again(
+    api: Api, world: ApiWorld, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def away(_: PayloadRef) -> AsyncIterator[bytes]:
+        raise StorageUnavailable("connection refused")
+        yield b""
+
+    execution_id = await with_payload(world, data=b"kept")
+    monkeypatch.setattr(world.payloads, "stream", away)
+    answer = await ask(api, path, execution_id, resolve_payloads=True)
+    assert answer["http"] == 503
 
 
 async def test_the_density_of_a_run_is_shown_in_spans(api: Api, world: ApiWorld) -> None:

@@ -240,6 +240,7 @@ def test_nothing_of_python_shows_through(source: str) -> None:
         ("{{ 'a1b2' | regex_findall('[0-9]') }}", ["1", "2"]),
         ("{{ 'a b' | split }}", ["a", "b"]),
         ("{{ rows | pluck('y') }}", ["5", "6"]),
+        ("{{ [rows] | pluck('²') }}", [None]),
         ("{{ {'a': 1} | combine({'b': 2}) }}", {"a": 1, "b": 2}),
         ("{{ [[1, [2]], 3] | flatten }}", [1, [2], 3]),
         ("{{ ' 12 ' | to_number }}", 12),

@@ -17,6 +17,8 @@ def test_paths_lead_through_mappings_and_lists() -> None:
     assert at_path(value, "a[0].b") == 1
     assert at_path(value, "a[1].b") is ABSENT
     assert at_path(value, "") is value
+    # A digit, and no number.
+    assert at_path(value, "a.²") is ABSENT
 
 
 def test_a_selection_looks_into_the_result_then_into_its_body() -> None:

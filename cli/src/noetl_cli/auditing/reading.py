@@ -9,6 +9,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.together import together
 from noetl_cli.auditing.shares import Audit, Share
 from noetl_cli.settings import AuditAccess
 from noetl_contracts import archives
@@ -131,7 +132,7 @@ async def audit_share(sources: Sources, share: Share) -> AsyncIterator[Audited]:
                     lost[one.execution_id] = f"archive: {failure}"
         heads = await _feed_ledger(sources, auditors, lost)
         gate = asyncio.Semaphore(CONNECTIONS_MAX)
-        async with asyncio.TaskGroup() as tasks:
+        async with together() as tasks:
             lives = {
                 key: tasks.create_task(_live(sources, key, gate, reads=share.reads_live))
                 for key in auditors

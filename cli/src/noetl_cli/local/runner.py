@@ -12,6 +12,7 @@ from typing import Any
 
 from noetl_chassis import telemetry
 from noetl_chassis.settings import SettingsError
+from noetl_chassis.together import together
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import system
 from noetl_cli.local.asking import Asked
@@ -89,13 +90,14 @@ class LocalRun:
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
-        except (NoetlError, ApiError, ExceptionGroup) as error:
-            if not self._begun.done():
-                self._begun.set_exception(_first(error))
+        except BaseException as error:
+            if self._begun.done():
+                raise
+            self._begun.set_exception(error)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with system.open_system(self._configs) as opened, asyncio.TaskGroup() as tasks:
+        async with system.open_system(self._configs) as opened, together() as tasks:
             self._system = opened
             listens = self._asked.listens_at is not None
             tasks.create_task(system.run(opened, listens=listens))
@@ -181,9 +183,3 @@ def _started(running: LocalRun) -> ExecutionId:
         raise CliError(error.detail, way_out=error.hint or "", exit_code=ExitCode.USAGE) from error
     except (NoetlError, TimeoutError) as error:
         raise CliError(f"The playbook could not be started: {error}") from error
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -16,6 +16,7 @@ from noetl_chassis.health import Health
 from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
+from noetl_chassis.together import together
 from noetl_contracts import letters
 from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_messaging import topology
@@ -223,7 +224,7 @@ async def run(system: System, *, listens: bool = False) -> None:
     With `listens` the API answers on its port, and messages find the tasks that wait for them.
     """
     stop, rest_s = system.process.stop, system.configs.projector.catch_up_interval_s
-    async with asyncio.TaskGroup() as tasks:
+    async with together() as tasks:
         tasks.create_task(_plan(system, _doors(system) if listens else _no_doors))
         if listens:
             match = partial(_hand_over_letters, system)

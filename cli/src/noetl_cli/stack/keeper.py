@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from noetl_chassis.together import together
 from noetl_cli.failures import StackError
 from noetl_cli.stack import launch, probes
 from noetl_cli.stack.board import Board
@@ -108,7 +109,7 @@ class Keeper:
     async def _run_once(self) -> None:
         child = await self._start()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with together() as group:
                 prober = group.create_task(self._look_after(child))
                 ender = group.create_task(self._end_when_told(child))
                 await child.wait()

@@ -56,7 +56,7 @@ def to_int(value: Any, default: Any = 0, base: int = 10) -> Any:
             raise ValueError(f"a number of {len(text)} characters is too long")
         if base != 10:  # noqa: PLR2004 (decimal)
             return int(text, base)
-        return int(text) if text.lstrip("+-").isdigit() else int(_number(text))
+        return int(text) if text.lstrip("+-").isdecimal() else int(_number(text))
     return int(value)
 
 
@@ -157,7 +157,7 @@ def pluck(value: Any, path: str) -> list[Any]:
 
 def _at(item: Any, path: str) -> Any:
     for part in path.split("."):
-        item = member(item, int(part) if part.isdigit() else part)
+        item = member(item, int(part) if part.isdecimal() else part)
         if item is MISSING or item is None:
             return None
     return item

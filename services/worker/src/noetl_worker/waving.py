@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock, SystemClock
 from noetl_chassis.payload_sealing import read_keys
+from noetl_chassis.together import together
 from noetl_contracts import codec, facts
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import Fact
@@ -136,7 +137,7 @@ class Executor(Struct, frozen=True, kw_only=True):
         if await payloads.put_named(name, holder.encode()) not in {None, holder.encode()}:
             return await Logbook(share.name, payloads).read(share.part)
         bundler = Bundler(share, payloads)
-        async with asyncio.TaskGroup() as writers:
+        async with together() as writers:
             writers.create_task(bundler.run())
             found = await self._run_all(share, self._hands(share, payloads), bundler, holder=holder)
             bundler.close()
@@ -154,7 +155,7 @@ class Executor(Struct, frozen=True, kw_only=True):
             bundler.add(data)
             return data
 
-        async with asyncio.TaskGroup() as group:
+        async with together() as group:
             running = [group.create_task(run(placed)) for placed in share.frames]
         return [one.result() for one in running]
 

@@ -213,13 +213,17 @@ def with_path(root: str, path: str) -> str:
     for part in path.removeprefix("$").replace("[", ".[").split("."):
         if names.is_identifier(part):
             root += f".{part}"
-        elif part.startswith("[") and part[1:-1].isdigit():
+        elif part.startswith("[") and _is_index(part[1:-1]):
             root += part
-        elif part.isdigit():
+        elif _is_index(part):
             root += f"[{part}]"
         elif part:
             root += f"[{json_scalar(part)}]"
     return root
+
+
+def _is_index(part: str) -> bool:
+    return part.isascii() and part.isdigit()
 
 
 def with_key(root: str, key: str) -> str:

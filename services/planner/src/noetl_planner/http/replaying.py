@@ -4,6 +4,7 @@ import asyncio
 from http import HTTPStatus
 
 from noetl_chassis import redaction
+from noetl_chassis.together import together
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import ExecutionId
@@ -102,7 +103,7 @@ async def check_payloads(services: ApiServices, found: references.Found) -> list
         async with gate:
             return await _check(services, one)
 
-    async with asyncio.TaskGroup() as group:
+    async with together() as group:
         tasks = [group.create_task(check(one)) for one in found.values()]
     return [task.result() for task in tasks]
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from noetl_chassis import instruments, names, redaction
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
+from noetl_chassis.together import together
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import CatalogId, ExecutionId
@@ -86,7 +87,7 @@ class Lineages:
                 shard=shard, shard_count=shard_count, rows_max=self._policy.deliveries_max
             )
         gate = asyncio.Semaphore(self._policy.deliveries_at_once)
-        async with asyncio.TaskGroup() as group:
+        async with together() as group:
             tasks = [
                 group.create_task(self._deliver(gate, list(rows)))
                 for _, rows in groupby(waiting, key=lambda row: row.execution_id)

@@ -44,7 +44,7 @@ def at_path(value: Any, path: str) -> Any:
     for key in path_parts(path):
         if isinstance(value, dict) and key in value:
             value = value[key]
-        elif isinstance(value, list) and str(key).isdigit() and int(key) < len(value):
+        elif isinstance(value, list) and str(key).isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
             return ABSENT

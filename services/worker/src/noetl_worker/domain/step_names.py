@@ -72,7 +72,7 @@ def read(view: Any, path: str) -> Any:
     for part in path_parts(path):
         if isinstance(view, str):
             return ABSENT
-        is_index = isinstance(view, list) and str(part).isdigit()
+        is_index = isinstance(view, list) and str(part).isdecimal()
         view = member(view, int(part) if is_index else part)
         if view is MISSING:
             return ABSENT

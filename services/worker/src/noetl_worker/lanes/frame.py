@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from noetl_chassis import instruments, names
+from noetl_chassis.together import together
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import Resume
@@ -137,7 +138,7 @@ class _Run:
             await self._one_after_another(may_leave_rows)
             await self._park()
             return
-        async with asyncio.TaskGroup() as group:
+        async with together() as group:
             for _ in range(lanes):
                 self._lanes.append(group.create_task(self._one_after_another(may_leave_rows)))
         await self._park()

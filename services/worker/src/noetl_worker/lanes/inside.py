@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from noetl_chassis.together import together
 from noetl_contracts import codec, ids
 from noetl_contracts.errors import KINDS_NOT_RETRIED, ErrorObject
 from noetl_contracts.ids import FrameId
@@ -114,7 +115,7 @@ class _Run:
 
     async def all(self) -> None:
         """Run every unit, or until too many have failed."""
-        async with asyncio.TaskGroup() as group:
+        async with together() as group:
             for _ in range(min(self._inside.in_flight, self._cut.units)):
                 self._lanes.append(group.create_task(self._lane()))
 

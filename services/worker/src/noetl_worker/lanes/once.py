@@ -7,6 +7,7 @@ import structlog
 
 from noetl_chassis import backoff, identity, names
 from noetl_chassis.failpoints import Point, reach
+from noetl_chassis.together import together
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import Resume
@@ -90,17 +91,16 @@ class _Once:
         auth = await self._auth()
         tries = 0
         while True:
-            lost: list[ErrorObject] = []
             try:
                 return await self._attempt(auth)
-            except* EffectsLost as several:
-                lost = [one.error for one in several.exceptions if isinstance(one, EffectsLost)]
+            except EffectsLost as lost:
+                error = lost.error
             tries += 1
-            if tries == _TRIES_MAX or not lost[0].retryable:
-                raise ToolFailure(lost[0])
+            if tries == _TRIES_MAX or not error.retryable:
+                raise ToolFailure(error)
             log.warning(
                 "effects lost, frame runs again",
-                reason=lost[0].message,
+                reason=error.message,
                 **{names.FIELD_FRAME: self._frame.frame_id},
             )
             noise = identity.noise()
@@ -115,7 +115,7 @@ class _Once:
             known = await effects.begin()
             if known is not None:
                 return _recalled(known, frame)
-            async with asyncio.TaskGroup() as group:
+            async with together() as group:
                 breath = group.create_task(effects.breathe())
                 result = await self.plainly(effects)
                 await reach(Point.WORKER_COMMIT_BEFORE)

@@ -17,8 +17,9 @@ from noetl_contracts import codec, ids
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.facts import FrameOpened, SlotDry
 from noetl_contracts.ids import FrameId
-from noetl_contracts.parking import Resume
+from noetl_contracts.parking import TIMEOUT_S_MAX, Resume
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
+from noetl_playbook import coercion
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.model import Loop
 from noetl_playbook.scope import Scope
@@ -313,7 +314,7 @@ class Slot:
             fields=fields,
             input={},
             auth=await self._rendered(cursor.auth, bound, "auth"),
-            timeout=Timeout(total=float(timeout)),
+            timeout=Timeout(total=_statement_timeout_s(timeout)),
         )
 
     async def _rendered(self, source: Any, bound: Scope, field: str) -> Any:
@@ -373,3 +374,15 @@ class Slot:
                 next_index=index,
             )
         )
+
+
+def _statement_timeout_s(value: Any) -> float:
+    """Read how long a claim may take, as it was rendered; raises `ToolFailure`."""
+    seconds = coercion.number(value)
+    if seconds is None or not 0 < seconds <= TIMEOUT_S_MAX:
+        text = (
+            f"loop.cursor.options.statement_timeout_s: {value!r} is no number of seconds above 0, "
+            f"of {TIMEOUT_S_MAX} at most"
+        )
+        raise ToolFailure(failure("validation", text))
+    return float(seconds)

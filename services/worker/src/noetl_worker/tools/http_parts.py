@@ -7,6 +7,7 @@ from msgspec import Struct
 from noetl_contracts import codec, locators
 from noetl_contracts.errors import LocatorError, Permanent, Retryable
 from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
+from noetl_playbook import coercion
 from noetl_playbook.results import PipelineResult
 from noetl_playbook.views import pipeline_view
 from noetl_storage.ports import Payloads
@@ -55,7 +56,7 @@ async def _referenced(name: str, value: dict[str, Any], payloads: Payloads, site
             uri=locators.payload(site.tenant_id, site.organization_id, str(value.get("sha256"))),
             sha256=str(value.get("sha256")),
             media_type=str(value.get("media_type") or JSON_MEDIA_TYPE),
-            payload_bytes=int(value.get("bytes") or 0),
+            payload_bytes=coercion.integer(value.get("bytes")) or 0,
         )
         data = await patiently(lambda: payloads.read(reference))
     except LocatorError as problem:

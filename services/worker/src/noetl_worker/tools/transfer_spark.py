@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_contracts import codec
+from noetl_playbook import coercion
 from noetl_playbook.sql_text import sql_ident
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -79,7 +80,7 @@ def is_wanted(engine: Any, ends: Ends) -> bool:
         ends.source["type"] == "data"
         and isinstance(data, dict)
         and references.is_reference(data)
-        and int(data.get("bytes") or 0) > BYTES_MIN
+        and (coercion.integer(data.get("bytes")) or 0) > BYTES_MIN
     )
     return is_large and ends.target["type"] == "postgres" and ends.target.get("table") is not None
 
