@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from noetl_contracts import codec
 from noetl_storage.errors import StorageMisconfigured
@@ -68,23 +69,50 @@ class S3Buckets:
 
     def _client(self, account: Mapping[str, Any]) -> Any:
         # Without keys the client would take the worker's own, which are not the playbook's.
-        if not account.get("access_key") or not account.get("secret_key"):
+        access_key, secret_key = _text(account, "access_key"), _text(account, "secret_key")
+        if not access_key or not secret_key:
             raise StorageMisconfigured("the credential needs access_key and secret_key")
         name = codec.digest(codec.canonical(dict(account)))
         client = self._client_by_account.get(name)
         if client is None:
-            client = open_client(
-                endpoint=account.get("endpoint"),
-                region=account.get("region") or _REGION_DEFAULT,
-                access_key=account["access_key"],
-                secret_key=account["secret_key"],
-                connections_max=8,
-            )
+            try:
+                client = open_client(
+                    endpoint=_endpoint(account),
+                    region=_text(account, "region") or _REGION_DEFAULT,
+                    access_key=access_key,
+                    secret_key=secret_key,
+                    connections_max=8,
+                )
+            except ValueError as problem:
+                text = f"the credential's region cannot be used: {problem}"
+                raise StorageMisconfigured(text) from problem
             self._client_by_account[name] = client
         self._client_by_account.move_to_end(name)
         while len(self._client_by_account) > _CLIENTS_MAX:
             self._client_by_account.popitem(last=False)
         return client
+
+
+def _text(account: Mapping[str, Any], name: str) -> str | None:
+    """Return a field of an account; a number is as good as its digits."""
+    found = account.get(name)
+    if isinstance(found, dict | list):
+        raise StorageMisconfigured(f"the credential's {name} is not a text")
+    return str(found) if found else None
+
+
+def _endpoint(account: Mapping[str, Any]) -> str | None:
+    endpoint = _text(account, "endpoint")
+    if endpoint is None:
+        return None
+    try:
+        parts = urlsplit(endpoint)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise StorageMisconfigured("the credential's endpoint is no http or https address")
+    return endpoint
 
 
 @asynccontextmanager

@@ -1,29 +1,76 @@
 """What a `postgres` credential says about its server."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from noetl_playbook import coercion
+
 CONNECT_S = 10.0
+_PORT_MAX = 65_535
+_DSN = "postgresql://user:password@host:port/database"
+
+
+class Unusable(Exception):  # noqa: N818 - it says what a credential is
+    """A credential does not say how to reach its server."""
 
 
 def arguments(fields: Mapping[str, Any], *, application: str) -> dict[str, Any]:
-    """Return what the client is opened with."""
+    """Return what the client is opened with; raises `Unusable`."""
     known: dict[str, Any] = {
         "timeout": CONNECT_S,
         "statement_cache_size": 0,
         "server_settings": {"application_name": application},
     }
-    if fields.get("dsn"):
-        return {"dsn": str(fields["dsn"]), **known}
+    dsn = fields.get("dsn")
+    if dsn:
+        if not isinstance(dsn, str):
+            raise Unusable(f"'dsn' is not an address, as {_DSN}")
+        return {"dsn": dsn, **known}
     return {
-        "host": _field(fields, "host"),
-        "port": int(_field(fields, "port") or 5432),
-        "user": _field(fields, "user") or _field(fields, "username"),
-        "password": _field(fields, "password"),
-        "database": _field(fields, "database") or _field(fields, "name"),
-        "ssl": fields.get("sslmode"),
+        "host": _text(fields, "host"),
+        "port": _port(_field(fields, "port") or 5432),
+        "user": _text(fields, "user", "username"),
+        "password": _text(fields, "password"),
+        "database": _text(fields, "database", "name"),
+        "ssl": _text(fields, "sslmode"),
         **known,
     }
+
+
+@contextmanager
+def understood(fields: Mapping[str, Any]) -> Iterator[None]:
+    """Tell what the client cannot read in a credential from what becomes of a connection.
+
+    Raises `Unusable`, which repeats nothing of a `dsn`: what is wrong with one may be part of its
+    password.
+    """
+    try:
+        yield
+    except OSError:
+        # Some of TLS are values as well.
+        raise
+    except (ValueError, OverflowError) as problem:
+        text = f"'dsn' cannot be read: write it as {_DSN}" if fields.get("dsn") else str(problem)
+        raise Unusable(text) from problem
+
+
+def _text(fields: Mapping[str, Any], *names: str) -> str | None:
+    """Return the first field that is there; a number is as good as its digits."""
+    for name in names:
+        found = _field(fields, name)
+        if isinstance(found, dict | list):
+            raise Unusable(f"'{name}' is not a text")
+        if found:
+            return str(found)
+    return None
+
+
+def _port(given: Any) -> int:
+    found = coercion.integer(given)
+    if found is None or not 0 < found <= _PORT_MAX:
+        raise Unusable(f"'port' is not a number from 1 to {_PORT_MAX}")
+    return found
 
 
 def _field(fields: Mapping[str, Any], name: str) -> Any:

@@ -235,10 +235,11 @@ def _with_connection(options: Any, work: Callable[[Connection, Any], Awaitable[T
 
 def _connected(home: Home, credential: str, work: Callable[[Connection], Awaitable[T]]) -> T:
     fields = executors.credential_fields(home, credential)
-    known = postgres_connecting.arguments(fields, application="noetl-spark")
 
     async def run() -> T:
-        connection = await asyncpg.connect(**known)
+        known = postgres_connecting.arguments(fields, application="noetl-spark")
+        with postgres_connecting.understood(fields):
+            connection = await asyncpg.connect(**known)
         try:
             return await work(connection)
         finally:
@@ -246,6 +247,9 @@ def _connected(home: Home, credential: str, work: Callable[[Connection], Awaitab
 
     try:
         return asyncio.run(run())
+    except postgres_connecting.Unusable as problem:
+        text = f"credential '{credential}' cannot be used: {problem}"
+        raise Refused("config", text, source="postgres") from problem
     except asyncpg.PostgresError as problem:
         error = of_sqlstate(problem.sqlstate or "XX000", str(problem), details={})
         raise Refused(

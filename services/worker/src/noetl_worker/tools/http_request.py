@@ -69,12 +69,12 @@ def sign(request: Request, credential: Credential) -> Request:
     fields = credential.fields
     match credential.kind:
         case "bearer" | "httpBearerAuth":
-            name, value = "Authorization", f"Bearer {fields.get('token', '')}"
+            name, value = "Authorization", f"Bearer {_field(credential, 'token')}"
         case "basic":
-            user = fields.get("username", fields.get("user", ""))
-            name, value = "Authorization", _basic(str(user), str(fields.get("password", "")))
+            user = _field(credential, "username", "user")
+            name, value = "Authorization", _basic(user, str(fields.get("password", "")))
         case "api_key":
-            name, value = str(fields.get("header", "X-API-Key")), str(fields.get("value", ""))
+            name, value = str(fields.get("header", "X-API-Key")), _field(credential, "value")
         case _:
             raise ToolFailure(
                 failure(
@@ -84,6 +84,15 @@ def sign(request: Request, credential: Credential) -> Request:
                 )
             )
     return structs.replace(request, headers={**request.headers, name: value})
+
+
+def _field(credential: Credential, *names: str) -> str:
+    """Return the first field that is there; raises `ToolFailure` for none, or no text."""
+    found = next((credential.fields[name] for name in names if name in credential.fields), None)
+    if found is None or isinstance(found, dict | list):
+        text = f"credential '{credential.name}' of type '{credential.kind}' lacks a text"
+        raise ToolFailure(failure("config", f"{text} '{names[0]}'", source="http"))
+    return str(found)
 
 
 def redirected(request: Request, *, status: int, location: str) -> Request:

@@ -5,11 +5,12 @@ from typing import Any
 
 import nats.errors
 from msgspec import Struct
-from nats.aio.client import Client, RawCredentials
+from nats.aio.client import Client
 
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.tools import nats_credentials
 from noetl_worker.tools.leftovers import Leftovers
 
 _CONNECTIONS_MAX = 32
@@ -82,20 +83,15 @@ def _is_good(found: Connected, credential: Credential) -> bool:
 
 
 async def _connect(credential: Credential) -> Connected:
-    fields = credential.fields
-    url = fields.get("url")
-    if not isinstance(url, str) or not url:
-        raise ToolFailure(_config(f"credential '{credential.name}' has no 'url'"))
+    known = nats_credentials.arguments(credential)
     connected = Connected(client=Client(), version=credential.version)
 
     async def note(problem: Exception) -> None:
         connected.complaint = str(problem)
 
-    credentials = RawCredentials(fields["creds"]) if fields.get("creds") else None
     try:
         async with asyncio.timeout(_CONNECT_S):
             await connected.client.connect(
-                servers=[url],
                 name="noetl-task",
                 error_cb=note,
                 # The next call makes a connection of its own: what is not sent is reported.
@@ -103,19 +99,12 @@ async def _connect(credential: Credential) -> Connected:
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
-                user_credentials=credentials,
-                user=_text(fields, "user"),
-                password=_text(fields, "password"),
-                token=_text(fields, "token"),
+                **known,
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as problem:
         await connected.client.close()
         raise ToolFailure(_refused(problem, connected.complaint)) from problem
     return connected
-
-
-def _text(fields: dict[str, Any], name: str) -> str | None:
-    return str(fields[name]) if fields.get(name) else None
 
 
 def _refused(problem: Exception, complaint: str) -> Any:

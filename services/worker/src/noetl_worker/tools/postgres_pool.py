@@ -388,6 +388,13 @@ async def _discard(session: Session) -> None:
 
 
 async def _connect(credential: Credential) -> "asyncpg.Connection[Any]":
-    known = postgres_connecting.arguments(credential.fields, application="noetl-worker")
-    connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
+    """Open a connection; raises `ToolFailure` for a credential that cannot be used."""
+    fields = credential.fields
+    try:
+        known = postgres_connecting.arguments(fields, application="noetl-worker")
+        with postgres_connecting.understood(fields):
+            connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
+    except postgres_connecting.Unusable as problem:
+        text = f"credential '{credential.name}' cannot be used: {problem}"
+        raise ToolFailure(failure("config", text, source="postgres")) from problem
     return connection
