@@ -367,3 +367,38 @@ async def test_several_paths_of_one_block_meet_in_one_value(worker: Bench) -> No
     assert end.patch == {"p": {"w": 0, "x": 1, "y": {"u": 5, "z": 2}}}
     found = await worker.value(end.result)
     assert (found["v"], found["a"]) == ({"k": 1, "more": 2}, {"b": 3, "c": 4})
+
+
+NO_TEXT = r"{{ '\\ud800' }}"
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        f'{{kind: python, code: "{NO_TEXT}"}}',
+        f'{{kind: duckdb, query: "{NO_TEXT}"}}',
+        f'{{kind: http, url: "http://127.0.0.1:9/{NO_TEXT}"}}',
+        f'{{kind: noop, result: ["{NO_TEXT}"]}}',
+        f'{{kind: noop, set: {{ctx.a: "{NO_TEXT}"}}}}',
+        f'{{kind: postgres, auth: "{NO_TEXT}", query: select 1}}',
+    ],
+)
+async def test_a_template_that_gives_no_text_fails_as_one(worker: Bench, tool: str) -> None:
+    step = f"""
+  - step: s
+    tool: {tool}
+"""
+    error = failed(await worker.run(command_of(step))).error
+    assert (error.kind, error.retryable, error.step) == ("template", False, "s")
+
+
+async def test_a_rule_decides_on_a_text_that_is_none(worker: Bench) -> None:
+    step = f"""
+  - step: s
+    tool:
+      name: odd
+      kind: python
+      code: "{NO_TEXT}"
+      spec: {{policy: {{rules: [{{when: "{{{{ error.kind == 'template' }}}}", then: {{do: continue}}}}]}}}}
+"""
+    completed(await worker.run(command_of(step)))

@@ -49,6 +49,12 @@ def failure(kind: str, message: str, **fields: Any) -> ErrorObject:
     )
 
 
+def not_a_text() -> ErrorObject:
+    """Say that a template made a text with half of a surrogate pair, which no UTF-8 can hold."""
+    text = "a text that one of its templates gave holds a part of a character alone"
+    return failure("template", text)
+
+
 def of_status(status: int, message: str, *, retry_after: float | None) -> ErrorObject:
     """Classify an HTTP answer of status 400 and above."""
     kind, retryable = _status_kind(status)

@@ -16,7 +16,7 @@ from noetl_playbook.model import Output
 from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain import outcome as decisions
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, not_a_text
 from noetl_worker.domain.outcome import Choice
 from noetl_worker.lanes import emitting, external, pacing, parking
 from noetl_worker.lanes.attempt import INPUT, checked, prepare
@@ -213,10 +213,13 @@ class Pipeline:
                 await self._park(task, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error)
-        if self._unit.emitter is None:
-            outcome = await self._hands.tools.run(call)
-        else:
-            outcome = await emitting.run(call, self._unit.emitter, self._hands)
+        try:
+            if self._unit.emitter is None:
+                outcome = await self._hands.tools.run(call)
+            else:
+                outcome = await emitting.run(call, self._unit.emitter, self._hands)
+        except UnicodeEncodeError:
+            return Outcome(error=not_a_text())
         if task.shows_secrets:
             # Its result is a rendered field, not data that a short secret could be a part of.
             return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)

@@ -27,7 +27,7 @@ from noetl_contracts.facts import (
 )
 from noetl_contracts.slicing import Form
 from noetl_playbook.expressions import TemplateError
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, not_a_text
 from noetl_worker.domain.result import SelectionTooLarge
 from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, compile_block
@@ -60,6 +60,8 @@ async def execute(
     except (msgspec.ValidationError, msgspec.DecodeError) as problem:
         text = f"the definition of step '{command.step}' does not fit the model: {problem}"
         reporter.report(failed(command, hands, failure("validation", text)))
+    except UnicodeEncodeError:
+        reporter.report(failed(command, hands, not_a_text()))
     except FrameLost:
         reporter.report(lost_in_wave(command))
     except TakenElsewhere as problem:

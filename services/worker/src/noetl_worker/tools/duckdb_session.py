@@ -148,7 +148,7 @@ class DuckSession:
     def scan(self, text: str, values: list[Any], *, size: int) -> "Scan | None":
         """Begin a query whose rows come in batches; None for any other statement."""
         with _refusing(statement=0):
-            parts = self._checked().extract_statements(text)
+            parts = _parsed(self._checked(), text)
             if len(parts) != 1 or parts[0].type != duckdb.StatementType.SELECT:
                 return None
             found: Any = self._checked().sql(parts[0].query, params=values or None)
@@ -181,7 +181,7 @@ class DuckSession:
 
     def _planned(self, index: int, one: Statement) -> list[duckdb.Statement]:
         try:
-            return self._checked().extract_statements(one.text)
+            return _parsed(self._checked(), one.text)
         except duckdb.Error as problem:
             raise ToolFailure(refused(problem, index)) from problem
 
@@ -273,6 +273,12 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
     except duckdb.TransactionException:
         # A failed commit has ended the transaction already.
         return
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> list[duckdb.Statement]:
+    # Of a text that is none in UTF-8 it would say that its function takes no such argument.
+    text.encode()
+    return connection.extract_statements(text)
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, alias: str, credential: Credential) -> None:

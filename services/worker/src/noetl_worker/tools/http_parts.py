@@ -35,7 +35,7 @@ async def load(files: Any, payloads: Payloads, site: Site) -> tuple[Part, ...]:
         raise ToolFailure(failure("validation", "field 'files' must be a mapping", source="http"))
     return tuple(
         [
-            await _part(name, value, payloads, site)
+            await _part(as_text(name), value, payloads, site)
             for name, value in files.items()
             if value is not None
         ]

@@ -161,7 +161,7 @@ def _headers(given: Any) -> dict[str, str]:
     if not isinstance(given, dict):
         raise ToolFailure(failure("validation", "field 'headers' must be a mapping"))
     return {
-        name: value if type(value) is str else as_text(value)
+        as_text(name): value if type(value) is str else as_text(value)
         for name, value in given.items()
         if value is not None
     }

@@ -46,6 +46,7 @@ _FIELDS = (
 )
 OBJECT_BYTES_MAX = 64 * 1024 * 1024
 LISTED_MAX = 100_000
+_TTL_S_MAX = 10**9
 _TTL_DISABLED = 10166
 _REQUEST_S_MAX = 30.0
 _FULL = frozenset({10023, 10047, 10077})
@@ -156,8 +157,9 @@ async def _put(task: Task, bucket: str, key: str) -> int:
     data, ttl_s = task.given("value"), None
     if task.fields.get("ttl") is not None:
         ttl_s = coercion.duration_s(task.fields["ttl"])
-        if ttl_s is None or ttl_s < 1:
-            raise _invalid("field 'ttl' must be a duration of at least a second")
+        if ttl_s is None or not 1 <= ttl_s <= _TTL_S_MAX:
+            text = f"field 'ttl' must be a duration of at least a second, {_TTL_S_MAX} at most"
+            raise _invalid(text)
     try:
         await task.jetstream.key_value(bucket)
     except js_errors.BucketNotFoundError:
@@ -181,7 +183,7 @@ async def _publish(task: Task) -> dict[str, Any]:
     given = task.fields.get("headers") or {}
     if not isinstance(given, dict):
         raise _invalid("field 'headers' must be a mapping")
-    headers = {name: as_text(value) for name, value in given.items() if value is not None}
+    headers = {as_text(name): as_text(value) for name, value in given.items() if value is not None}
     if any(char in part for pair in headers.items() for part in pair for char in "\r\n\0"):
         raise _invalid("field 'headers' cannot hold line ends")
     # A repeated attempt is the same message, which the stream takes once.

@@ -5,7 +5,7 @@ from typing import Any
 
 import nats.errors
 from msgspec import Struct
-from nats.aio.client import Client
+from nats.aio.client import Client, RawCredentials
 
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -83,7 +83,7 @@ def _is_good(found: Connected, credential: Credential) -> bool:
 
 
 async def _connect(credential: Credential) -> Connected:
-    known = nats_credentials.arguments(credential)
+    known, creds = nats_credentials.arguments(credential), nats_credentials.creds(credential)
     connected = Connected(client=Client(), version=credential.version)
 
     async def note(problem: Exception) -> None:
@@ -99,6 +99,7 @@ async def _connect(credential: Credential) -> Connected:
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
+                user_credentials=None if creds is None else RawCredentials(creds),
                 **known,
             )
     except (nats.errors.Error, OSError, TimeoutError, ValueError) as problem:

@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import nkeys
-from nats.aio.client import RawCredentials
 
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -23,7 +22,6 @@ def arguments(credential: Credential) -> dict[str, Any]:
     """Return what the client is opened with; raises `ToolFailure`."""
     return {
         "servers": [_url(credential)],
-        "user_credentials": _credentials(credential),
         **{name: _text(credential, name) for name in ("user", "password", "token")},
     }
 
@@ -43,8 +41,11 @@ def _url(credential: Credential) -> str:
     return url
 
 
-def _credentials(credential: Credential) -> RawCredentials | None:
-    """Write the text of a credentials file anew: of one without its parts the client reads on."""
+def creds(credential: Credential) -> str | None:
+    """Write the text of a credentials file anew; raises `ToolFailure` for what is none.
+
+    Of a text without its parts the client would read on without end.
+    """
     given = credential.fields.get("creds")
     if not given:
         return None
@@ -57,7 +58,7 @@ def _credentials(credential: Credential) -> RawCredentials | None:
         for part, one in zip(_PARTS, found, strict=True)
         if one is not None
     ]
-    return RawCredentials("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _is_seed(text: str) -> bool:

@@ -13,6 +13,7 @@ from noetl_storage import row_tables
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
+from noetl_worker.domain.texts import as_text
 from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
@@ -250,7 +251,16 @@ class TransferTool:
     async def _given(self, data: Any, call: Call) -> Any:
         if references.is_reference(data):
             return await self._references.value(data, call.site)
-        return data
+        if isinstance(data, list):
+            return [_named(row) if isinstance(row, dict) else row for row in data]
+        return _named(data) if isinstance(data, dict) else data
+
+
+def _named(row: dict[Any, Any]) -> dict[str, Any]:
+    """Return a row whose columns have names, which a template's mapping need not have."""
+    if all(type(name) is str for name in row):
+        return row
+    return {as_text(name): value for name, value in row.items()}
 
 
 class _Blocking:
