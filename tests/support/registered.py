@@ -15,16 +15,17 @@ def registered(text: str, *changes: tuple[str, Any]) -> Program:
     assert parsed.playbook is not None, [str(problem) for problem in parsed.problems]
     model = codec.decode(codec.encode(parsed.playbook))
     for place, value in changes:
-        _put(model, place.split("/"), value)
+        put(model, place.split("/"), value)
     playbook = codec.convert(model, Playbook)
     return Program(playbook, catalog_id=CatalogId("1"), catalog_version=1, digest="d" * 64)
 
 
-def _put(at: Any, path: list[str], value: Any) -> None:
+def put(at: Any, path: list[str], value: Any) -> None:
+    """Put a value at a place of a document; mappings on the way to it are made."""
     key: Any = int(path[0]) if isinstance(at, list) else path[0]
     if not path[1:]:
         at[key] = value
         return
     if isinstance(at, dict):
         at.setdefault(key, {})
-    _put(at[key], path[1:], value)
+    put(at[key], path[1:], value)

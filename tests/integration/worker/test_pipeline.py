@@ -402,3 +402,16 @@ async def test_a_rule_decides_on_a_text_that_is_none(worker: Bench) -> None:
       spec: {{policy: {{rules: [{{when: "{{{{ error.kind == 'template' }}}}", then: {{do: continue}}}}]}}}}
 """
     completed(await worker.run(command_of(step)))
+
+
+async def test_ctx_can_be_kept_inside_of_itself(worker: Bench) -> None:
+    step = """
+  - step: s
+    tool:
+      - {name: a, kind: noop, set: {ctx.n: 1}}
+      - {name: b, kind: noop, set: {ctx.before: "{{ ctx }}", ctx.whole: "{{ {'c': ctx} }}"}}
+      - {name: c, kind: noop, set: {ctx.n: 2}}
+"""
+    found = completed(await worker.run(command_of(step, ctx={"m": 0})))
+    then = {"m": 0, "n": 1}
+    assert found.patch == {"n": 2, "before": then, "whole": {"c": then}}

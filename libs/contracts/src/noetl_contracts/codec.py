@@ -15,7 +15,11 @@ _plain = msgspec.json.Encoder()
 
 def canonical(value: Any) -> bytes:
     """Encode as UTF-8 JSON with sorted keys and no white space."""
-    return _canonical.encode(value)
+    try:
+        return _canonical.encode(value)
+    except TypeError:
+        # Keys that are numbers are sorted as the texts that they become.
+        return _canonical.encode(decode(_plain.encode(value)))
 
 
 def encode(value: Any) -> bytes:

@@ -12,10 +12,9 @@ from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
-from noetl_planner.domain import lasting
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.reads import Reads
-from noetl_playbook import carried, kept, keychain, rendering
+from noetl_playbook import carried, kept, keychain, lasting, rendering
 from noetl_playbook.canonical import Expression
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import (

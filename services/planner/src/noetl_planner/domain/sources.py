@@ -7,9 +7,10 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.payloads import EVENT_INLINE_BYTES_MAX, PayloadRef
 from noetl_contracts.slicing import Form, ListPart, PartList, encoded_parts
-from noetl_planner.domain import evaluation, lasting, limits
+from noetl_planner.domain import evaluation, limits
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
+from noetl_playbook import lasting
 from noetl_playbook.expressions import TemplateError, compile_value, located
 from noetl_playbook.handles import Handle
 from noetl_playbook.lookup import Lookup

@@ -12,12 +12,12 @@ from noetl_planner.domain import (
     evaluation,
     flow,
     growth,
-    lasting,
     requirements,
     rerunning,
 )
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
+from noetl_playbook import lasting
 from noetl_playbook.expressions import TemplateError, located
 from noetl_playbook.rendering import PLANNER
 from noetl_playbook.scope import Parts, Scope, last_name

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl_playbook import forms, kept
+from noetl_playbook import forms, kept, lasting
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -29,7 +29,7 @@ def prepare(
     names["_task"] = task.name
     names["_attempt"] = attempt
     # What a noop is given is what it shows.
-    opened = _as_it_is if task.kind == "noop" else surrounding.keychain.opened
+    opened = lasting.checked if task.kind == "noop" else surrounding.keychain.opened
     field = "input"
     try:
         given = task.input.render(names)
@@ -62,7 +62,7 @@ def prepare(
         attempt=attempt,
         visit=visit,
         fields=fields,
-        input=opened(given) if given else given,
+        input=given if task.kind == "noop" or not given else opened(given),
         auth=auth,
         timeout=timeout,
         iterator=_plain(unit.iterators) if is_python else {},
@@ -91,10 +91,6 @@ def checked(task: CompiledTask, outcome: Outcome) -> Outcome:
         return outcome
     text = f"the result lacks {', '.join(missing)}"
     return Outcome(data=outcome.data, error=failure("assertion", text))
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _named(task: CompiledTask, scratch: Scratch, surrounding: Surrounding) -> dict[str, Any]:

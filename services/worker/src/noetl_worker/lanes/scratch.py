@@ -10,7 +10,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import forms, kept
+from noetl_playbook import forms, kept, lasting
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.handles import Handle
@@ -345,6 +345,9 @@ class Scratch:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
         try:
             value = render(self.scope)
+            if target.room == "ctx":
+                # A value of `ctx` may hold `ctx` itself, and all that JSON does not keep.
+                value = lasting.lasting(value, target.value.source)
         except TemplateError as error:
             field = f"set.{target.key}"
             raise ToolFailure(

@@ -10,7 +10,7 @@ from noetl_contracts.chunks import Chunk
 from noetl_contracts.commands import Command, ItemWork, ReduceWork, StepResult
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
-from noetl_playbook import carried, chunks, kept, rendering, scope
+from noetl_playbook import carried, chunks, kept, lasting, rendering, scope
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import Compiled, TemplateError, located
 from noetl_playbook.handles import PayloadNeeded
@@ -204,6 +204,7 @@ async def rendered(
     """Render one field outside a pipeline; raises `ToolFailure`."""
     try:
         value = await surrounding.loading(lambda: compiled.render(names), payloads)
+        lasting.checked(value, compiled.source)
     except TemplateError as error:
         step = surrounding.command.step
         raise ToolFailure(template_failure(error, step=step, field=field)) from error

@@ -25,9 +25,20 @@ def lasting(value: Any, source: Any) -> Any:
         return value
     if kind is float:
         return value if math.isfinite(value) else None
+    data = _encoded(value, source)
+    return value if kind is str else codec.decode(data)
+
+
+def checked(value: Any, source: Any = None) -> Any:
+    """Return a value that `source` gave as it is, if JSON can keep it; raises `TemplateError`."""
+    if type(value) not in _ATOMS:
+        _encoded(value, source)
+    return value
+
+
+def _encoded(value: Any, source: Any) -> bytes:
     try:
-        data = codec.encode(value)
-        return value if kind is str else codec.decode(data)
+        return codec.encode(value)
     except TypeError as error:
         raise _fault("a mapping has a key that is neither text nor a number", source) from error
     except UnicodeEncodeError as error:
