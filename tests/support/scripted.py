@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from msgspec import Struct
 
-Answer = web.StreamResponse | Callable[[web.Request], Awaitable[web.StreamResponse]]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class Script:
         self.url = ""
         self.seen: list[Seen] = []
         self.arrived = asyncio.Event()
-        self._answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []
+        self._answers: list[Answer] = []
 
-    def answers(self, *answers: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+    def answers(self, *answers: Answer) -> None:
         self._answers = list(answers)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -93,9 +93,10 @@ def resets() -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
 
 
 @asynccontextmanager
-async def script(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[Script]:
+async def script(*answers: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Script]:
     """Serve on a free port of this machine."""
     served = Script()
+    served.answers(*answers)
     app = web.Application(client_max_size=8 * 1024 * 1024)
     app.router.add_route("*", "/{tail:.*}", served.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

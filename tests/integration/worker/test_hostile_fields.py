@@ -60,8 +60,7 @@ async def worker(database: str, nats: NatsServer) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Script]:
-    async with script() as found:
-        found.answers(says({"ok": True}))
+    async with script(says({"ok": True})) as found:
         yield found
 
 

@@ -34,6 +34,20 @@ class Credential(Struct, frozen=True, kw_only=True):
     version: int
     fields: dict[str, Any]
 
+    def text(self, *names: str) -> str | None:
+        """Return the first of these fields that is there, as text; raises `ToolFailure`."""
+        name = next((one for one in names if self.fields.get(one) is not None), None)
+        if name is None:
+            return None
+        found = self.fields[name]
+        if isinstance(found, dict | list):
+            raise self.unusable(f"has a '{name}' that is no text")
+        return str(found)
+
+    def unusable(self, why: str) -> ToolFailure:
+        """Make the error of a credential that cannot be used; `why` goes on with the sentence."""
+        return ToolFailure(failure("config", f"credential '{self.name}' {why}"))
+
 
 class Remembered(Struct, frozen=True, kw_only=True):
     """A credential and when it was looked up; None when there was none of that name."""

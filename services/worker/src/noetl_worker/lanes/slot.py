@@ -381,8 +381,8 @@ def _statement_timeout_s(value: Any) -> float:
     seconds = coercion.number(value)
     if seconds is None or not 0 < seconds <= TIMEOUT_S_MAX:
         text = (
-            f"loop.cursor.options.statement_timeout_s: {value!r} is no number of seconds above 0, "
-            f"of {TIMEOUT_S_MAX} at most"
+            f"loop.cursor.options.statement_timeout_s: {value!r:.80} is no number of seconds above "
+            f"0, of {TIMEOUT_S_MAX} at most"
         )
         raise ToolFailure(failure("validation", text))
     return float(seconds)

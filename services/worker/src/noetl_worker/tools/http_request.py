@@ -88,11 +88,10 @@ def sign(request: Request, credential: Credential) -> Request:
 
 def _field(credential: Credential, *names: str) -> str:
     """Return the first field that is there; raises `ToolFailure` for none, or no text."""
-    found = next((credential.fields[name] for name in names if name in credential.fields), None)
-    if found is None or isinstance(found, dict | list):
-        text = f"credential '{credential.name}' of type '{credential.kind}' lacks a text"
-        raise ToolFailure(failure("config", f"{text} '{names[0]}'", source="http"))
-    return str(found)
+    found = credential.text(*names)
+    if found is None:
+        raise credential.unusable(f"of type '{credential.kind}' has no '{names[0]}'")
+    return found
 
 
 def redirected(request: Request, *, status: int, location: str) -> Request:

@@ -395,6 +395,5 @@ async def _connect(credential: Credential) -> "asyncpg.Connection[Any]":
         with postgres_connecting.understood(fields):
             connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
     except postgres_connecting.Unusable as problem:
-        text = f"credential '{credential.name}' cannot be used: {problem}"
-        raise ToolFailure(failure("config", text, source="postgres")) from problem
+        raise credential.unusable(f"cannot be used: {problem}") from problem
     return connection
