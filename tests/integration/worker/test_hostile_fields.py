@@ -1,37 +1,43 @@
 """Fields of every tool rendered to what nobody meant: an error with a kind, never a defect."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
 from tests.support.calls import call_of
+from tests.support.hostile import defect, spoilt
 from tests.support.scripted import Script, says, script
 from tests.support.servers import NatsServer
 from tests.support.working import Bench, bench
 
 from noetl_playbook.tools import KINDS
 
-HOSTILE: list[Any] = [
-    *(None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", " ", "x", "²", "a\x00b"),
-    *("\ud800", "{{ x }}", "../..", "noetl://", "s3://b/k", "http://[", "-1s", "x" * 70_000),
-    *([], [1], [None], ["x"], [[]], [{}], [{"a": []}], {}, {"a": 1}, {"a": None}, {"": {}}),
-    *({"kind": "result_ref"}, {"kind": "result_ref", "sha256": 5, "bytes": "many"}, {1: 2}),
-    *({"type": 5}, {"type": "postgres"}, {"type": "data", "data": 5}),
-]
 ROWS = {"type": "data", "data": [{"id": 1}]}
-TABLE = {"type": "postgres", "table": "kept"}
-SEEN = {"type": "postgres", "query": "select 1 as id"}
+TABLE = {"type": "postgres", "auth": "transfer", "table": "kept", "mode": "append", "key": ["id"]}
+SEEN = {"type": "postgres", "auth": "transfer", "query": "select $1::int as id", "params": [1]}
+DUCK = {"type": "duckdb", "database": "some.db", "query": "select $1", "params": [1]}
+FILE = {"type": "file", "uri": "a.csv", "format": "csv"}
 BASES: dict[str, list[dict[str, Any]]] = {
     "http": [{"method": "POST"}],
     "postgres": [{"query": "select $1::int", "params": [1]}],
     "python": [{"code": "result = 1"}],
-    "duckdb": [{"query": "select 1"}],
+    "duckdb": [{"query": "select * from i", "inputs": {"i": [{"a": 1}]}}],
     "artifact": [
         {"action": "put", "uri": "artifact://kept", "data": {"a": 1}},
+        {"action": "put", "uri": "artifact://rows", "data": [{"a": 1}], "format": "csv"},
+        {"action": "put", "uri": "artifact://rows", "data": [{"a": 1}], "format": "parquet"},
         {"action": "get", "uri": "artifact://kept"},
     ],
-    "transfer": [{"source": ROWS, "target": TABLE}, {"source": SEEN, "target": TABLE}],
+    "transfer": [
+        {"source": ROWS, "target": TABLE},
+        {"source": SEEN, "target": TABLE},
+        {"source": DUCK, "target": TABLE},
+        {"source": FILE, "target": TABLE},
+        {"source": ROWS, "target": FILE},
+        {"source": ROWS, "target": {"type": "duckdb", "database": "some.db", "table": "kept"}},
+        {"source": ROWS, "target": {"type": "postgres", "query": "select :id::int"}},
+    ],
     "shell": [{"cmds": ["true"]}],
     "nats": [
         {"operation": "kv_put", "bucket": "b", "key": "k", "value": 1},
@@ -40,10 +46,11 @@ BASES: dict[str, list[dict[str, Any]]] = {
         {"operation": "object_put", "bucket": "o", "name": "n", "data": "d"},
     ],
     "noop": [{"result": 1}],
+    "container": [{"image": "a", "restart_policy": "Never"}],
 }
 AUTHS = ("postgres", "transfer", "nats")
 # What stands inside of these is read as closely.
-INNER = {"transfer": {"source": ROWS | SEEN, "target": TABLE | {"mode": "append", "key": ["id"]}}}
+INNER = {"transfer": ("source", "target"), "duckdb": ("inputs",)}
 
 
 @pytest.fixture
@@ -64,42 +71,14 @@ async def server() -> AsyncIterator[Script]:
         yield found
 
 
-def spoilt(kind: str) -> Iterator[dict[str, Any]]:
-    """Every field of a kind, and what stands inside, replaced by each hostile value."""
-    for base in BASES[kind]:
-        for field in sorted(KINDS[kind].fields):
-            for value in HOSTILE:
-                yield {**base, field: value}
-        for field, whole in INNER.get(kind, {}).items():
-            for name in whole:
-                for value in HOSTILE:
-                    yield {**base, field: {**base[field], name: value}}
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", sorted(BASES))
 async def test_no_value_of_a_field_is_a_defect(worker: Bench, server: Script, kind: str) -> None:
     defects: list[str] = []
-    for fields in spoilt(kind):
+    for fields in spoilt(BASES[kind], sorted(KINDS[kind].fields), INNER.get(kind, ())):
         given = {"url": server.url, **fields} if kind == "http" else fields
-        call = call_of(
-            kind,
-            given,
-            auth=kind if kind in AUTHS else None,
-            timeout_s=2,
-        )
-        try:
-            outcome = await worker.tools.run(call)
-        except UnicodeEncodeError:
-            # The lane knows what it means, of whatever tool.
-            continue
-        except Exception as problem:  # noqa: BLE001 - whatever it is, a defect
-            defects.append(f"{_shown(fields)}: {problem!r}")
-            continue
-        if outcome.error is not None and outcome.error.kind == "internal":
-            defects.append(f"{_shown(fields)}: {outcome.error.message}")
+        call = call_of(kind, given, auth=kind if kind in AUTHS else None, timeout_s=2)
+        found = await defect(worker, call)
+        if found is not None:
+            defects.append(found)
     assert not defects, "\n".join(defects)
-
-
-def _shown(fields: dict[str, Any]) -> str:
-    return ascii(fields)[:300]

@@ -18,6 +18,8 @@ def records(value: Any) -> tuple[list[dict[str, Any]], list[str] | None] | None:
         if "rows" not in value and isinstance(inner, dict) and "rows" in inner:
             return records(inner)
         named, value = value.get("columns"), value.get("rows")
+        if not isinstance(named, list | tuple | None):
+            return None
         columns = None if named is None else [str(_name(name)) for name in named]
     if not isinstance(value, list):
         return None
@@ -43,9 +45,16 @@ def _name(column: Any) -> Any:
 
 
 def table_of(rows: list[dict[str, Any]], columns: list[str] | None = None) -> pa.Table:
-    """Build a table; a column of mixed types holds text, with what is not text as JSON."""
+    """Build a table; a column of mixed types holds text, with what is not text as JSON.
+
+    Keys that are no text, as templates make them, name their columns as text.
+    """
     names = columns or list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    return pa.table({_text(name): _column([row.get(name) for row in rows]) for name in names})
+
+
+def _text(name: Any) -> str:
+    return name if isinstance(name, str) else codec.text(name)
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -1,5 +1,6 @@
 """Errors as playbooks see them: which kind, which code, whether trying again may help."""
 
+import errno
 from typing import Any
 
 from noetl_contracts.errors import ErrorObject, code_of
@@ -27,6 +28,13 @@ _STATUS_SERVER = 500
 _DEADLOCKS = frozenset({"40001", "40P01", "55P03"})
 _DB_CANCELLED = "57014"
 _UNIQUE_VIOLATION = "23505"
+# What a file system says again however often it is asked.
+_LASTING = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR),
+        *(errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
+    }
+)
 _TRACEBACK_CHARACTERS_MAX = 1_024
 
 
@@ -53,6 +61,17 @@ def not_a_text() -> ErrorObject:
     """Say that a template made a text with half of a surrogate pair, which no UTF-8 can hold."""
     text = "a text that one of its templates gave holds a part of a character alone"
     return failure("template", text)
+
+
+def of_file(problem: OSError, name: str, *, source: str) -> ErrorObject:
+    """Classify what the file system said of a file: a full disk may pass, a folder stays one."""
+    is_below_a_file = problem.errno in (errno.EEXIST, errno.ENOTDIR)
+    reason = "a part of its path is a file" if is_below_a_file else problem.strerror or str(problem)
+    text = f"{name!r:.120} cannot be used: {reason}"
+    if problem.errno == errno.ENOENT:
+        return failure("not_found", text, source=source)
+    is_passing = problem.errno not in _LASTING
+    return failure("storage_access", text, source=source, retryable=is_passing)
 
 
 def of_status(status: int, message: str, *, retry_after: float | None) -> ErrorObject:

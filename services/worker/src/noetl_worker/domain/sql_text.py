@@ -216,6 +216,8 @@ def arguments(statement: Statement, params: Any) -> list[Any]:
             return [params[slot] for slot in statement.slots]
         except KeyError as absent:
             raise _unnamed(params, str(absent.args[0])) from absent
+    if statement.slots and not isinstance(params, (list, tuple)):
+        raise PlaceholderError("params must be a list or a mapping")
     return [_positional(params, int(slot)) for slot in statement.slots]
 
 

@@ -17,7 +17,7 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_playbook import tools as kinds
 from noetl_storage.ports import Buckets
 from noetl_worker.credentials import Vault
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
@@ -85,7 +85,9 @@ class ArtifactTool:
             return Outcome(error=failure("not_found", text, details={"key": str(problem)}))
         except (Permanent, ValueError) as problem:
             return Outcome(error=failure("config", str(problem), source="artifact"))
-        except (Retryable, OSError) as problem:
+        except OSError as problem:
+            return Outcome(error=of_file(problem, str(_address(call)), source="artifact"))
+        except Retryable as problem:
             return Outcome(error=failure("storage_access", str(problem), source="artifact"))
 
     async def _get(self, call: Call) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def check(fields: dict[str, Any]) -> None:
         value = fields.get(name)
         if value is not None and (type(value) is not int or value < 0):
             raise _invalid(f"field '{name}' must be a whole number of at least 0")
-    if fields.get("restart_policy", "Never") not in _RESTART_POLICIES:
+    policy = fields.get("restart_policy", "Never")
+    if not isinstance(policy, str) or policy not in _RESTART_POLICIES:
         raise _invalid("field 'restart_policy' must be Never or OnFailure")
 
 

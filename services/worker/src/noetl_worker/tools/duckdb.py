@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.in_thread import settled
@@ -158,7 +158,10 @@ class DuckdbTool:
         if not isinstance(named, str):
             raise ToolFailure(failure("validation", "field 'database' must be a file name"))
         path = self._folder.resolve(named, site)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise ToolFailure(of_file(problem, named, source="duckdb")) from problem
         return path
 
     @asynccontextmanager

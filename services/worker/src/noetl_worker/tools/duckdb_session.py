@@ -80,7 +80,8 @@ class DuckSession:
     def open(self, database: Path | None, attached: dict[str, Credential]) -> None:
         """Connect and lock the configuration; raises `duckdb.Error` or `ToolFailure`."""
         place = ":memory:" if database is None else str(database)
-        connection = duckdb.connect(place, config=self._config(is_open=bool(attached)))
+        with _refusing():
+            connection = duckdb.connect(place, config=self._config(is_open=bool(attached)))
         self._connection = connection
         for alias, credential in attached.items():
             _attach(connection, alias, credential)

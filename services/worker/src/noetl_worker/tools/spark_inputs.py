@@ -101,7 +101,7 @@ class SparkInputs:
             home,
             credential=credential,
             query=statement.text,
-            values=sql_text.arguments(statement, params),
+            values=_values(name, statement, params),
             column=None if column is None else str(column),
             partitions=partitions,
             snapshot=snapshot,
@@ -169,6 +169,13 @@ def _statement(name: str, source: dict[str, Any], params: Any) -> sql_text.State
     if len(found) != 1:
         raise _wrong(f"input '{name}': the query must be one statement")
     return found[0]
+
+
+def _values(name: str, statement: sql_text.Statement, params: Any) -> list[Any]:
+    try:
+        return sql_text.arguments(statement, params)
+    except sql_text.PlaceholderError as problem:
+        raise _wrong(f"input '{name}': {problem}") from problem
 
 
 def _table_of(name: str, value: Any) -> Any:

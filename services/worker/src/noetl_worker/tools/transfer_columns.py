@@ -9,7 +9,7 @@ import pyarrow.parquet
 
 from noetl_worker.domain.sites import Site
 from noetl_worker.in_thread import in_thread
-from noetl_worker.tools import tables
+from noetl_worker.tools import tables, transfer_files
 from noetl_worker.tools.transfer_postgres import PostgresTable
 from noetl_worker.tools.transfer_rows import Aim, Target
 from noetl_worker.tools.workplace import WorkFolder
@@ -23,12 +23,12 @@ async def copied(
         return None
     path = _parquet(source, folder, site)
     opened = None if path is None else await in_thread(_opened, path)
-    if opened is None:
+    if path is None or opened is None:
         return None
     with opened as file:
         if not target.can_copy(file.schema_arrow):
             return None
-        counted = _Counted(file, size=size)
+        counted = _Counted(file, path, size=size)
         moved = await target.copy(counted.batches())
     return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
 
@@ -51,12 +51,19 @@ def _opened(path: Path) -> pyarrow.parquet.ParquetFile | None:
 class _Counted:
     """The batches of a file, and how many there were."""
 
-    def __init__(self, file: pyarrow.parquet.ParquetFile, *, size: int) -> None:
+    def __init__(self, file: pyarrow.parquet.ParquetFile, path: Path, *, size: int) -> None:
+        self._path = path
         self._batches = file.iter_batches(batch_size=size)
         self.batches_read = 0
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield batch after batch, each read in a thread."""
-        while (batch := await in_thread(next, self._batches, None)) is not None:
+        """Yield batch after batch, each read in a thread; raises `ToolFailure`."""
+        while (batch := await in_thread(self._next)) is not None:
             self.batches_read += 1
             yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        try:
+            return next(self._batches, None)
+        except (OSError, pa.ArrowException) as problem:
+            raise transfer_files.unread(self._path, "parquet", problem) from problem

@@ -8,6 +8,7 @@ import pyarrow as pa
 from noetl_playbook.sql_text import sql_ident
 from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import transfer_rows
 from noetl_worker.tools.duckdb_session import DuckSession
 from noetl_worker.tools.transfer_postgres import statement_of
@@ -93,8 +94,10 @@ class DuckStatement:
 
 
 def windows(session: DuckSession, query: Any, params: Any, *, size: int) -> Iterator[Window]:
-    """Give a query's rows some at a time; each step blocks."""
+    """Give a query's rows some at a time; each step blocks. Raises `ToolFailure`."""
     found = sql_text.statements(str(query), sql_text.style_of(params))
+    if not found:
+        raise ToolFailure(failure("validation", "source.query holds no statement"))
     for statement in found[:-1]:
         session.fetch(statement.text, sql_text.arguments(statement, params))
     last = found[-1]

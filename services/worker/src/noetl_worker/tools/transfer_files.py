@@ -5,7 +5,7 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -16,12 +16,13 @@ import pyarrow.parquet
 from noetl_contracts import codec
 from noetl_storage import row_tables
 from noetl_worker.domain import texts
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.tools import tables, transfer_rows
 from noetl_worker.tools.transfer_rows import Window
 
 FORMATS = ("csv", "json", "ndjson", "parquet")
 _APPENDABLE = frozenset({"csv", "ndjson"})
+_REASON_CHARACTERS = 500
 
 
 def check_format(format_: str) -> str:
@@ -39,8 +40,26 @@ def windows(path: Path, format_: str, *, size: int) -> Iterator[Window]:
     except FileNotFoundError as problem:
         raise ToolFailure(failure("not_found", f"there is no file {path.name!r}")) from problem
     except (pa.ArrowException, csv.Error, ValueError) as problem:
-        text = f"the file {path.name!r} does not read as {format_}: {problem}"
-        raise ToolFailure(failure("parse", text, source="transfer")) from problem
+        raise unread(path, format_, problem) from problem
+    except OSError as problem:
+        # Arrow says so of bytes as well, without a number.
+        if problem.errno is None:
+            raise unread(path, format_, problem) from problem
+        raise ToolFailure(of_file(problem, path.name, source="transfer")) from problem
+
+
+def unread(path: Path, format_: str, problem: Exception) -> ToolFailure:
+    """Say that a file's bytes are not of its format."""
+    text = f"the file {path.name!r} does not read as {format_}: {str(problem)[:_REASON_CHARACTERS]}"
+    return ToolFailure(failure("parse", text, source="transfer"))
+
+
+@contextmanager
+def _reaching(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise ToolFailure(of_file(problem, path.name, source="transfer")) from problem
 
 
 def _read(path: Path, format_: str, size: int) -> Iterator[Window]:
@@ -82,6 +101,15 @@ def _csv_row(row: dict[Any, Any]) -> dict[str, Any]:
     return {name: value or None for name, value in row.items()}
 
 
+def _header(path: Path) -> list[str] | None:
+    """Read the names of a file's columns, None of an empty one; raises `ToolFailure`."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        try:
+            return next(csv.reader(file), None)
+        except (UnicodeDecodeError, csv.Error) as problem:
+            raise unread(path, "csv", problem) from problem
+
+
 class FileTarget:
     """A file that gets its name when every row is in it."""
 
@@ -97,35 +125,39 @@ class FileTarget:
 
     def open(self) -> None:
         """Begin a file beside the place of the target; raises `ToolFailure`."""
-        exists = self._path.exists() and self._mode == "append"
-        if self._mode == "upsert" or (exists and self._format not in _APPENDABLE):
-            text = f"mode {self._mode} cannot change a {self._format} file: use mode: replace"
-            raise ToolFailure(failure("config", text, source="transfer"))
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with _reaching(self._path):
+            exists = self._mode == "append" and self._path.exists()
+            if self._mode == "upsert" or (exists and self._format not in _APPENDABLE):
+                text = f"mode {self._mode} cannot change a {self._format} file: use mode: replace"
+                raise ToolFailure(failure("config", text, source="transfer"))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._begin(is_continued=exists)
+
+    def _begin(self, *, is_continued: bool) -> None:
         with tempfile.NamedTemporaryFile(
             dir=self._path.parent, prefix=".writing-", delete=False
         ) as staged:
             self._staged = Path(staged.name)
-        if exists:
+        if is_continued:
             shutil.copyfile(self._path, self._staged)
             if self._format == "csv":
-                with self._path.open(newline="", encoding="utf-8-sig") as file:
-                    self._names = next(csv.reader(file), None)
+                self._names = _header(self._path)
         self._file = self._staged.open("ab")
 
     def write(self, rows: list[dict[str, Any]]) -> int:
         """Add a chunk; raises `ToolFailure` when its rows do not fit those before."""
         assert self._file is not None, "open comes first"
-        match self._format:
-            case "parquet":
-                self._write_parquet(rows)
-            case "csv":
-                self._file.write(self._csv(rows))
-            case "ndjson":
-                self._file.write(b"".join(codec.encode(row) + b"\n" for row in rows))
-            case _:
-                texts = b",\n".join(codec.encode(row) for row in rows)
-                self._file.write((b",\n" if self._count else b"[") + texts)
+        with _reaching(self._path):
+            match self._format:
+                case "parquet":
+                    self._write_parquet(rows)
+                case "csv":
+                    self._file.write(self._csv(rows))
+                case "ndjson":
+                    self._file.write(b"".join(codec.encode(row) + b"\n" for row in rows))
+                case _:
+                    texts = b",\n".join(codec.encode(row) for row in rows)
+                    self._file.write((b",\n" if self._count else b"[") + texts)
         self._count += len(rows)
         return len(rows)
 
@@ -135,13 +167,14 @@ class FileTarget:
         return self._format == "parquet"
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Add a batch of columns, all with the schema of the first one."""
+        """Add a batch of columns, all with the schema of the first; raises `ToolFailure`."""
         assert self._file is not None, "open comes first"
-        if self._parquet is None:
-            self._names = batch.schema.names
-            self._parquet = pyarrow.parquet.ParquetWriter(self._file, batch.schema)
-        if batch.num_rows:
-            self._parquet.write_batch(batch)
+        with _reaching(self._path):
+            if self._parquet is None:
+                self._names = batch.schema.names
+                self._parquet = pyarrow.parquet.ParquetWriter(self._file, batch.schema)
+            if batch.num_rows:
+                self._parquet.write_batch(batch)
         self._count += batch.num_rows
 
     def _csv(self, rows: list[dict[str, Any]]) -> bytes:
@@ -175,20 +208,22 @@ class FileTarget:
             raise ToolFailure(failure("validation", text, source="transfer")) from problem
 
     def finish(self) -> None:
-        """Write the end of the file."""
+        """Write the end of the file; raises `ToolFailure`."""
         assert self._file is not None, "open comes first"
-        if self._format == "json":
-            self._file.write(b"]\n" if self._count else b"[]\n")
-        if self._format == "parquet" and self._parquet is None:
-            self._parquet = pyarrow.parquet.ParquetWriter(self._file, pa.schema([]))
-        if self._parquet is not None:
-            self._parquet.close()
-        self._file.close()
+        with _reaching(self._path):
+            if self._format == "json":
+                self._file.write(b"]\n" if self._count else b"[]\n")
+            if self._format == "parquet" and self._parquet is None:
+                self._parquet = pyarrow.parquet.ParquetWriter(self._file, pa.schema([]))
+            if self._parquet is not None:
+                self._parquet.close()
+            self._file.close()
 
     def publish(self) -> None:
-        """Give the finished file its name; it hardly blocks."""
+        """Give the finished file its name; it hardly blocks. Raises `ToolFailure`."""
         assert self._staged is not None, "finish comes first"
-        self._staged.replace(self._path)
+        with _reaching(self._path):
+            self._staged.replace(self._path)
         self._staged = None
 
     @property
