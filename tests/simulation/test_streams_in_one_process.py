@@ -119,6 +119,40 @@ async def test_ten_thousand_rows_go_in_ten_chunks(tmp_path: Path) -> None:
     assert begun[-1].stream_version > last
 
 
+INTO_ITSELF = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: streamed, path: simulation/streamed}
+workflow:
+  - step: fill
+    tool:
+      kind: duckdb
+      query: >-
+        create table source as select i from range(50) r(i); create table target(i int)
+    next: {arcs: [{step: export}]}
+  - step: export
+    tool: {kind: duckdb, query: from source order by i, stream: {chunk_rows: 10, max_ahead: 1}}
+    next: {arcs: [{step: save, on: call.partial}, {step: check, on: call.done}]}
+  - step: save
+    tool:
+      kind: duckdb
+      inputs: {rows: "{{ chunk.rows }}"}
+      query: insert into target from rows
+  - step: check
+    tool: {kind: duckdb, query: "select count(*) as n, sum(i) as total from target"}
+    set: {ctx.seen: "{{ output.data.rows[0] }}"}
+"""
+
+
+async def test_a_database_streams_into_itself(tmp_path: Path) -> None:
+    async with quiet(tmp_path) as opened:
+        execution_id = await begin(opened, INTO_ITSELF)
+        history = await ended(opened, execution_id)
+    state = state_of(history)
+    assert state.status == "COMPLETED", state.failure
+    assert state.ctx["seen"] == {"n": 50, "total": 1_225}
+
+
 async def test_a_chunk_that_fails_is_counted_and_handled(tmp_path: Path) -> None:
     body = "assert rows[0]['i'] != 40\\nresult = len(rows)"
     async with quiet(tmp_path) as opened:

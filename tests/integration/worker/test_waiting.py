@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +177,11 @@ class Stuck:
     def __init__(self) -> None:
         self.has_rows = asyncio.Event()
         self.may_go_on = asyncio.Event()
+        self.taken: list[Any] = []
 
     async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
         if rows:
+            self.taken += rows
             self.has_rows.set()
             await self.may_go_on.wait()
 
@@ -226,6 +228,49 @@ async def test_streams_leave_a_place_of_duckdb_to_who_takes_their_rows(
         for sink in sinks:
             sink.may_go_on.set()
         await all_well(*streams)
+
+
+async def test_a_stream_leaves_its_database_to_who_takes_its_rows(tmp_path: Path) -> None:
+    """What streams was read before the first row left: it is not changed by what takes it."""
+    async with bench(work_directory=str(tmp_path), duckdb_databases_max=1) as worker:
+        made = {"query": "create table t as select i from range(1000) r(i)", "database": "one.db"}
+        await data_of(worker, "duckdb", made)
+        sink = Stuck()
+        stream = streaming(worker, "duckdb", sink, {"query": "from t", "database": "one.db"})
+        await asyncio.wait_for(sink.has_rows.wait(), LATE_S)
+        changed = {"query": "update t set i = -1", "database": "one.db"}
+        await data_of(worker, "duckdb", changed, timeout_s=LATE_S)
+        sink.may_go_on.set()
+        await all_well(stream)
+        assert sorted(row["i"] for row in sink.taken) == list(range(1000))
+
+
+async def test_a_stream_that_is_called_off_gives_its_place_and_disk_back(tmp_path: Path) -> None:
+    async with bench(work_directory=str(tmp_path), duckdb_databases_max=1) as worker:
+        endless = {"query": "select i, i::text as t from range(1000000000000) r(i)"}
+        before = nameless_files()
+        stream = streaming(worker, "duckdb", Stuck(), endless)
+
+        async def is_writing() -> bool:
+            return bool(nameless_files() - before)
+
+        try:
+            await eventually(is_writing)
+        finally:
+            stream.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stream
+        assert not nameless_files() - before
+        await data_of(worker, "duckdb", {"query": "select 1"}, timeout_s=LATE_S)
+
+
+def nameless_files() -> set[str]:
+    """The temporary files of this process."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(str(link.readlink()))
+    return {name for name in found if name.endswith("(deleted)")}
 
 
 READS = {

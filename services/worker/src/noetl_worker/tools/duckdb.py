@@ -1,9 +1,9 @@
 """The `duckdb` tool: SQL over files, rows and references, in a database of the execution."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,12 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
-from noetl_worker.in_thread import settled
+from noetl_worker.in_thread import in_thread, settled
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
+from noetl_worker.tools.duckdb_rows import Rows
 from noetl_worker.tools.duckdb_session import DuckSession, Limits, raw_of_query, refused
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import parse_statements
@@ -84,8 +85,6 @@ class DuckdbTool:
         self._threads = threads
         self._locks = locks
         self._free = asyncio.Semaphore(limits.databases_max)
-        # A stream waits for who takes its chunks, and that may need a place: there is one for it.
-        self._streams = asyncio.Semaphore(max(1, limits.databases_max - 1))
 
     async def run(self, call: Call) -> Outcome:
         """Run every statement of a task."""
@@ -113,9 +112,10 @@ class DuckdbTool:
             statements=statements,
         )
         if call.sink is not None:
-            is_counted = self._limits.databases_max > 1
-            async with self._streams, self._leased(work, call.site, is_counted=is_counted) as lease:
-                return await _poured(lease, work, call.sink)
+            async with self._leased(work, call.site) as lease:
+                rows = await lease.run(lambda session: _taken(session, work))
+            # Who takes the rows may need the database: it is free while they leave.
+            return await _poured(rows, work, call.sink)
         async with self._leased(work, call.site) as lease:
             await lease.run(lambda session: _open(session, work))
             if parts.is_wanted(call) and len(statements) == 1:
@@ -165,26 +165,24 @@ class DuckdbTool:
         return path
 
     @asynccontextmanager
-    async def _leased(
-        self, work: "_Work", site: Site, *, is_counted: bool = True
-    ) -> AsyncIterator[Lease]:
+    async def _leased(self, work: "_Work", site: Site) -> AsyncIterator[Lease]:
         """Have the database of a task alone while the block runs."""
         paths = [] if work.database is None else [work.database]
         async with (
             self._locks.held(paths, site),
-            self.leased(1, is_counted=is_counted) as (lease,),
+            self.leased(1) as (lease,),
         ):
             yield lease
 
     @asynccontextmanager
-    async def leased(self, count: int, *, is_counted: bool = True) -> AsyncIterator[list[Lease]]:
+    async def leased(self, count: int) -> AsyncIterator[list[Lease]]:
         """Have as many sessions as a call has databases, in one place, while the block runs.
 
         Whoever comes here has the locks of all their files already (`PathLocks`): a place is
         never held by a call that waits for a lock.
         """
         async with AsyncExitStack() as stack:
-            if count and is_counted:
+            if count:
                 await stack.enter_async_context(self._free)
             leases = []
             for _ in range(count):
@@ -218,20 +216,22 @@ def _open(session: DuckSession, work: _Work) -> None:
         session.show(name, table)
 
 
-async def _poured(lease: Lease, work: _Work, sink: Sink) -> dict[str, Any]:
-    """Run all statements but the last, then read that one window after window."""
+def _taken(session: DuckSession, work: _Work) -> Rows:
+    """Run all statements but the last, then take the rows of that to disk."""
     *earlier, (last, values) = work.statements
+    _open(session, work)
+    if earlier:
+        session.run(earlier)
+    return session.taken(last.text, values)
 
-    def begin(session: DuckSession) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
-        _open(session, work)
-        if earlier:
-            session.run(earlier)
-        return session.read(last.text, values, size=_WINDOW_ROWS, is_beside=False)
 
-    columns, windows = await lease.run(begin)
-    await sink.take([], columns)
-    while (rows := await lease.run(lambda _: next(windows, None))) is not None:
-        await sink.take(rows, columns)
+async def _poured(rows: Rows, work: _Work, sink: Sink) -> dict[str, Any]:
+    """Hand rows over, one window after another."""
+    with closing(rows):
+        windows = rows.windows(_WINDOW_ROWS)
+        await sink.take([], rows.columns)
+        while (window := await in_thread(next, windows, None)) is not None:
+            await sink.take(window, rows.columns)
     return {"statement_count": len(work.statements), "status": "ok"}
 
 

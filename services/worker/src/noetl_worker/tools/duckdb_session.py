@@ -17,6 +17,7 @@ from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools import tables
+from noetl_worker.tools.duckdb_rows import Rows
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 _IS_ALTERED = re.compile(r"\b(?:UHUGEINT|BIGNUM|TIME WITH TIME ZONE)\b")
@@ -124,16 +125,12 @@ class DuckSession:
             self._checked().execute(_COMMANDS["commit"])
 
     def read(
-        self, text: str, values: list[Any], *, size: int, is_beside: bool = True
+        self, text: str, values: list[Any], *, size: int
     ) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
-        """Return a query's columns, and its rows some at a time, beside what else is done.
-
-        What this connection alone can see is there only for a query that is not beside it.
-        """
+        """Return a query's columns, and its rows some at a time, beside what else is done."""
         with _refusing():
             # A second cursor keeps its place while this connection writes.
-            connection = self._checked().cursor() if is_beside else self._checked()
-            found: Any = connection.sql(text, params=values or None)
+            found: Any = self._checked().cursor().sql(text, params=values or None)
             if found is None:
                 return (), iter(())
             kinds = [str(kind) for kind in found.types]
@@ -142,9 +139,23 @@ class DuckSession:
 
     def _read(self, reader: Any, kinds: list[str]) -> Iterator[list[dict[str, Any]]]:
         with _refusing():
-            for batch in reader:
-                self._checked()
+            for batch in self._batches(reader):
                 yield tables.rows_of(batch, kinds)
+
+    def _batches(self, reader: Any) -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            self._checked()
+            yield batch
+
+    def taken(self, text: str, values: list[Any]) -> Rows:
+        """Run a query and take all of its rows to disk; raises `ToolFailure`."""
+        with _refusing():
+            found: Any = self._checked().sql(text, params=values or None)
+            if found is None:
+                return Rows((), [])
+            kinds = [str(kind) for kind in found.types]
+            reader = _readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)
+            return Rows.of(tuple(found.columns), kinds, reader.schema, self._batches(reader))
 
     def scan(self, text: str, values: list[Any], *, size: int) -> "Scan | None":
         """Begin a query whose rows come in batches; None for any other statement."""
@@ -160,9 +171,7 @@ class DuckSession:
 
     def _scanned(self, found: Any, size: int) -> Iterator[pa.RecordBatch]:
         with _refusing(statement=0):
-            for batch in found.to_arrow_reader(size):
-                self._checked()
-                yield batch
+            yield from self._batches(found.to_arrow_reader(size))
 
     def run(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""

@@ -21,8 +21,7 @@ class PathLocks:
     No two calls wait for each other. Whoever needs several files names them together, and gets
     their locks in the order of the paths, which is the same for everybody. Only who has them all
     waits for more: a place of DuckDB's, which nobody holds who waits for a lock, and then
-    connections, of which in each pool one at least is held by nobody who does (`Pool`). A stream of
-    DuckDB alone keeps its database for as long as others take its rows.
+    connections, of which in each pool one at least is held by nobody who does (`Pool`).
     """
 
     def __init__(self, folder: WorkFolder) -> None:
