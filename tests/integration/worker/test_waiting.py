@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from aiohttp import web
 from msgspec import structs
 from tests.support.attempting import attempt, data_of, files_of, site_of
 from tests.support.calls import call_of
+from tests.support.files import nameless_files
 from tests.support.polling import eventually
 from tests.support.scripted import script
 from tests.support.working import Bench, bench
@@ -262,15 +263,6 @@ async def test_a_stream_that_is_called_off_gives_its_place_and_disk_back(tmp_pat
             await stream
         assert not nameless_files() - before
         await data_of(worker, "duckdb", {"query": "select 1"}, timeout_s=LATE_S)
-
-
-def nameless_files() -> set[str]:
-    """The temporary files of this process."""
-    found = set()
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found.add(str(link.readlink()))
-    return {name for name in found if name.endswith("(deleted)")}
 
 
 READS = {

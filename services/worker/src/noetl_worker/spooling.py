@@ -2,7 +2,10 @@
 
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import IO
 
+from noetl_worker.domain.failures import ToolFailure, no_room
 from noetl_worker.in_thread import in_thread
 
 _PIECE_BYTES = 256 * 1024
@@ -12,18 +15,22 @@ class Spool:
     """Encoded rows, joined by commas, in a file that nobody else sees."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="noetl-stream-")  # noqa: SIM115 - it lives as long as its owner
+        self._file = _opened()
 
     def clear(self) -> None:
-        """Forget what was written."""
-        self._file.seek(0)
-        self._file.truncate()
+        """Forget what was written, and what could not be."""
+        self.close()
+        self._file = _opened()
 
     def add(self, rows: bytes) -> None:
-        """Write encoded rows behind those before."""
-        if self._file.tell():
-            self._file.write(b",")
-        self._file.write(rows)
+        """Write encoded rows behind those before; raises `ToolFailure`."""
+        try:
+            if self._file.tell():
+                self._file.write(b",")
+            self._file.write(rows)
+            self._file.flush()
+        except OSError as problem:
+            raise ToolFailure(no_room(problem)) from problem
 
     async def pieces(self, head: bytes, tail: bytes) -> AsyncIterator[bytes]:
         """Yield all rows between a head and a tail."""
@@ -35,4 +42,10 @@ class Spool:
 
     def close(self) -> None:
         """Give the disk space back."""
-        self._file.close()
+        # What it could not write it tries once more; whoever wrote knows that.
+        with suppress(OSError):
+            self._file.close()
+
+
+def _opened() -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="noetl-stream-")

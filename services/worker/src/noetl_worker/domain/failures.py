@@ -74,6 +74,15 @@ def of_file(problem: OSError, name: str, *, source: str) -> ErrorObject:
     return failure("storage_access", text, source=source, retryable=is_passing)
 
 
+def no_room(problem: OSError) -> ErrorObject:
+    """Say that rows cannot be written to the worker's own disk."""
+    text = (
+        f"the rows do not fit on the worker's disk: {problem}: give its temporary directory more "
+        "room, or select less"
+    )
+    return failure("storage_access", text, source="store")
+
+
 def of_status(status: int, message: str, *, retry_after: float | None) -> ErrorObject:
     """Classify an HTTP answer of status 400 and above."""
     kind, retryable = _status_kind(status)

@@ -2,11 +2,12 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 import pyarrow as pa
 
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, no_room
 from noetl_worker.tools import tables
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -36,8 +37,7 @@ class Rows:
                     writer.write_batch(batch)
         except OSError as problem:
             found.close()
-            text = f"the rows of the stream do not fit on the worker's disk: {problem}"
-            raise ToolFailure(failure("storage_access", text, source="duckdb")) from problem
+            raise ToolFailure(no_room(problem)) from problem
         except BaseException:
             found.close()
             raise
@@ -55,4 +55,6 @@ class Rows:
 
     def close(self) -> None:
         """Give the disk space back."""
-        self._file.close()
+        # What it could not write it tries once more; whoever wrote knows that.
+        with suppress(OSError):
+            self._file.close()

@@ -16,7 +16,7 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.spread import PARTS_MAX, Spread
 from noetl_storage import arrow_values
 from noetl_storage.arrow_values import UnshownValue
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, no_room
 from noetl_worker.domain.masking import Mask
 from noetl_worker.in_thread import in_thread
 from noetl_worker.spark import writing
@@ -164,7 +164,8 @@ class Parts:
             with suppress(OSError, pa.ArrowException):
                 writer.close()
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
         pa.default_memory_pool().release_unused()
 
     async def _write(self) -> None:
@@ -176,7 +177,7 @@ class Parts:
         try:
             written = await in_thread(self._add, table)
         except OSError as problem:
-            raise ToolFailure(_no_room(problem)) from problem
+            raise ToolFailure(no_room(problem)) from problem
         if written >= PART_BYTES:
             await self._store()
 
@@ -210,7 +211,7 @@ class Parts:
                 schema_digest=codec.digest(writing.schema_text(self._schema).encode()),
             )
         except OSError as problem:
-            raise ToolFailure(_no_room(problem)) from problem
+            raise ToolFailure(no_room(problem)) from problem
         self._refs.append(reference)
         self._rows = 0
         file.close()
@@ -270,11 +271,3 @@ def _too_large(bytes_max: int, *, source: str) -> ErrorObject:
         "it to text or a number, aggregate in the query, or select fewer columns"
     )
     return failure("payload_too_large", text, source=source)
-
-
-def _no_room(problem: OSError) -> ErrorObject:
-    text = (
-        f"the rows do not fit on the worker's disk: {problem}: give its temporary directory more "
-        "room, or select less"
-    )
-    return failure("storage_access", text, source="store")
