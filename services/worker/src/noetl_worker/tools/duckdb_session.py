@@ -20,6 +20,7 @@ from noetl_worker.tools import tables
 from noetl_worker.tools.duckdb_rows import Rows
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+_TOLD = re.compile(r"([A-Za-z ]+) Error: ")
 _IS_ALTERED = re.compile(r"\b(?:UHUGEINT|BIGNUM|TIME WITH TIME ZONE)\b")
 _IS_PLAIN = re.compile(
     r"BOOLEAN|U?(?:TINYINT|SMALLINT|INTEGER|BIGINT)|FLOAT|DOUBLE|VARCHAR|DATE|DECIMAL\(.*\)"
@@ -143,8 +144,15 @@ class DuckSession:
                 yield tables.rows_of(batch, kinds)
 
     def _batches(self, reader: Any) -> Iterator[pa.RecordBatch]:
-        for batch in reader:
+        while True:
             self._checked()
+            try:
+                batch = next(reader, None)
+            except (OSError, pa.ArrowException) as problem:
+                self._checked()
+                raise _unwrapped(problem) from problem
+            if batch is None:
+                return
             yield batch
 
     def taken(self, text: str, values: list[Any]) -> Rows:
@@ -229,8 +237,7 @@ class DuckSession:
         kinds = [str(kind) for kind in found.types]
         rows: list[dict[str, Any]] = []
         used = 0
-        for batch in _readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS):
-            self._checked()
+        for batch in self._batches(_readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)):
             used += batch.nbytes
             if used > room:
                 raise ToolFailure(_too_large(self._limits.result_bytes_max))
@@ -264,6 +271,16 @@ def _refusing(statement: int | None = None) -> Iterator[None]:
         raise Interrupted from problem
     except duckdb.Error as problem:
         raise ToolFailure(refused(problem, statement)) from problem
+
+
+def _unwrapped(problem: Exception) -> duckdb.Error:
+    """Give an error of a query that runs its class, which it loses on its way through Arrow."""
+    text = str(problem)
+    told = _TOLD.match(text)
+    words = told[1].split() if told else []
+    name = "".join(word[:1].upper() + word[1:] for word in words) + "Exception"
+    kind = getattr(duckdb, name, duckdb.Error)
+    return kind(text)
 
 
 def _readable(found: Any, kinds: list[str]) -> Any:
