@@ -37,8 +37,6 @@ def windows(path: Path, format_: str, *, size: int) -> Iterator[Window]:
     """Read a file some rows at a time; raises `ToolFailure`."""
     try:
         yield from _read(path, check_format(format_), size)
-    except FileNotFoundError as problem:
-        raise ToolFailure(failure("not_found", f"there is no file {path.name!r}")) from problem
     except (pa.ArrowException, csv.Error, ValueError) as problem:
         raise unread(path, format_, problem) from problem
     except OSError as problem:
