@@ -302,6 +302,8 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
         "frames/7/1": True,
         "frames/8/1": False,
         "frames/8/1/takeover-2": False,
+        "workspaces/7/0000000001": True,
+        "workspaces/8/0000000001": False,
         "frames/not-a-number/1": True,
         f"frames/{'9' * 30}/1": True,
         "waves/7/token/frame-1": False,

@@ -1,5 +1,6 @@
 """One attempt of one tool, without a pipeline around it."""
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench
 
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.call import Call, Outcome, Timeout
+
+VISITS = count(1)
 
 
 def site_of(**fields: Any) -> Site:
@@ -30,15 +33,16 @@ async def attempt(
     given: dict[str, Any] | None = None,
     at: Site | None = None,
     timeout_s: float = 30,
+    visit: int | None = None,
 ) -> Outcome:
-    """Run a tool once."""
+    """Run a tool once, as a task of its own unless `visit` says which one it is."""
     return await worker.tools.run(
         Call(
             site=at or site_of(),
             task="t",
             kind=kind,
             attempt=1,
-            visit=1,
+            visit=next(VISITS) if visit is None else visit,
             fields=fields,
             input=given or {},
             auth=auth,

@@ -14,6 +14,7 @@ from noetl_contracts.events import (
     context,
     control,
     execution,
+    files,
     frame,
     loop,
     parking,
@@ -443,6 +444,17 @@ class Slots:
             self.history.add(frame.FrameCommitted(result=a_result(rows), **shared))
 
 
+def changed_files() -> History:
+    """Two steps that change files of their execution."""
+    history = History()
+    history.start()
+    run_step(history, "fetch", "save")
+    history.add(files.FilesChanged(entries=1))
+    run_step(history, "save")
+    history.finish()
+    return history
+
+
 def a_single_step() -> History:
     """One step, one command."""
     history = History()
@@ -826,6 +838,7 @@ STORIES = {
     "waiting-parent": a_waiting_parent,
     "failed-loop": a_failed_loop,
     "single-step": a_single_step,
+    "changed-files": changed_files,
     "lost-worker": a_lost_worker,
     "item-loop": an_item_loop,
     "cursor-loop": a_cursor_loop,

@@ -149,9 +149,7 @@ class Served:
         elsewhere = SimpleNamespace(open=None)
         references: Any = SimpleNamespace(part=self._part)
         nothing: Any = elsewhere
-        self._reader = InputReader(
-            references_=references, postgres=nothing, folder=nothing, in_place=nothing
-        )
+        self._reader = InputReader(references_=references, postgres=nothing, in_place=nothing)
 
     async def _query(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         for window in self._windows:

@@ -139,7 +139,7 @@ def purge(home: Home) -> None:
     elsewhere = postgres.outside(home.root)
     if elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
         shutil.rmtree(elsewhere, ignore_errors=True)
-    for name in ("postgres", "nats", "seaweedfs", "payloads", "logs", "hold"):
+    for name in ("postgres", "nats", "seaweedfs", "payloads", "files", "logs", "hold"):
         shutil.rmtree(home.root / name, ignore_errors=True)
     for path in (home.secrets, home.options, home.state, home.lock):
         path.unlink(missing_ok=True)

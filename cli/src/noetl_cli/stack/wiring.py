@@ -118,6 +118,11 @@ def specs(
             declared = topology(options, environ)
             own |= {f"NOETL_REAPER_{field}": value for field, value in declared.items()}
             own["NOETL_REAPER_RETENTION_DSN"] = wires.dsn("noetl_archivist")
+        if service == "worker":
+            # The workers of this machine share the locks, and the files that outlive executions.
+            own["NOETL_WORKER_WORK_DIRECTORY"] = environ.get(
+                "NOETL_WORKER_WORK_DIRECTORY", str(directory / "files")
+            )
         if service == "planner":
             own["NOETL_PLANNER_POOLS"] = ",".join((POOL, *options.pools))
             own["NOETL_PLANNER_HTTP_POOLS"] = ",".join(options.http_pools)

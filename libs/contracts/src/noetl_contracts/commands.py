@@ -8,6 +8,7 @@ from msgspec import Struct
 from noetl_contracts import codec
 from noetl_contracts.chunks import Chunk
 from noetl_contracts.errors import MalformedMessage
+from noetl_contracts.file_sources import FileSource
 from noetl_contracts.ids import (
     CommandId,
     ExecutionId,
@@ -146,7 +147,9 @@ class Command(Struct, frozen=True, kw_only=True):
     every fact about the command repeats; `lease_s` is how long the worker may hold it unheard;
     `limits` are the playbook's own bounds on a pipeline, by the names of the language;
     `keychain` holds the definitions of the playbook's entries, templates and all, never a value.
-    With `resume` the pipeline goes on where an earlier attempt parked it.
+    With `resume` the pipeline goes on where an earlier attempt parked it. `file_sources` name the
+    executions whose files a rerun takes over; `file_entries` is how long the journal of the
+    execution's own files is known to be.
     """
 
     command_id: CommandId
@@ -172,6 +175,8 @@ class Command(Struct, frozen=True, kw_only=True):
     parent_execution_id: ExecutionId | None = None
     resume: Resume | None = None
     traceparent: str | None = None
+    file_sources: list[FileSource] = msgspec.field(default_factory=list)
+    file_entries: int = 0
 
 
 def decode(data: bytes) -> Command:

@@ -255,6 +255,14 @@ class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="fram
     units: UnitsEnd | None = None
 
 
+class FilesChanged(Struct, frozen=True, kw_only=True, tag_field="fact", tag="files_changed"):
+    """A task changed files of the execution; `entries` is how long their journal is by now."""
+
+    command_id: CommandId
+    attempt: int
+    entries: int
+
+
 class SlotDry(Struct, frozen=True, kw_only=True, tag_field="fact", tag="slot_dry"):
     """A slot's latest claim found nothing; `frames` counts the frames that this command closed."""
 
@@ -310,6 +318,7 @@ Fact = (
     | MessageArrived
     | FrameOpened
     | FrameClosed
+    | FilesChanged
     | SlotDry
     | ItemsCollected
     | PartsCollected

@@ -14,6 +14,7 @@ from noetl_contracts.events import (
     event_type,
     execution,
     fanout,
+    files,
     frame,
     loop,
     reduce,
@@ -109,6 +110,7 @@ def _apply(state: ExecutionState, at: Envelope, event: Event) -> None:
             | control.CustomEvent()
             | context.CtxPatched()
             | business.BusinessObjectChanged()
+            | files.FilesChanged()
         ):
             fold_control.apply(state, at, event)
         case stream.CallPartial():

@@ -3,7 +3,7 @@
 from typing import assert_never
 
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import business, context, control
+from noetl_contracts.events import business, context, control, files
 from noetl_contracts.status import ExecutionStatus
 from noetl_replay import fold_objects
 from noetl_replay.state import ExecutionState, forget_oldest
@@ -16,6 +16,7 @@ ControlEvent = (
     | control.CustomEvent
     | context.CtxPatched
     | business.BusinessObjectChanged
+    | files.FilesChanged
 )
 
 
@@ -36,6 +37,8 @@ def apply(state: ExecutionState, at: Envelope, event: ControlEvent) -> None:
                 _remember(state, event.request_id)
         case business.BusinessObjectChanged():
             fold_objects.apply(state, at, event)
+        case files.FilesChanged():
+            state.file_entries = max(state.file_entries, event.entries)
         case control.CustomEvent():
             pass
         case _:

@@ -320,6 +320,7 @@ class ExecutionState(Struct, kw_only=True):
     workload_ref: PayloadRef | None = None
     ctx: dict[str, Any] = msgspec.field(default_factory=dict)
     activations: int = 0
+    file_entries: int = 0
     steps: dict[str, StepState] = msgspec.field(default_factory=dict)
     runs: dict[RunId, RunState] = msgspec.field(default_factory=dict)
     tokens: dict[str, str | None] = msgspec.field(default_factory=dict)

@@ -41,6 +41,7 @@ from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, postgres_pool, python, shell, spark
+from noetl_worker.workspace import workspaces
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
 _WAITS_PER_LEASE = 5
@@ -180,6 +181,13 @@ def postgres_room(config: Settings) -> postgres_pool.Room:
         most=config.postgres_connections_max,
         soon=config.postgres_connections_soon,
         wait_s=config.postgres_wait_s,
+    )
+
+
+def workspace_limits(config: Settings) -> workspaces.Limits:
+    """Read how many files an execution keeps."""
+    return workspaces.Limits(
+        files_max=config.workspace_files_max, bytes_max=config.workspace_bytes_max
     )
 
 

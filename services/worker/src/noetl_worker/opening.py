@@ -23,7 +23,7 @@ from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools
 from noetl_worker.tools.artifact import ArtifactTool
-from noetl_worker.tools.duckdb import DuckdbTool, open_duckdb
+from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http
 from noetl_worker.tools.in_place import InPlace
@@ -38,7 +38,10 @@ from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.transfer_spark import SparkMover
-from noetl_worker.tools.workplace import WorkFolder, open_work_folder
+from noetl_worker.tools.workplace import open_work_folder
+from noetl_worker.workspace.checkout import Checkout
+from noetl_worker.workspace.file_lender import FileLender
+from noetl_worker.workspace.workspaces import open_workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -60,31 +63,50 @@ async def open_tools(
         _sweep()
         folder = stack.enter_context(open_work_folder(config.work_directory))
         locks = PathLocks(folder)
+        references = References(payloads)
+        workspaces = stack.enter_context(
+            open_workspaces(
+                references_=references,
+                organizations=folder,
+                mask=mask,
+                clock=clock,
+                limits=assembly.workspace_limits(config),
+            )
+        )
+        hidden = (workspaces.root, folder.root)
         http = await enter(
             open_http(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
             )
         )
         scripts = Scripts(directory=config.script_directory, http=http)
-        references = References(payloads)
         postgres = await enter(_postgres(config, vault, references, scripts))
-        inputs = InputReader(
-            references_=references, postgres=postgres, folder=folder, in_place=InPlace(near)
+        inputs = InputReader(references_=references, postgres=postgres, in_place=InPlace(near))
+        duckdb = DuckdbTool(
+            vault=vault,
+            inputs=inputs,
+            references_=references,
+            locks=locks,
+            limits=assembly.duckdb_limits(config),
         )
-        duckdb = await enter(_duckdb(config, vault, references, inputs, folder, locks))
         sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
-        reads = SparkInputs(references_=references, vault=vault, folder=folder)
+        reads = SparkInputs(references_=references, vault=vault)
         spark = _spark(config, sparks, reads, references=references, scripts=scripts)
         tools = Tools(
             http=http,
             postgres=postgres,
             python=await enter(
-                open_python(limits=assembly.python_limits(config), mask=mask, scripts=scripts)
+                open_python(
+                    limits=assembly.python_limits(config),
+                    mask=mask,
+                    scripts=scripts,
+                    hidden=hidden,
+                    make_checkout=Checkout,
+                )
             ),
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
-                folder=folder,
                 buckets=await enter(assembly.open_bucket_store()),
                 http=http,
                 vault=vault,
@@ -97,15 +119,15 @@ async def open_tools(
                 duckdb=duckdb,
                 mover=SparkMover(spark=spark, postgres=postgres),
                 references_=references,
-                folder=folder,
                 locks=locks,
             ),
             shell=ShellTool(
-                limits=assembly.shell_limits(config), folder=folder, scripts=scripts, clock=clock
+                limits=assembly.shell_limits(config), hidden=hidden, scripts=scripts, clock=clock
             ),
             nats=await enter(open_nats(vault=vault)),
             sparks=sparks,
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
+            lender=FileLender(workspaces),
         )
         yield tools, mask
 
@@ -124,24 +146,6 @@ def _postgres(
         scripts=scripts,
         references_=references,
         room=assembly.postgres_room(config),
-    )
-
-
-def _duckdb(
-    config: Settings,
-    vault: Vault,
-    references: References,
-    inputs: InputReader,
-    folder: WorkFolder,
-    locks: PathLocks,
-) -> AbstractAsyncContextManager[DuckdbTool]:
-    return open_duckdb(
-        vault=vault,
-        inputs=inputs,
-        references_=references,
-        folder=folder,
-        locks=locks,
-        limits=assembly.duckdb_limits(config),
     )
 
 

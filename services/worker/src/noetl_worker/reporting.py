@@ -1,6 +1,7 @@
 """Facts about one attempt of a command, published in order and each confirmed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -13,9 +14,12 @@ from noetl_contracts import codec, placement
 from noetl_contracts.commands import Command
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.facts import (
+    CommandCompleted,
     CommandFailed,
+    CommandParked,
     CommandStarted,
     Fact,
+    FilesChanged,
     FrameClosed,
 )
 from noetl_contracts.ids import WorkerId
@@ -27,6 +31,7 @@ LINGER_S = 0.05
 _FACTS_MAX = 64
 _RETRY_BASE_S = 0.05
 _RETRY_MAX_S = 2.0
+_ENDS = (CommandCompleted, CommandFailed, CommandParked, FrameClosed)
 
 log = structlog.get_logger(__name__)
 
@@ -108,10 +113,20 @@ class Reporter:
     """Queues one attempt's facts; `run` publishes them, `flush` waits until all are stored.
 
     `holder` names the run: two of one command must not deduplicate each other's facts.
+    `count_file_entries` tells how long the journal of the execution's files is by now.
     """
 
-    def __init__(self, *, desk: Desk, command: Command, holder: str) -> None:
+    def __init__(
+        self,
+        *,
+        desk: Desk,
+        command: Command,
+        holder: str,
+        count_file_entries: Callable[[Command], int] = lambda _: 0,
+    ) -> None:
         self.holder = holder
+        self._count_file_entries = count_file_entries
+        self._file_entries = command.file_entries
         self._desk = desk
         self._command = command
         self._queue: list[Fact] = []
@@ -126,12 +141,27 @@ class Reporter:
 
     def report(self, *facts: Fact, lingers: bool = False) -> None:
         """Queue facts; lingering ones wait a moment for others, to travel together."""
-        self._queue.extend(facts)
+        for fact in facts:
+            if isinstance(fact, _ENDS):
+                self._tell_files()
+            self._queue.append(fact)
         self._stored.clear()
         self.last_report_at = self._desk.clock.monotonic()
         self._queued.set()
         if not lingers:
             self._urgent.set()
+
+    def _tell_files(self) -> None:
+        """Say that files changed before anything that lets other tasks begin."""
+        entries = self._count_file_entries(self._command)
+        if entries > self._file_entries:
+            self._file_entries = entries
+            command = self._command
+            self._queue.append(
+                FilesChanged(
+                    command_id=command.command_id, attempt=command.attempt, entries=entries
+                )
+            )
 
     def started(self) -> None:
         """Say that the command was taken, unless another fact has said so."""

@@ -80,9 +80,12 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     shell_scripts_max: Annotated[int, Meta(ge=1, le=256)] = 8
     shell_output_bytes_max: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
     shell_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 4 * 1024**3
-    # Where tasks may keep files; empty: a temporary directory that ends with the worker.
-    # Workers of one pool share it, or the database of an execution is not the same for all steps.
+    # Files of organizations, which outlive executions, and the locks that workers respect; empty:
+    # none such, and tasks of other workers that change one file are told of the conflict.
     work_directory: str = ""
+    # The files of an execution, which travel between workers through the payload store.
+    workspace_files_max: Annotated[int, Meta(ge=1)] = 10_000
+    workspace_bytes_max: Annotated[int, Meta(ge=1)] = 64 * 1024**3
     # Where `script` with a file finds it; empty: no scripts from files.
     script_directory: str = ""
     # Where container tasks run: this release connects to no cluster.

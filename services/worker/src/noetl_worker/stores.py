@@ -81,6 +81,11 @@ class TenantPayloads:
         self._place = place
         self._remembered = remembered
 
+    @property
+    def place(self) -> Place:
+        """Return whose payloads these are."""
+        return self._place
+
     async def load(self, ref: PayloadRef) -> Any:
         """Return the decoded JSON of a reference."""
         remembered, key = self._remembered, self._key(ref.sha256)

@@ -13,6 +13,7 @@ from noetl_contracts.events import (
     control,
     execution,
     fanout,
+    files,
     frame,
     loop,
     parking,
@@ -71,6 +72,7 @@ Event = (
     | frame.FrameFailed
     | frame.FrameCommitRejected
     | business.BusinessObjectChanged
+    | files.FilesChanged
 )
 
 EVENT_CLASSES: tuple[type[msgspec.Struct], ...] = Event.__args__

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.file_sources import FileSource
 from noetl_contracts.ids import CatalogId, ExecutionId, RunId
 from noetl_contracts.lanes import Priority
 from noetl_contracts.parking import ParentLink
@@ -15,11 +16,15 @@ from noetl_contracts.status import RunStatus
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The execution that is repeated from a step on, and up to which version it was read."""
+    """The execution that is repeated from a step on, and up to which version it was read.
+
+    `files` name the executions whose files it takes over, the oldest first.
+    """
 
     execution_id: ExecutionId
     version: int
     step: str
+    files: list[FileSource] = msgspec.field(default_factory=list)
 
 
 class InheritedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from typing import assert_never
 
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events import command, step
+from noetl_contracts.events import command, files, step
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus, RunStatus
 from noetl_planner.domain import (
@@ -97,6 +97,12 @@ def _stopped(draft: Draft, live: CommandState) -> None:
         return
     issuing.call_off(draft, live, cancelling.REASON)
     cancelling.settle(draft)
+
+
+def note_files(draft: Draft, fact: facts.FilesChanged) -> None:
+    """Record how long the journal of the execution's files is; old news changes nothing."""
+    if draft.state.version and fact.entries > draft.state.file_entries:
+        draft.emit(files.FilesChanged(entries=fact.entries))
 
 
 def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> None:

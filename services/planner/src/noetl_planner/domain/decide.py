@@ -128,6 +128,8 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 
             frame_facts.open_frame(draft, fact)
         case facts.FrameClosed():
             frame_facts.close_frame(draft, fact)
+        case facts.FilesChanged():
+            command_facts.note_files(draft, fact)
         case facts.SlotDry():
             frame_facts.dry_slot(draft, fact)
         case facts.ItemsCollected():

@@ -58,6 +58,8 @@ def message(draft: Draft, live: CommandState) -> Command:
         catalog_id=state.catalog_id,
         parent_execution_id=state.parent_execution_id,
         resume=live.resume,
+        file_sources=state.source.files if state.source is not None else [],
+        file_entries=state.file_entries,
         traceparent=draft.traceparent,
     )
 

@@ -8,6 +8,7 @@ from noetl_contracts.events import (
     control,
     execution,
     fanout,
+    files,
     frame,
     loop,
     parking,
@@ -125,6 +126,8 @@ def _control_key(event: Event) -> str | None:
             return f"execution/resumed/{event.request_id}"
         case control.CustomEvent():
             return f"run/{event.run_id}/custom/{event.name}"
+        case files.FilesChanged():
+            return f"files/{event.entries}"
         case business.BusinessObjectChanged():
             return f"run/{event.run_id}/object/{event.object_id}"
         case _:

@@ -79,7 +79,12 @@ async def begin(
         is_pinned=body.pinned,
         rerun=await reruns.carried(
             services,
-            Source(execution_id=before.execution_id, version=until, step=step),
+            Source(
+                execution_id=before.execution_id,
+                version=until,
+                step=step,
+                files=reruns.file_sources(before, _activation(before, step)),
+            ),
             came_from=came_from,
             inherited=Inherited(
                 workload=await reruns.workload_of(services, before),
@@ -88,6 +93,12 @@ async def begin(
             ),
         ),
     )
+
+
+def _activation(before: ExecutionState, step: str) -> int | None:
+    """Return the number of the run of a step that was live, None where none was."""
+    numbers = [run.activation for run in before.runs.values() if run.step == step]
+    return min(numbers, default=None)
 
 
 def _step(before: ExecutionState, graph: Graph, wanted: str | None) -> tuple[str, str | None]:

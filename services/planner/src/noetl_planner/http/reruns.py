@@ -18,6 +18,7 @@ from noetl_contracts import codec
 from noetl_contracts.events.execution import InheritedStep, Source
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.facts import Inherited, Rerun
+from noetl_contracts.file_sources import FileSource
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
@@ -77,7 +78,12 @@ async def begin(
         is_pinned=body.pinned,
         rerun=await carried(
             services,
-            Source(execution_id=ended.execution_id, version=before.version, step=step),
+            Source(
+                execution_id=ended.execution_id,
+                version=before.version,
+                step=step,
+                files=file_sources(ended, entered.activation if entered is not None else None),
+            ),
             came_from=entered.came_from if entered is not None else None,
             inherited=Inherited(
                 workload=await workload_of(services, ended),
@@ -170,6 +176,13 @@ def _handed_over(steps: Iterable[StepState]) -> list[InheritedStep]:
         for one in steps
         if one.run_id is not None and one.status in _ENDED
     ]
+
+
+def file_sources(state: ExecutionState, before_activation: int | None) -> list[FileSource]:
+    """List the executions whose files a new one takes over, the oldest first."""
+    earlier = state.source.files if state.source is not None else []
+    latest = FileSource(execution_id=state.execution_id, before_activation=before_activation)
+    return [*earlier, latest]
 
 
 async def workload_of(services: ApiServices, ended: ExecutionState) -> dict[str, Any]:

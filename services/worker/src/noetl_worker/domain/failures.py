@@ -17,6 +17,7 @@ _RETRYABLE = frozenset(
         "storage_access",
         "reference_not_available",
         "container_start",
+        "file_conflict",
         "internal",
     }
 )

@@ -142,7 +142,12 @@ class IoLane:
     async def _run(self, command: Command, hold: Hold, heartbeat_s: float) -> None:
         """Work until the end or an interruption, and settle accordingly."""
         spoken_for = structs.replace(command, traceparent=tracing.traceparent())
-        reporter = Reporter(desk=self._lane.desk, command=spoken_for, holder=hold.name)
+        reporter = Reporter(
+            desk=self._lane.desk,
+            command=spoken_for,
+            holder=hold.name,
+            count_file_entries=self._lane.tools.lender.count_entries,
+        )
         interruptions: list[Interruption] = []
         try:
             async with asyncio.TaskGroup() as group:

@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
 from noetl_contracts.chunks import Chunk
-from noetl_contracts.commands import Command, ItemWork, ReduceWork, StepResult
+from noetl_contracts.commands import (
+    ChunkWork,
+    Command,
+    FrameWork,
+    ItemWork,
+    ReduceWork,
+    SlotWork,
+    StepResult,
+)
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
 from noetl_playbook import carried, chunks, kept, lasting, rendering, scope
@@ -49,6 +57,7 @@ class Surrounding:
         self.workload = workload
         self.iterator = iterator
         self._loaded: dict[str, Any] = {}
+        self._is_repeated = _is_repeated(command)
         self.find = carried.found_in(self._loaded)
         self.ctx = kept.view(ctx, self.find)
         self.steps = {name: self._view(name, one) for name, one in command.slice.steps.items()}
@@ -128,6 +137,10 @@ class Surrounding:
             unit=unit,
             row_index=row_index,
             frame_id=frame_id,
+            activation=command.activation,
+            file_sources=tuple(command.file_sources),
+            file_entries=command.file_entries,
+            is_repeated=self._is_repeated,
             keychain=self.keychain,
         )
 
@@ -162,6 +175,23 @@ class Surrounding:
         view = self.steps[name]
         result = self.command.slice.steps[name]
         return Output(MISSING if result.result is None else view, error=result.error)
+
+
+def _is_repeated(command: Command) -> bool:
+    """Tell whether an earlier attempt may have done some of a command's work.
+
+    A chunk may come before the task that sends it has said that it changed files.
+    """
+    match command.work:
+        case FrameWork(attempt=attempt) | ReduceWork(attempt=attempt):
+            is_later = attempt > 1
+        case SlotWork(open_frame=open_frame):
+            is_later = open_frame is not None
+        case ChunkWork():
+            is_later = True
+        case _:
+            is_later = False
+    return is_later or command.attempt > 1 or command.resume is not None
 
 
 def _keychain(command: Command, keyring: Keyring) -> Keychain:

@@ -101,7 +101,10 @@ async def _execute(
     command: Command, hands: Hands, reporter: Reporter, draining: asyncio.Event
 ) -> bool:
     if hands.waves is not None and isinstance(command.work, FrameWork | ReduceWork):
-        reporter.report(await hands.waves.run(command))
+        in_wave = await hands.waves.run(command)
+        # Its executors have journals of their own.
+        await hands.tools.lender.read_entries(command)
+        reporter.report(in_wave)
         return True
     block, surrounding = await prepare(command, hands)
     match command.work:

@@ -60,13 +60,14 @@ def main() -> None:
     bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = _take_pipes()
     lacking = confinement.put_up(bounds)
-    home = Path.cwd()
+    files = Path.cwd()
+    home = Path(bounds["home"])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     while head := asks.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
         ask = msgspec.json.decode(asks.read(length), type=Ask)
         answer = _answered(ask, answers, has_network=bool(bounds.get("network")))
-        is_spent = _tidied(home) or bool(ask.paths)
+        is_spent = _tidied(home, files) or bool(ask.paths)
         _send(_encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers)
 
 
@@ -121,11 +122,14 @@ def _answered(ask: Ask, answers: BinaryIO, *, has_network: bool) -> Answer:
         sys.stdout, sys.stderr = shown
 
 
-def _tidied(home: Path) -> bool:
-    """Remove a call's files; tell whether it left what only our end removes or stops."""
+def _tidied(home: Path, files: Path) -> bool:
+    """Remove what a call left in its home; tell whether it left what only our end stops.
+
+    The files of the execution are the worker's to look after.
+    """
     try:
         is_empty = _is_bare(home) or removal.emptied(home, within_s=_TIDY_S)
-        os.chdir(home)
+        os.chdir(files)
     except OSError:
         is_empty = False
     if not is_empty or threading.active_count() > 1:

@@ -43,14 +43,14 @@ def put_up(bounds: dict[str, Any]) -> list[str]:
 
     `processes`: nothing of the worker's memory and environment is readable in `/proc`.
     `signals`: the worker cannot be ended. `network`: nothing is reachable, unless the bounds
-    grant it. `files`: below the directory `hidden` only `shown` exists, if they are named.
+    grant it. `files`: below each directory of `hidden` only those of `shown` exist.
     """
     _limit(bounds)
     has_network = bool(bounds.get("network"))
-    hidden, shown = bounds.get("hidden"), bounds.get("shown")
+    hidden, shown = bounds.get("hidden") or [], bounds.get("shown") or []
     wanted = {"processes", "signals"}
     wanted |= set() if has_network else {"network"}
-    wanted |= {"files"} if hidden and shown else set()
+    wanted |= {"files"} if hidden else set()
     granted: set[str] = set()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -78,7 +78,7 @@ def _limit(bounds: dict[str, Any]) -> None:
 
 
 def _enter_namespaces(
-    libc: ctypes.CDLL, *, has_network: bool, hidden: str | None, shown: str | None
+    libc: ctypes.CDLL, *, has_network: bool, hidden: list[str], shown: list[str]
 ) -> set[str]:
     """Leave the worker's users, network and view of files behind, where that is allowed."""
     user, group = os.getuid(), os.getgid()
@@ -91,7 +91,7 @@ def _enter_namespaces(
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    if hidden and shown and _hide(libc, hidden=hidden, shown=shown):
+    if hidden and all(_hide(libc, folder, shown) for folder in hidden):
         granted.add("files")
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()
@@ -99,21 +99,24 @@ def _enter_namespaces(
     return granted
 
 
-def _hide(libc: ctypes.CDLL, *, hidden: str, shown: str) -> bool:
-    """Cover a directory with an empty one in which a single directory of it appears again."""
+def _hide(libc: ctypes.CDLL, hidden: str, shown: list[str]) -> bool:
+    """Cover a directory with an empty one in which only the shown ones of it appear again."""
     here = Path.cwd()
-    kept = os.open(shown, os.O_RDONLY | os.O_DIRECTORY)
+    inside = [folder for folder in shown if Path(folder).is_relative_to(hidden)]
+    descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in inside]
     try:
         is_done = bool(
             libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None) == 0
             and libc.mount(b"none", hidden.encode(), b"tmpfs", 0, b"size=64k") == 0
         )
-        if is_done:
-            Path(shown).mkdir(parents=True, exist_ok=True)
-            source = f"/proc/self/fd/{kept}".encode()
-            is_done = bool(libc.mount(source, shown.encode(), None, _BIND, None) == 0)
+        for folder, descriptor in zip(inside, descriptors, strict=True):
+            if is_done:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                source = f"/proc/self/fd/{descriptor}".encode()
+                is_done = bool(libc.mount(source, folder.encode(), None, _BIND, None) == 0)
     finally:
-        os.close(kept)
+        for descriptor in descriptors:
+            os.close(descriptor)
     os.chdir(here)
     return is_done
 

@@ -1,10 +1,11 @@
 """The tools: one file a kind, one signature."""
 
-from collections.abc import Awaitable
-from typing import Literal, assert_never, get_args
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
+from noetl_contracts.commands import Command
 from noetl_worker.domain.failures import failure
 from noetl_worker.keys.keychain import Keyring
 from noetl_worker.spark.session import Sparks
@@ -34,6 +35,22 @@ Kind = Literal[
     "noop",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
+_KINDS_WITH_FILES = frozenset({"artifact", "duckdb", "python", "shell", "spark", "transfer"})
+
+
+class FileLender(Protocol):
+    """Lends a task the files of its execution."""
+
+    def run_with_files(
+        self, call: Call, run: Callable[[Call], Awaitable[Outcome]]
+    ) -> Awaitable[Outcome]:
+        """Run one attempt that may use files."""
+
+    def count_entries(self, command: Command) -> int:
+        """Return how long the journal of an execution's files is known to be; 0 without one."""
+
+    async def read_entries(self, command: Command) -> None:
+        """Look how long the journal is; raises `ToolFailure`."""
 
 
 class Tools(Struct, frozen=True, kw_only=True):
@@ -50,9 +67,15 @@ class Tools(Struct, frozen=True, kw_only=True):
     transfer: TransferTool
     sparks: Sparks
     keyring: Keyring
+    lender: FileLender
 
-    def run(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
-        """Run one attempt with the tool of its kind."""
+    def run(self, call: Call) -> Awaitable[Outcome]:
+        """Run one attempt with the tool of its kind, and lend it files where it may use some."""
+        if call.kind in _KINDS_WITH_FILES:
+            return self.lender.run_with_files(call, self._run)
+        return self._run(call)
+
+    def _run(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
         if call.kind not in KINDS:
             return _unsupported(call.kind)
         kind: Kind = call.kind  # type: ignore[assignment]  # membership was checked above

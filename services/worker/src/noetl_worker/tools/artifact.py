@@ -24,9 +24,9 @@ from noetl_worker.own_time import own_time
 from noetl_worker.tools import contents, references
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.contents import Content
+from noetl_worker.tools.file_names import is_organization_name
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.references import References
-from noetl_worker.tools.workplace import WorkFolder
 
 _ACTIONS = ("get", "put", "delete")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}){0,7}")
@@ -47,14 +47,12 @@ class ArtifactTool:
         self,
         *,
         references_: References,
-        folder: WorkFolder,
         buckets: Buckets,
         http: HttpTool,
         vault: Vault,
         mask: Mask,
     ) -> None:
         self._references = references_
-        self._folder = folder
         self._buckets = buckets
         self._http = http
         self._vault = vault
@@ -130,7 +128,7 @@ class ArtifactTool:
             case "artifact":
                 return await self._read_payload(await self._latest(uri, call), call)
             case "file":
-                path = self._folder.resolve(uri, call.site)
+                path = await call.files.path(call.files.parse_name(uri))
                 data = await asyncio.to_thread(_read_file, path)
                 return Content(data=data, media_type="application/octet-stream")
             case "s3" | "gs":
@@ -176,7 +174,7 @@ class ArtifactTool:
                 if scheme == "artifact":
                     await self._point(str(uri), ref, call)
             case "file":
-                path = self._folder.resolve(str(uri), call.site)
+                path = await call.files.path(call.files.parse_name(uri))
                 # The next attempt's write must not come before that of one that was called off.
                 await in_thread(write_file, path, content.data)
             case "s3" | "gs":
@@ -205,7 +203,7 @@ class ArtifactTool:
             case "artifact":
                 await self._point(uri, None, call)
             case "file":
-                path = self._folder.resolve(uri, call.site)
+                path = await call.files.path(call.files.parse_name(uri))
                 await in_thread(path.unlink, missing_ok=True)
             case "s3" | "gs":
                 account, bucket, key = await self._bucket(uri, call)
@@ -284,7 +282,7 @@ def _address(call: Call) -> Any:
 
 
 def _scheme(uri: str) -> str:
-    return urlsplit(uri).scheme or "file"
+    return "file" if is_organization_name(uri) else urlsplit(uri).scheme or "file"
 
 
 def _folder_of(uri: str) -> str:

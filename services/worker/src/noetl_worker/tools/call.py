@@ -1,14 +1,17 @@
 """What every tool is given, and what it gives back."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
+from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook.model import Output
 from noetl_worker.domain import identity
 from noetl_worker.domain.sites import Site
+from noetl_worker.tools.file_names import FileName
 
 
 class Timeout(Struct, frozen=True, kw_only=True):
@@ -37,6 +40,28 @@ class Sink(Protocol):
         """Return when there is room for more; raises `ToolFailure`."""
 
 
+class Files(Protocol):
+    """The files of the execution, as one attempt of a task uses them."""
+
+    def parse_name(self, text: object) -> FileName:
+        """Read the name of a file; raises `ToolFailure`."""
+
+    def lock_path(self, name: FileName) -> Path:
+        """Return what stands for a file in locks."""
+
+    async def path(self, name: FileName) -> Path:
+        """Return where a file lies, or where it is to be written; raises `ToolFailure`."""
+
+    async def folder(self, checkout: Any = None) -> Path:
+        """Return a folder with all files of the execution; raises `ToolFailure`."""
+
+    async def publish(self, outcome: "Outcome") -> None:
+        """Make what the task changed the next version; raises `ToolFailure`."""
+
+    async def drop_changes(self) -> None:
+        """Forget what the task changed."""
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One attempt of one task, every field rendered.
 
@@ -62,6 +87,13 @@ class Call(Struct, frozen=True, kw_only=True):
     may_spread: bool = False
     output: Output | None = None
     sink: Sink | None = None
+    own_files: Files | None = None
+
+    @property
+    def files(self) -> Files:
+        """Return the files of the execution."""
+        assert self.own_files is not None, "whoever runs a tool that uses files lends it some"
+        return self.own_files
 
     @property
     def idempotency_key(self) -> str:
@@ -70,11 +102,17 @@ class Call(Struct, frozen=True, kw_only=True):
         return identity.idempotency_key(
             execution_id=site.execution_id,
             step=site.step,
+            activation=site.activation,
             unit=site.unit,
             row_index=site.row_index,
             task=self.task,
             visit=self.visit,
         )
+
+    @property
+    def attempt_key(self) -> str:
+        """Name this attempt of the task: the same when the command is sent again."""
+        return codec.digest(f"{self.idempotency_key}\n{self.attempt}".encode())
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

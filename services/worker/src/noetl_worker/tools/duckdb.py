@@ -1,10 +1,10 @@
 """The `duckdb` tool: SQL over files, rows and references, in a database of the execution."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
-from noetl_worker.domain.failures import ToolFailure, failure, of_file
-from noetl_worker.domain.sites import Site
+from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.in_thread import in_thread, settled
 from noetl_worker.own_time import own_time
@@ -22,42 +21,65 @@ from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.duckdb_rows import Rows
-from noetl_worker.tools.duckdb_session import DuckSession, Limits, raw_of_query, refused
+from noetl_worker.tools.duckdb_session import (
+    DuckSession,
+    Limits,
+    Places,
+    leave_shared_directory,
+    raw_of_query,
+    refused,
+)
+from noetl_worker.tools.file_names import INTERNAL_FOLDER, FileName
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import parse_statements
 from noetl_worker.tools.references import References
-from noetl_worker.tools.workplace import WorkFolder
 
 R = TypeVar("R")
 
 _WINDOW_ROWS = 128
-_MEMORY = ":memory:"
+MEMORY = ":memory:"
+_FILE_USE = re.compile(
+    r"\b(?:copy|export|import|attach)\b"
+    r"|\b(?:read_\w+|\w+_scan|glob|sniff_csv|parquet_\w+)\s*\("
+    r"|\b(?:from|join)\s*'"
+    r"|[./]\w+['\"]",
+    re.IGNORECASE,
+)
 
 
 class Lease:
-    """A session, and the threads in which its blocking work is done, one call at a time."""
+    """A session, and the thread in which its blocking work is done.
 
-    def __init__(self, session: DuckSession, *, threads: ThreadPoolExecutor) -> None:
+    Relative names in statements are read in the thread's own working directory.
+    """
+
+    def __init__(self, session: DuckSession) -> None:
         self._session = session
-        self._threads = threads
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="duckdb", initializer=leave_shared_directory
+        )
 
     async def run(self, work: Callable[[DuckSession], R]) -> R:
         """Do blocking work; when the caller is cancelled, the work is interrupted first."""
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._threads, work, self._session)
+        running = loop.run_in_executor(self._thread, work, self._session)
         # An interrupt between two statements is lost on DuckDB, so it is said again.
         return await settled(running, urge=self._session.interrupt)
 
     async def close(self) -> None:
         """Close the session: what was not committed is undone."""
         loop = asyncio.get_running_loop()
-        await settled(loop.run_in_executor(self._threads, self._session.close))
+        try:
+            await settled(loop.run_in_executor(self._thread, self._session.close))
+        finally:
+            self._thread.shutdown(wait=False)
 
 
 class _Work(Struct, frozen=True, kw_only=True):
     """What one attempt does in its thread."""
 
-    database: Path | None
+    database: FileName | None
+    uses_files: bool
     attached: dict[str, Credential]
     views: dict[str, Any]
     statements: list[tuple[Statement, list[Any]]]
@@ -72,17 +94,13 @@ class DuckdbTool:
         vault: Vault,
         inputs: InputReader,
         references_: References,
-        folder: WorkFolder,
         locks: PathLocks,
         limits: Limits,
-        threads: ThreadPoolExecutor,
     ) -> None:
         self._vault = vault
         self._references = references_
         self._inputs = inputs
-        self._folder = folder
         self._limits = limits
-        self._threads = threads
         self._locks = locks
         self._free = asyncio.Semaphore(limits.databases_max)
 
@@ -104,25 +122,36 @@ class DuckdbTool:
     async def _run(self, call: Call) -> dict[str, Any]:
         params = call.fields.get("params")
         statements = [(one, sql_text.arguments(one, params)) for one in parse_statements(call)]
-        database = self.database(call.fields.get("database"), call.site)
         work = _Work(
-            database=database,
+            database=database_name(call.fields.get("database"), call),
+            uses_files=any(names_files(one.text) for one, _ in statements),
             attached=await self._attached(call),
             views=await self._inputs.read(call.fields.get("inputs"), call),
             statements=statements,
         )
         if call.sink is not None:
-            async with self._leased(work, call.site) as lease:
-                rows = await lease.run(lambda session: _taken(session, work))
+            async with self._locked(work, call):
+                async with self._leased(work, call) as (lease, places):
+                    rows = await lease.run(lambda session: _taken(session, work, places))
+                await call.files.publish(Outcome())
             # Who takes the rows may need the database: it is free while they leave.
             return await _poured(rows, work, call.sink)
-        async with self._leased(work, call.site) as lease:
-            await lease.run(lambda session: _open(session, work))
-            if parts.is_wanted(call) and len(statements) == 1:
-                found = await self._selected(lease, work, call)
-                if found is not None:
-                    return found
-            return await lease.run(lambda session: session.run(work.statements))
+        async with self._locked(work, call):
+            async with self._leased(work, call) as (lease, places):
+                data = await self._result(lease, work, places, call)
+            # The next task to have the lock finds what this one has written.
+            await call.files.publish(Outcome(data=data))
+        return data
+
+    async def _result(
+        self, lease: Lease, work: _Work, places: "Places", call: Call
+    ) -> dict[str, Any]:
+        await lease.run(lambda session: _open(session, work, places))
+        if parts.is_wanted(call) and len(work.statements) == 1:
+            found = await self._selected(lease, work, call)
+            if found is not None:
+                return found
+        return await lease.run(lambda session: session.run(work.statements))
 
     async def _selected(self, lease: Lease, work: _Work, call: Call) -> dict[str, Any] | None:
         """Run a single query; the rows of a large table stay in the store. None for others."""
@@ -149,30 +178,20 @@ class DuckdbTool:
             rows, count = await table.gather(found)
         return raw_of_query(rows, columns=scan.columns, count=count)
 
-    def database(self, named: Any, site: Site) -> Path | None:
-        """Return the file of a database, None for one in memory; raises `ToolFailure`."""
-        if named is None or named == "":
-            return self._folder.execution_database(site)
-        if named == _MEMORY:
-            return None
-        if not isinstance(named, str):
-            raise ToolFailure(failure("validation", "field 'database' must be a file name"))
-        path = self._folder.resolve(named, site)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise ToolFailure(of_file(problem, named, source="duckdb")) from problem
-        return path
+    @asynccontextmanager
+    async def _locked(self, work: _Work, call: Call) -> AsyncIterator[None]:
+        """Have the database of a task alone while the block runs."""
+        paths = [] if work.database is None else [call.files.lock_path(work.database)]
+        async with self._locks.held(paths, call.site):
+            yield
 
     @asynccontextmanager
-    async def _leased(self, work: "_Work", site: Site) -> AsyncIterator[Lease]:
-        """Have the database of a task alone while the block runs."""
-        paths = [] if work.database is None else [work.database]
-        async with (
-            self._locks.held(paths, site),
-            self.leased(1) as (lease,),
-        ):
-            yield lease
+    async def _leased(self, work: _Work, call: Call) -> AsyncIterator[tuple[Lease, "Places"]]:
+        """Have a session, and know where the files lie that it uses, while the block runs."""
+        folder = await call.files.folder() if work.uses_files else None
+        database = None if work.database is None else await call.files.path(work.database)
+        async with self.leased(1) as (lease,):
+            yield lease, Places(database=database, folder=folder)
 
     @asynccontextmanager
     async def leased(self, count: int) -> AsyncIterator[list[Lease]]:
@@ -186,7 +205,7 @@ class DuckdbTool:
                 await stack.enter_async_context(self._free)
             leases = []
             for _ in range(count):
-                lease = Lease(DuckSession(limits=self._limits), threads=self._threads)
+                lease = Lease(DuckSession(limits=self._limits))
                 stack.push_async_callback(lease.close)
                 leases.append(lease)
             yield leases
@@ -210,16 +229,31 @@ class DuckdbTool:
         return found
 
 
-def _open(session: DuckSession, work: _Work) -> None:
-    session.open(work.database, work.attached)
+def database_name(given: Any, call: Call) -> FileName | None:
+    """Read the name of a database, None for one in memory; raises `ToolFailure`.
+
+    Tasks that name none share one of the execution.
+    """
+    if given is None or given == "":
+        return FileName(path=f"{INTERNAL_FOLDER}/execution.duckdb")
+    return None if given == MEMORY else call.files.parse_name(given)
+
+
+def names_files(statement: str) -> bool:
+    """Tell whether a statement may read or write files; it is better told too often."""
+    return _FILE_USE.search(statement) is not None
+
+
+def _open(session: DuckSession, work: _Work, places: Places) -> None:
+    session.open(places, work.attached)
     for name, table in work.views.items():
         session.show(name, table)
 
 
-def _taken(session: DuckSession, work: _Work) -> Rows:
+def _taken(session: DuckSession, work: _Work, places: Places) -> Rows:
     """Run all statements but the last, then take the rows of that to disk."""
     *earlier, (last, values) = work.statements
-    _open(session, work)
+    _open(session, work, places)
     if earlier:
         session.run(earlier)
     return session.taken(last.text, values)
@@ -233,29 +267,3 @@ async def _poured(rows: Rows, work: _Work, sink: Sink) -> dict[str, Any]:
         while (window := await in_thread(next, windows, None)) is not None:
             await sink.take(window, rows.columns)
     return {"statement_count": len(work.statements), "status": "ok"}
-
-
-@asynccontextmanager
-async def open_duckdb(
-    *,
-    vault: Vault,
-    inputs: InputReader,
-    references_: References,
-    folder: WorkFolder,
-    locks: PathLocks,
-    limits: Limits,
-) -> AsyncIterator[DuckdbTool]:
-    """Hold the tool's threads while the block runs."""
-    threads = ThreadPoolExecutor(limits.databases_max, thread_name_prefix="duckdb")
-    try:
-        yield DuckdbTool(
-            vault=vault,
-            inputs=inputs,
-            references_=references_,
-            folder=folder,
-            locks=locks,
-            limits=limits,
-            threads=threads,
-        )
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)

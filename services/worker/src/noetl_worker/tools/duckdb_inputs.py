@@ -16,7 +16,6 @@ from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.postgres_reading import read_query
 from noetl_worker.tools.references import References
-from noetl_worker.tools.workplace import WorkFolder
 
 _PART = "_part"
 
@@ -56,12 +55,10 @@ class InputReader:
         *,
         references_: References,
         postgres: PostgresTool,
-        folder: WorkFolder,
         in_place: InPlace,
     ) -> None:
         self._references = references_
         self._postgres = postgres
-        self._folder = folder
         self._in_place = in_place
 
     async def read(self, inputs: Any, call: Call) -> dict[str, Any]:
@@ -91,7 +88,7 @@ class InputReader:
             return await asyncio.to_thread(_table_of, name, value)
         if isinstance(source, dict):
             if "path" in source and "rows" not in source:
-                path = self._folder.resolve(str(source["path"]), call.site)
+                path = await call.files.path(call.files.parse_name(source["path"]))
                 format_ = tables.format_of(path, source.get("format"))
                 return await asyncio.to_thread(tables.read_file, path, format_, bytes_max=room)
             if "query" in source and "rows" not in source:

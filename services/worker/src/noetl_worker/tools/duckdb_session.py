@@ -1,6 +1,9 @@
 """One hardened DuckDB connection: opened, locked down, used in a thread, closed."""
 
+import ctypes
+import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +30,7 @@ _IS_PLAIN = re.compile(
     r"|TIMESTAMP(?:_S|_MS|_NS| WITH TIME ZONE)?"
 )
 # Inside a transaction these fail, or would end it.
+_CLONE_FS = 0x200
 _ALONE = frozenset(
     {
         duckdb.StatementType.TRANSACTION,
@@ -51,6 +55,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     threads: int = 2
     databases_max: int = 4
     result_bytes_max: int = 256 * 1024**2
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """Where a session finds its database, None in memory, and the files that statements name."""
+
+    database: Path | None = None
+    folder: Path | None = None
 
 
 class Scan(Struct, frozen=True, kw_only=True):
@@ -79,14 +90,22 @@ class DuckSession:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_interrupted = threading.Event()
 
-    def open(self, database: Path | None, attached: dict[str, Credential]) -> None:
-        """Connect and lock the configuration; raises `duckdb.Error` or `ToolFailure`."""
-        place = ":memory:" if database is None else str(database)
+    def open(self, places: Places, attached: dict[str, Credential]) -> None:
+        """Connect and lock the configuration; raises `duckdb.Error` or `ToolFailure`.
+
+        Statements reach the files below the folder of `places`, and no others.
+        """
+        place = ":memory:" if places.database is None else str(places.database)
+        if places.folder is not None and sys.platform == "linux":
+            os.chdir(places.folder)
         with _refusing():
             connection = duckdb.connect(place, config=self._config(is_open=bool(attached)))
         self._connection = connection
         for alias, credential in attached.items():
             _attach(connection, alias, credential)
+        if places.folder is not None:
+            folder = sql_literal(f"{places.folder}/")
+            connection.execute(f"SET GLOBAL allowed_directories=[{folder}]")
         # Global, so that further cursors have them too.
         for setting in _LOCKS:
             connection.execute(f"SET GLOBAL {setting}")
@@ -261,6 +280,15 @@ class DuckSession:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def leave_shared_directory() -> None:
+    """Give this thread a working directory of its own, which threads that it starts share.
+
+    Where the system cannot do so, relative names in statements lead nowhere that is allowed.
+    """
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) != 0:
+        raise OSError(ctypes.get_errno(), "a thread cannot have a working directory of its own")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import struct
 import sys
 import tempfile
 from base64 import b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from noetl_storage import removal
 from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
+from noetl_worker.domain.sites import Site
+from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink
@@ -31,6 +33,7 @@ _REST_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
 _CALLS_PER_PROCESS = 10_000
 _END_S = 2.0
+_HOME, _FILES = "home", "files"
 _REMOVAL_S = 60.0
 _DEPS = frozenset({"packages", "sys_path", "venv_path"})
 
@@ -54,9 +57,14 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Child:
     """One process in its home; it serves one tenant and is replaced after many calls."""
 
-    def __init__(self, process: asyncio.subprocess.Process, *, owner: Owner, home: Path) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, *, owner: Owner, home: Path, checkout: Any
+    ) -> None:
         self.owner = owner
         self.home = home
+        # The folder in which the code runs, with the files of one execution after another.
+        self.checkout = checkout
+        self.execution_id = ""
         self.calls = 0
         self._process = process
 
@@ -111,8 +119,20 @@ class Child:
 class PythonTool:
     """Runs code in at most `processes_max` children at once."""
 
-    def __init__(self, *, limits: Limits, mask: Mask, scripts: Scripts, directory: Path) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        mask: Mask,
+        scripts: Scripts,
+        directory: Path,
+        hidden: tuple[Path, ...],
+        make_checkout: Callable[[Path], Any],
+    ) -> None:
         self._limits = limits
+        # Folders of other tasks and organizations.
+        self._hidden = hidden
+        self._make_checkout = make_checkout
         self._mask = mask
         self._scripts = scripts
         self._directory = directory
@@ -132,45 +152,72 @@ class PythonTool:
         async with self._free:
             try:
                 async with own_time(call.timeout.total):
-                    answer = await self._asked(ask, call)
+                    return await self._asked(ask, call)
             except ToolFailure as problem:
                 return Outcome(error=problem.error)
             except TimeoutError:
                 text = f"the code did not end within {call.timeout.total:g} s"
                 return Outcome(error=failure("timeout", text, source="python"))
-        return self._outcome(answer, call)
 
-    async def _asked(self, ask: Ask, call: Call) -> Answer:
-        child = await self._child((call.site.tenant_id, call.site.organization_id))
-        is_sound = False
+    async def _asked(self, ask: Ask, call: Call) -> Outcome:
+        """Run the code among the files of its execution; raises `ToolFailure`."""
+        child = await self._child(call.site)
+        is_sound = is_spent = False
         try:
+            await self._lend_files(child, call)
             answer = await child.ask(ask, call.sink)
-            is_sound = child.calls < _CALLS_PER_PROCESS and not answer.is_spent
+            is_spent = child.calls >= _CALLS_PER_PROCESS or answer.is_spent
+            if is_spent:
+                # Nothing of it writes any more while its files are read.
+                child.kill()
+            outcome = self._outcome(answer, call)
+            if outcome.error is None:
+                await call.files.publish(outcome)
+            else:
+                await call.files.drop_changes()
+            is_sound = not is_spent
         except EOFError:
             code = await child.ended()
-            return Answer(
-                exception="ProcessEnded",
-                message=f"the Python process ended with code {code}: it was killed, crashed or "
-                "went over its limits of memory or processor time",
+            text = (
+                f"the Python process ended with code {code}: it was killed, crashed or "
+                "went over its limits of memory or processor time"
             )
+            return self._outcome(Answer(exception="ProcessEnded", message=text), call)
         finally:
             if is_sound:
                 self._idle.append(child)
             else:
                 self._dismiss(child)
-        return answer
+        return outcome
 
-    async def _child(self, owner: Owner) -> Child:
-        """Take the tenant's own idle process, or start one in place of another tenant's."""
-        for index in range(len(self._idle) - 1, -1, -1):
-            if self._idle[index].owner == owner:
-                return self._idle.pop(index)
+    async def _lend_files(self, child: Child, call: Call) -> None:
+        """Put the files of the execution where the code runs; raises `ToolFailure`."""
+        if child.execution_id != call.site.execution_id:
+            if not child.checkout.is_bare:
+                await in_thread(child.checkout.clear)
+            child.execution_id = call.site.execution_id
+        await call.files.folder(child.checkout)
+
+    async def _child(self, site: Site) -> Child:
+        """Take an idle process of the organization, or start one in place of another's.
+
+        One that has the files of the execution already is taken first.
+        """
+        owner = (site.tenant_id, site.organization_id)
+        own = [index for index, child in enumerate(self._idle) if child.owner == owner]
+        if own:
+            at_hand = (
+                index for index in own if self._idle[index].execution_id == site.execution_id
+            )
+            return self._idle.pop(next(at_hand, own[-1]))
         if self._count >= self._limits.processes_max and self._idle:
             self._dismiss(self._idle.pop(0))
         return await self._start(owner)
 
     async def _start(self, owner: Owner) -> Child:
         home = Path(tempfile.mkdtemp(dir=self._directory))
+        for name in (_HOME, _FILES):
+            (home / name).mkdir(mode=0o700)
         # Others that start meanwhile are to see it.
         self._count += 1
         try:
@@ -179,7 +226,8 @@ class PythonTool:
             self._count -= 1
             self._leftovers.add(self._removed(home))
             raise
-        return Child(process, owner=owner, home=home)
+        checkout = self._make_checkout(home / _FILES)
+        return Child(process, owner=owner, home=home, checkout=checkout)
 
     async def _spawned(self, home: Path) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -193,11 +241,11 @@ class PythonTool:
             stderr=asyncio.subprocess.DEVNULL,
             env={
                 "PATH": "/usr/bin:/bin",
-                "HOME": str(home),
-                "TMPDIR": str(home),
+                "HOME": str(home / _HOME),
+                "TMPDIR": str(home / _HOME),
                 "LANG": "C.UTF-8",
             },
-            cwd=home,
+            cwd=home / _FILES,
             start_new_session=True,
         )
 
@@ -209,8 +257,9 @@ class PythonTool:
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
             "network": limits.has_network,
-            "hidden": str(self._directory),
-            "shown": str(home),
+            "hidden": [str(folder) for folder in (self._directory, *self._hidden)],
+            "shown": [str(home)],
+            "home": str(home / _HOME),
         }
 
     async def _source(self, call: Call) -> str:
@@ -343,10 +392,24 @@ def _invalid(text: str) -> ToolFailure:
 
 
 @asynccontextmanager
-async def open_python(*, limits: Limits, mask: Mask, scripts: Scripts) -> AsyncIterator[PythonTool]:
-    """Hold the child processes while the block runs."""
+async def open_python(
+    *,
+    limits: Limits,
+    mask: Mask,
+    scripts: Scripts,
+    hidden: tuple[Path, ...],
+    make_checkout: Callable[[Path], Any],
+) -> AsyncIterator[PythonTool]:
+    """Hold the child processes while the block runs; they see nothing of the `hidden` folders."""
     with own_folder("python") as directory:
-        tool = PythonTool(limits=limits, mask=mask, scripts=scripts, directory=directory)
+        tool = PythonTool(
+            limits=limits,
+            mask=mask,
+            scripts=scripts,
+            directory=directory,
+            hidden=hidden,
+            make_checkout=make_checkout,
+        )
         try:
             yield tool
         finally:

@@ -15,6 +15,7 @@ from noetl_storage.ports import Payloads
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.tools.file_names import is_organization_name
 
 # Payloads that tasks name are read once and handed on; the lane remembers its own.
 _REMEMBERED_BYTES = 16 * 1024 * 1024
@@ -76,7 +77,8 @@ def is_reference(value: Any) -> bool:
     """Tell whether a field's value is a `_ref` mapping or a `noetl://` locator."""
     if isinstance(value, dict):
         return value.get("kind") == "result_ref"
-    return isinstance(value, str) and value.startswith(locators.SCHEME)
+    is_locator = isinstance(value, str) and value.startswith(locators.SCHEME)
+    return is_locator and not is_organization_name(value)
 
 
 def names_result(value: Any) -> bool:

@@ -13,7 +13,6 @@ from noetl_playbook import coercion
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.call import Call, Timeout
 from noetl_worker.tools.http import HttpTool
-from noetl_worker.tools.workplace import within
 
 DIRECTORY_SETTING = "NOETL_WORKER_SCRIPT_DIRECTORY"
 SCRIPT_BYTES_MAX = 2 * 1024 * 1024
@@ -81,7 +80,7 @@ class Scripts:
         path = uri
         if isinstance(uri, str) and uri.startswith("file:"):
             path = unquote(urlsplit(uri).path).lstrip("/")
-        found = within(self._directory, path, what="field 'script.uri'")
+        found = _path_within(self._directory, path)
         try:
             with found.open("rb") as opened:
                 return opened.read(SCRIPT_BYTES_MAX + 1)
@@ -118,6 +117,18 @@ class Scripts:
             raise ToolFailure(structs.replace(outcome.error, message=message))
         assert isinstance(outcome.data, dict), "an answer without error is described"
         return b64decode(outcome.data["body"])
+
+
+def _path_within(root: Path, given: Any) -> Path:
+    """Resolve a script's path, links included; raises `ToolFailure` when it leads out."""
+    if not isinstance(given, str) or not given or "\0" in given:
+        text = f"field 'script.uri' must be a path, not {given!r}"
+        raise ToolFailure(failure("validation", text))
+    found = (root / given).resolve()
+    if not found.is_relative_to(root.resolve()):
+        text = f"field 'script.uri': '{given}' leads out of the directory that tasks may use"
+        raise ToolFailure(failure("config", text))
+    return found
 
 
 def _type(script: dict[str, Any], source: dict[str, Any]) -> Type:

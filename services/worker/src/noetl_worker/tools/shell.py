@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,15 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.domain.sites import Site
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.texts import as_text
+from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.scripts import Scripts
-from noetl_worker.tools.workplace import WorkFolder
 
 ALLOWED_SETTING = "NOETL_WORKER_SHELL_ALLOWED"
 _SHELL = "/bin/sh"
@@ -63,14 +63,22 @@ class Plan(Struct, frozen=True, kw_only=True):
     stdin: bytes
 
 
+class Place(Struct, frozen=True, kw_only=True):
+    """The directory in which scripts run, and the folders of files that they see."""
+
+    directory: Path
+    shown: tuple[Path, ...]
+
+
 class ShellTool:
     """Runs scripts where an operator allows it."""
 
     def __init__(
-        self, *, limits: Limits, folder: WorkFolder, scripts: Scripts, clock: Clock
+        self, *, limits: Limits, hidden: tuple[Path, ...], scripts: Scripts, clock: Clock
     ) -> None:
         self._limits = limits
-        self._folder = folder
+        # Folders of other tasks and organizations.
+        self._hidden = hidden
         self._scripts = scripts
         self._clock = clock
         self._free = asyncio.Semaphore(limits.scripts_max)
@@ -83,9 +91,10 @@ class ShellTool:
         try:
             async with self._free, own_time(call.timeout.total):
                 plan = await self._plan(call)
-                with self._folder.enter(call.fields.get("cwd"), call.site) as directory:
+                place = await _place_of(call)
+                with tempfile.TemporaryDirectory(prefix="noetl-home-") as home:
                     for script in plan.scripts:
-                        launch = self._launch(script, plan, directory, call.site)
+                        launch = self._launch(script, plan, place, Path(home))
                         await self._script(script, launch, ran)
                         if ran[-1].returncode != 0:
                             break
@@ -145,9 +154,9 @@ class ShellTool:
                 )
             )
 
-    def _launch(self, script: str, plan: Plan, directory: Path, site: Site) -> Launch:
+    def _launch(self, script: str, plan: Plan, place: Place, home: Path) -> Launch:
         limits = self._limits
-        environ = {"TMPDIR": str(directory), "HOME": str(directory), **plan.environ}
+        environ = {"TMPDIR": str(home), "HOME": str(home), **plan.environ}
         bounds = {
             # The interpreter of the launcher makes up a locale where none is set.
             "absent": sorted({"LC_CTYPE"} - environ.keys()),
@@ -156,17 +165,42 @@ class ShellTool:
             "files_max": limits.files_max,
             "file_bytes": limits.file_bytes,
             "network": True,
-            "hidden": str(self._folder.root),
-            "shown": str(self._folder.files(site)),
+            "hidden": [str(folder) for folder in self._hidden],
+            "shown": [str(folder) for folder in place.shown],
         }
         launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
         return Launch(
             command=(*launcher, plan.shell, "-c", script),
             environ=environ,
-            directory=directory,
+            directory=place.directory,
             stdin=plan.stdin,
             grace_s=limits.grace_s,
         )
+
+
+async def _place_of(call: Call) -> Place:
+    """Return where the scripts run: with the execution's files, or in the folder that `cwd` names.
+
+    Raises `ToolFailure`.
+    """
+    folder = await call.files.folder()
+    shown: tuple[Path, ...] = (folder,)
+    given = call.fields.get("cwd")
+    if given is None:
+        return Place(directory=folder, shown=shown)
+    name = call.files.parse_name(given)
+    if name.is_of_organization:
+        directory = await call.files.path(name)
+        shown = (folder, directory)
+    else:
+        directory = folder / name.path
+    try:
+        await in_thread(directory.mkdir, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ToolFailure(of_file(problem, str(given), source="shell")) from problem
+    if not directory.resolve().is_relative_to(shown[-1].resolve()):
+        raise _invalid(f"field 'cwd': {given!r:.120} leads out of its folder")
+    return Place(directory=directory, shown=shown)
 
 
 def _check_texts(plan: Plan) -> None:

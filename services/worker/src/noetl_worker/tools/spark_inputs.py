@@ -17,7 +17,6 @@ from noetl_worker.spark.executors import Home
 from noetl_worker.tools import references, tables, transfer_rows
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.references import References
-from noetl_worker.tools.workplace import WorkFolder
 
 INPUTS_MAX = 64
 _BYTES_MAX = 256 * 1024 * 1024
@@ -28,10 +27,9 @@ _QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitio
 class SparkInputs:
     """Says of every input where its rows are."""
 
-    def __init__(self, *, references_: References, vault: Vault, folder: WorkFolder) -> None:
+    def __init__(self, *, references_: References, vault: Vault) -> None:
         self._references = references_
         self._vault = vault
-        self._folder = folder
 
     async def read(self, inputs: Any, call: Call, home: Home) -> dict[str, Input]:
         """Return every input by name; raises `ToolFailure` that names the input."""
@@ -62,7 +60,7 @@ class SparkInputs:
             return Stored(refs=refs, is_union=isinstance(source, list))
         if isinstance(source, dict) and "rows" not in source:
             if "path" in source:
-                path = self._folder.resolve(str(source["path"]), call.site)
+                path = await call.files.path(call.files.parse_name(source["path"]))
                 format_ = tables.format_of(path, source.get("format"))
                 found = await asyncio.to_thread(tables.read_file, path, format_)
                 return Rows(table=await asyncio.to_thread(fitting.fitted, found))

@@ -18,8 +18,9 @@ from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.duckdb import DuckdbTool, Lease
-from noetl_worker.tools.duckdb_session import DuckSession
+from noetl_worker.tools.duckdb import DuckdbTool, Lease, database_name
+from noetl_worker.tools.duckdb_session import DuckSession, Places
+from noetl_worker.tools.file_names import FileName
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
@@ -35,7 +36,6 @@ from noetl_worker.tools.transfer_files import FileTarget
 from noetl_worker.tools.transfer_postgres import PostgresStatement, PostgresTable
 from noetl_worker.tools.transfer_rows import MODES, Aim, Target, Window
 from noetl_worker.tools.transfer_spark import Ends, SparkMover
-from noetl_worker.tools.workplace import WorkFolder
 
 _SOURCES = ("http", "postgres", "duckdb", "file", "data")
 _TARGETS = ("postgres", "duckdb", "file")
@@ -55,7 +55,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
 class _Held(Struct, frozen=True, kw_only=True):
     """What both ends have opened, so that one database is not waited for twice."""
 
-    leases: dict[Path | None, Lease]
+    leases: dict[FileName | None, Lease]
     sessions: dict[Pool, Session]
     file: Path | None
 
@@ -71,7 +71,6 @@ class TransferTool:
         duckdb: DuckdbTool,
         mover: SparkMover,
         references_: References,
-        folder: WorkFolder,
         locks: PathLocks,
     ) -> None:
         self._mover = mover
@@ -79,7 +78,6 @@ class TransferTool:
         self._postgres = postgres
         self._duckdb = duckdb
         self._references = references_
-        self._folder = folder
         self._locks = locks
 
     async def run(self, call: Call) -> Outcome:
@@ -103,12 +101,21 @@ class TransferTool:
             return Outcome(error=refused(problem, None))
 
     async def _move(self, plan: _Plan, call: Call) -> dict[str, Any]:
+        """Move rows, and publish the files that they went to while these are still locked."""
+        names = _file_names(plan, call)
+        paths = [call.files.lock_path(name) for name in names if name is not None]
+        async with self._locks.held(paths, call.site):
+            data = await self._moved(plan, call)
+            await call.files.publish(Outcome(data=data))
+        return data
+
+    async def _moved(self, plan: _Plan, call: Call) -> dict[str, Any]:
         fetched = moved = chunks = 0
         async with AsyncExitStack() as stack:
             held = await stack.enter_async_context(self._held(plan, call))
             target = await stack.enter_async_context(self._target(plan, call, held))
             by_columns = await copied(
-                plan.source, target, plan.aim, folder=self._folder, site=call.site, size=plan.size
+                plan.source, target, plan.aim, files=call.files, size=plan.size
             )
             if by_columns is None and plan.source["type"] == "postgres":
                 session = await self._session(plan.source, call, held)
@@ -131,26 +138,26 @@ class TransferTool:
     async def _held(self, plan: _Plan, call: Call) -> AsyncIterator[_Held]:
         """Open what both ends need, each once, in an order that all calls share.
 
-        First the locks of every file, then a place for databases of DuckDB, then connections,
-        those of one pool before those of another: what a call waits for is never held by one that
-        waits for what this call holds.
+        Whoever comes here has the locks of every file. Then come a place for databases of DuckDB
+        and connections, those of one pool before those of another: what a call waits for is never
+        held by one that waits for what this call holds.
         """
-        databases: dict[Path | None, None] = {}
+        databases: dict[FileName | None, Places] = {}
         pools: set[Pool] = set()
         for end in (plan.source, plan.target):
             if end["type"] == "duckdb":
-                databases[self._duckdb.database(end.get("database"), call.site)] = None
+                name = database_name(end.get("database"), call)
+                path = None if name is None else await call.files.path(name)
+                databases[name] = Places(database=path)
             elif end["type"] == "postgres":
                 pools.add(await self._postgres.pool(_auth(end, call), call.site))
         file = None
         if plan.target["type"] == "file":
-            file = self._folder.resolve(_text(plan.target, "uri", "target"), call.site)
-        paths = [one for one in (*databases, file) if one is not None]
+            file = await call.files.path(_file_name(plan.target, "target", call))
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._locks.held(paths, call.site))
             leases = await stack.enter_async_context(self._duckdb.leased(len(databases)))
-            for lease, path in zip(leases, databases, strict=True):
-                await lease.run(lambda session, path=path: session.open(path, {}))  # type: ignore[misc]  # the default binds the loop's path
+            for lease, places in zip(leases, databases.values(), strict=True):
+                await lease.run(lambda session, places=places: session.open(places, {}))  # type: ignore[misc]  # the default binds the loop's places
             sessions = {
                 pool: await stack.enter_async_context(session_of(pool))
                 for pool in sorted(pools, key=id)
@@ -168,7 +175,7 @@ class TransferTool:
         return session
 
     def _lease(self, end: dict[str, Any], call: Call, held: _Held) -> Lease:
-        return held.leases[self._duckdb.database(end.get("database"), call.site)]
+        return held.leases[database_name(end.get("database"), call)]
 
     @asynccontextmanager
     async def _target(self, plan: _Plan, call: Call, held: _Held) -> AsyncIterator[Target]:
@@ -226,7 +233,7 @@ class TransferTool:
                 while (window := await lease.run(lambda _: next(steps, None))) is not None:
                     yield window
             case "file":
-                path = self._folder.resolve(_text(source, "uri", "source"), call.site)
+                path = await call.files.path(_file_name(source, "source", call))
                 format_ = tables.format_of(path, source.get("format"))
                 read = transfer_files.windows(path, format_, size=size)
                 while (window := await in_thread(next, read, None)) is not None:
@@ -301,6 +308,22 @@ async def _duck_target(
 
     yield await lease.run(begin)
     await lease.run(lambda session: session.commit())
+
+
+def _file_names(plan: _Plan, call: Call) -> list[FileName | None]:
+    """Name the files that nobody else may use while the rows are moved."""
+    names = [
+        database_name(end.get("database"), call)
+        for end in (plan.source, plan.target)
+        if end["type"] == "duckdb"
+    ]
+    if plan.target["type"] == "file":
+        names.append(_file_name(plan.target, "target", call))
+    return names
+
+
+def _file_name(end: dict[str, Any], field: str, call: Call) -> FileName:
+    return call.files.parse_name(_text(end, "uri", field))
 
 
 def _plan(call: Call) -> _Plan:

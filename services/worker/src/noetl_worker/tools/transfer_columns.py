@@ -7,21 +7,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from noetl_worker.domain.sites import Site
 from noetl_worker.in_thread import in_thread
 from noetl_worker.tools import tables, transfer_files
+from noetl_worker.tools.call import Files
 from noetl_worker.tools.transfer_postgres import PostgresTable
 from noetl_worker.tools.transfer_rows import Aim, Target
-from noetl_worker.tools.workplace import WorkFolder
 
 
 async def copied(
-    source: dict[str, Any], target: Target, aim: Aim, *, folder: WorkFolder, site: Site, size: int
+    source: dict[str, Any], target: Target, aim: Aim, *, files: Files, size: int
 ) -> dict[str, int] | None:
     """Copy a file's columns; None where it has to go by rows, which also say what is wrong."""
     if not isinstance(target, PostgresTable) or aim.mode == "upsert" or aim.mapping is not None:
         return None
-    path = _parquet(source, folder, site)
+    path = await _parquet_path(source, files)
     opened = None if path is None else await in_thread(_opened, path)
     if path is None or opened is None:
         return None
@@ -33,12 +32,13 @@ async def copied(
     return {"rows_transferred": moved, "chunks": counted.batches_read, "records_fetched": moved}
 
 
-def _parquet(source: dict[str, Any], folder: WorkFolder, site: Site) -> Path | None:
+async def _parquet_path(source: dict[str, Any], files: Files) -> Path | None:
     named = source.get("uri") or source.get("path")
     if source["type"] != "file" or not isinstance(named, str):
         return None
-    path = folder.resolve(named, site)
-    return path if tables.format_of(path, source.get("format")) == "parquet" else None
+    if tables.format_of(Path(named), source.get("format")) != "parquet":
+        return None
+    return await files.path(files.parse_name(named))
 
 
 def _opened(path: Path) -> pyarrow.parquet.ParquetFile | None:

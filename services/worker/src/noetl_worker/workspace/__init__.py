@@ -1,0 +1,1 @@
+"""The files of an execution: the same on whichever worker a step runs."""

@@ -1,0 +1,152 @@
+"""The workspaces of a worker: one an execution, with the checkouts that its tasks use."""
+
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+
+from noetl_chassis.clock import Clock
+from noetl_storage.scratch import own_folder
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.domain.sites import Site
+from noetl_worker.in_thread import in_thread
+from noetl_worker.stores import TenantPayloads
+from noetl_worker.tools.file_names import FileName
+from noetl_worker.tools.references import References
+from noetl_worker.tools.workplace import WorkFolder
+from noetl_worker.workspace.checkout import Checkout
+from noetl_worker.workspace.journal import Journal
+
+_JOURNALS_MAX = 256
+_COUNTS_MAX = 100_000
+# Checkouts that wait for the next task; each may hold a copy of all files of its execution.
+_IDLE_MAX = 8
+
+log = structlog.get_logger(__name__)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How many files an execution keeps, and how large they are together."""
+
+    files_max: int = 10_000
+    bytes_max: int = 64 * 1024**3
+
+
+class Workspaces:
+    """Journals and checkouts of the executions that this worker has work of."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        references_: References,
+        organizations: WorkFolder,
+        mask: Mask,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self.root = folder
+        self.mask = mask
+        self.clock = clock
+        self.limits = limits
+        self._references = references_
+        self._organizations = organizations
+        self._journals: OrderedDict[tuple[str, str, str], Journal] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        self._idle: OrderedDict[Path, tuple[tuple[str, str, str], Checkout]] = OrderedDict()
+
+    def payloads_of(self, site: Site) -> TenantPayloads:
+        """Return the payload store as the execution's organization sees it."""
+        return self._references.payloads(site)
+
+    def folder_of(self, site: Site) -> Path | None:
+        """Return the folder of an organization's files, None where the worker has none."""
+        return self._organizations.files(site) if self._organizations.is_lasting else None
+
+    def organization_path(self, name: FileName, site: Site) -> Path:
+        """Return the path of an organization's file; raises `ToolFailure`."""
+        folder = self.folder_of(site)
+        if folder is None:
+            text = (
+                f"'noetl://files/{name.path}' outlives its execution, and this worker has no "
+                "place for such files: set NOETL_WORKER_WORK_DIRECTORY to a folder that all "
+                "workers share"
+            )
+            raise ToolFailure(failure("config", text, source="files"))
+        return self._organizations.resolve(name.path, site)
+
+    def journal_of(self, site: Site, payloads: TenantPayloads) -> Journal:
+        """Return the journal of an execution."""
+        key = _key(site)
+        journal = self._journals.pop(key, None) or Journal(site.execution_id, payloads)
+        self._journals[key] = journal
+        if len(self._journals) > _JOURNALS_MAX:
+            self._journals.popitem(last=False)
+        return journal
+
+    def count_entries(self, site: Site) -> int:
+        """Return how long the journal of an execution is, as far as this worker has seen it."""
+        return self._entries.get(_key(site), 0)
+
+    def note_entries(self, site: Site, count: int) -> None:
+        """Remember how long a journal is, also when the journal itself is forgotten."""
+        key = _key(site)
+        if count:
+            self._entries[key] = max(count, self._entries.pop(key, 0))
+            if len(self._entries) > _COUNTS_MAX:
+                self._entries.popitem(last=False)
+
+    async def borrow(self, site: Site) -> Checkout:
+        """Take a checkout that nobody else uses, one of the same execution if there is one."""
+        key = _key(site)
+        for path, (owner, checkout) in reversed(self._idle.items()):
+            if owner == key:
+                del self._idle[path]
+                return checkout
+        return Checkout(await in_thread(_make_folder, self.root))
+
+    async def give_back(self, checkout: Checkout, site: Site) -> None:
+        """Let the next task of the execution have a checkout; the oldest ones are removed."""
+        try:
+            await in_thread(checkout.drop_changes)
+        except (OSError, ToolFailure) as problem:
+            log.info("a folder of a task is removed", reason=str(problem))
+            await self._remove(checkout)
+            return
+        self._idle[checkout.folder] = (_key(site), checkout)
+        while len(self._idle) > _IDLE_MAX:
+            _, (_, oldest) = self._idle.popitem(last=False)
+            await self._remove(oldest)
+
+    async def _remove(self, checkout: Checkout) -> None:
+        if not await in_thread(checkout.remove_all):
+            log.warning("files of tasks are left on the disk", folder=str(checkout.folder))
+
+
+def _make_folder(root: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix="files-", dir=root))
+
+
+def _key(site: Site) -> tuple[str, str, str]:
+    return site.tenant_id, site.organization_id, site.execution_id
+
+
+@contextmanager
+def open_workspaces(
+    *, references_: References, organizations: WorkFolder, mask: Mask, clock: Clock, limits: Limits
+) -> Iterator[Workspaces]:
+    """Hold the folders of checkouts while the block runs."""
+    with own_folder("files") as folder:
+        yield Workspaces(
+            folder,
+            references_=references_,
+            organizations=organizations,
+            mask=mask,
+            clock=clock,
+            limits=limits,
+        )
