@@ -13,7 +13,7 @@ from tests.support.stack import Stack, running_stack
 
 pytestmark = pytest.mark.timeout(300)
 
-WORKERS = 4
+OPTIONS = ("--workers", "4", *SETTINGS[SETTINGS.index("--no-s3") :])
 SALES = """\
 workflow:
   - step: create
@@ -44,9 +44,7 @@ workflow:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with four workers, whose data outlives `down`."""
-    settings = list(SETTINGS)
-    settings[settings.index("--workers") + 1] = str(WORKERS)
-    with running_stack(tmp_path_factory.mktemp("files") / "stack", *settings) as running:
+    with running_stack(tmp_path_factory.mktemp("files") / "stack", *OPTIONS) as running:
         yield running
 
 
@@ -94,7 +92,7 @@ def test_files_are_there_after_down_and_up(desk: Desk, stack: Stack) -> None:
     execution_id = desk.begin(desk.write("waiting", WAITING))
     desk.wait_for_event(execution_id, "command.parked")
     stack.noetl("down")
-    stack.noetl("up")
+    stack.noetl("up", *OPTIONS)
     answer = desk.type("signal", f"go-{execution_id}")
     assert answer.code == 0, answer
     wait_until(
