@@ -18,6 +18,7 @@ from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
 from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_storage import encoding, row_tables
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, Groups, PayloadUnreadable
+from noetl_storage.table_schema import SchemaMismatch
 from noetl_worker.spark import executors, fitting, tables
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.tables import TableWriter
@@ -215,11 +216,14 @@ def _opened(home: Home, ref: PayloadRef) -> Any:
 
 def _table_of(value: Any, ref: PayloadRef) -> pa.Table:
     """Build the table of a result that is kept as JSON."""
-    found = row_tables.records(shown(value))
-    if found is None or not (found[0] or found[1]):
-        text = f"the payload {ref.sha256} holds no rows: give a result that is a table"
-        raise Refused("validation", text)
-    return row_tables.table_of(*found)
+    try:
+        found = row_tables.records(shown(value))
+        if found is not None and (found.rows or found.columns):
+            return row_tables.table_of(*found)
+    except SchemaMismatch as problem:
+        raise Refused("schema", f"the payload {ref.sha256}: {problem}") from problem
+    text = f"the payload {ref.sha256} holds no rows: give a result that is a table"
+    raise Refused("validation", text)
 
 
 def shown(kept: Any) -> Any:

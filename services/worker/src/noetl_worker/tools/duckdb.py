@@ -147,7 +147,7 @@ class DuckdbTool:
         )
         async with aclosing(batches()) as found:
             rows, count = await table.gather(found)
-        return raw_of_query(rows, columns=scan.columns, count=count)
+        return raw_of_query(rows, columns=scan.columns, types=scan.types, count=count)
 
     def database(self, named: Any, site: Site) -> Path | None:
         """Return the file of a database, None for one in memory; raises `ToolFailure`."""

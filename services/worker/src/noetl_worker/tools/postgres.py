@@ -312,6 +312,7 @@ def _raw(results: list[Rows]) -> dict[str, Any]:
         "rows": [] if shown is None else shown["rows"],
         "row_count": last["row_count"] if shown is None else shown["row_count"],
         "columns": [] if shown is None else shown["columns"],
+        **({} if shown is None else {"types": shown["types"]}),
         "statement_count": len(commands),
         "status": last["status"],
         "message": last["message"],
@@ -328,6 +329,7 @@ def _command(result: Rows) -> dict[str, Any]:
         "rows": result.rows,
         "row_count": len(result.rows) if result.columns else affected,
         "columns": list(result.columns),
+        **({"types": list(result.types)} if result.columns else {}),
         "status": "ok",
         "message": result.message,
     }

@@ -20,6 +20,7 @@ from noetl_worker import statements
 from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools import postgres_row_types
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
 
@@ -52,6 +53,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     parameter_types: tuple[str, ...]
     columns: tuple[str, ...]
     readers: tuple[tuple[str, Convert], ...]
+    types: tuple[str, ...]
 
 
 class Rows(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class Rows(Struct, frozen=True, kw_only=True):
 
     rows: list[dict[str, Any]]
     columns: tuple[str, ...]
+    types: tuple[str, ...]
     message: str
 
 
@@ -104,6 +107,7 @@ class Session:
         return Rows(
             rows=rows_of(records, plan),
             columns=plan.columns,
+            types=postgres_row_types.types_of_rows(plan.types, records),
             message=plan.prepared.get_statusmsg() or "",
         )
 
@@ -122,6 +126,7 @@ class Session:
             parameter_types=types,
             columns=tuple(column.name for column in attributes),
             readers=tuple((name, read) for name, read in readers if read is not None),
+            types=postgres_row_types.types_of_columns(attributes),
         )
         while len(self._plan_by_key) >= _PLANS_MAX:
             self._plan_by_key.pop(next(iter(self._plan_by_key)))

@@ -4,15 +4,18 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
+from noetl_storage import table_schema
+from noetl_storage.table_schema import Kinds
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.tools import postgres_row_types
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
 from noetl_worker.tools.postgres_pool import Pool, Session, rows_of
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
-# The columns' names, and rows.
-Window = tuple[tuple[str, ...], list[dict[str, Any]]]
+# The columns' names, rows, and the columns' types.
+Window = tuple[tuple[str, ...], list[dict[str, Any]], Kinds]
 
 
 @asynccontextmanager
@@ -52,7 +55,9 @@ async def read_windows(
         while True:
             records = await cursor.fetch(size)
             if records or not has_yielded:
-                yield plan.columns, rows_of(records, plan)
+                types = postgres_row_types.types_of_rows(plan.types, records)
+                kinds = table_schema.kinds_of(plan.columns, types)
+                yield plan.columns, rows_of(records, plan), kinds
                 has_yielded = True
             if len(records) < size:
                 return

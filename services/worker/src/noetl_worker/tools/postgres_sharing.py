@@ -22,7 +22,7 @@ from noetl_worker.tools.postgres_types import UnfitValue, bind
 BATCH_RUNS_MAX = 64
 BATCHES_AT_ONCE_MAX = 1
 _STATEMENTS_MAX = 256
-NO_ROWS = Rows(rows=[], columns=(), message="")
+NO_ROWS = Rows(rows=[], columns=(), types=(), message="")
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noetl_storage import table_schema
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sql_text import Statement
@@ -83,6 +84,7 @@ async def read(
         "rows": rows,
         "row_count": count,
         "columns": list(plan.columns),
+        "types": [table_schema.format_arrow_type(kind) for kind in types.values()],
         "statement_count": 1,
         "status": "ok",
         "message": f"SELECT {count}",

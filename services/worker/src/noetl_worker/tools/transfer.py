@@ -10,6 +10,8 @@ from msgspec import UNSET, Struct, structs
 from noetl_playbook import coercion
 from noetl_playbook import tools as kinds
 from noetl_storage import row_tables
+from noetl_storage.row_tables import RowTable
+from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
@@ -99,6 +101,8 @@ class TransferTool:
             return Outcome(error=failure("timeout", text, source="transfer"))
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="transfer"))
+        except SchemaMismatch as problem:
+            return Outcome(error=failure("schema", str(problem), source="transfer"))
         except BROKEN as problem:
             return Outcome(error=refused(problem, None))
 
@@ -123,7 +127,8 @@ class TransferTool:
                 if not window.rows:
                     continue
                 fetched += len(window.rows)
-                moved += await target.write(transfer_rows.mapped(window, plan.aim))
+                given = transfer_rows.mapped(window, plan.aim)
+                moved += await target.write(given.rows, given.kinds)
                 chunks += 1
         return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
 
@@ -217,8 +222,8 @@ class TransferTool:
                     is_inside=session.connection.is_in_transaction(),
                 )
                 async with aclosing(found):
-                    async for columns, rows in found:
-                        yield Window(rows=rows, columns=columns)
+                    async for columns, rows, kinds in found:
+                        yield Window(rows=rows, columns=columns, kinds=kinds)
             case "duckdb":
                 lease = self._lease(source, call, held)
                 query, params = _text(source, "query", "source"), source.get("params")
@@ -275,11 +280,11 @@ class _Blocking:
         """Return the file that it is, if it is one."""
         return self._end if isinstance(self._end, FileTarget) else None
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk in a thread."""
         if self._lease is None:
-            return await in_thread(self._end.write, rows)
-        return await self._lease.run(lambda _: self._end.write(rows))
+            return await in_thread(self._end.write, rows, kinds)
+        return await self._lease.run(lambda _: self._end.write(rows, kinds))
 
 
 @asynccontextmanager
@@ -385,12 +390,11 @@ def _cut(value: Any, size: int) -> Iterator[Window]:
     if found is None:
         if not isinstance(value, dict):
             raise _wrong("the source holds no rows: it must be a list of mappings, or a mapping")
-        found = [value], None
-    rows, columns = found
-    for start in range(0, len(rows), size):
-        yield Window(
-            rows=rows[start : start + size], columns=None if columns is None else tuple(columns)
-        )
+        found = RowTable([value])
+    columns = None if found.columns is None else tuple(found.columns)
+    for start in range(0, len(found.rows), size):
+        rows = found.rows[start : start + size]
+        yield Window(rows=rows, columns=columns, kinds=found.kinds)
 
 
 def _wrong(text: str) -> ToolFailure:

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_playbook.sql_text import sql_ident
+from noetl_storage.table_schema import Kinds
 from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -63,7 +64,7 @@ class PostgresTable:
         """Append record batches and return how many rows they had."""
         return await postgres_columns.write_columns(self._session, self._parts, batches)
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
         names = transfer_rows.columns_of(rows)
         transfer_rows.known_columns(names, self._columns, ".".join(self._parts))
@@ -126,7 +127,7 @@ class PostgresStatement:
     async def open(self) -> None:
         """Nothing is to be looked up."""
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
         found = statement_of(self._query)
         plan = await self._session.plan(found.text)

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from noetl_playbook import spelling
 from noetl_playbook.sql_text import sql_ident
+from noetl_storage.table_schema import Kinds
 from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
@@ -15,16 +16,20 @@ MODES = ("append", "replace", "upsert")
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """Some rows of a source; `columns` names them all where the source knows."""
+    """Some rows of a source; `columns` names them all where the source knows.
+
+    `kinds` are the types of the columns that have one.
+    """
 
     rows: list[dict[str, Any]]
     columns: tuple[str, ...] | None = None
+    kinds: Kinds = {}
 
 
 class Target(Protocol):
     """Where chunks are written."""
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk and return how many rows it wrote."""
 
 
@@ -36,18 +41,22 @@ class Aim(Struct, frozen=True, kw_only=True):
     mapping: dict[str, str] | None = None
 
 
-def mapped(window: Window, aim: Aim) -> list[dict[str, Any]]:
+def mapped(window: Window, aim: Aim) -> Window:
     """Turn source rows into target rows; an absent field is null. Raises `ToolFailure`."""
     if aim.mapping is None:
-        return window.rows
+        return window
     if window.columns is not None:
         for path in aim.mapping.values():
             top = path.split(".")[0].split("[")[0]
             if path not in window.columns and top not in window.columns:
                 raise unknown("source field", path, window.columns)
-    return [
+    rows = [
         {column: _field(row, path) for column, path in aim.mapping.items()} for row in window.rows
     ]
+    kinds = {
+        column: window.kinds[path] for column, path in aim.mapping.items() if path in window.kinds
+    }
+    return Window(rows=rows, columns=tuple(aim.mapping), kinds=kinds)
 
 
 def _field(row: dict[str, Any], path: str) -> Any:
