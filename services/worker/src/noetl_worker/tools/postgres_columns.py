@@ -18,7 +18,7 @@ import pyarrow.csv
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.in_thread import in_thread
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_session import Session
 
 # No row is longer than a block.
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -54,7 +54,7 @@ async def read_columns(
     column's type, and for a row that spans several blocks.
     """
     await session.connection.execute(_QUERIES["readable"])
-    kinds = _kinds((await session.plan(query)).prepared.get_attributes(), types or {})
+    kinds = _kinds((await session.describe(query)).prepared.get_attributes(), types or {})
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
 
         async def take(data: bytes) -> None:

@@ -8,7 +8,8 @@ from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Pool, Session, rows_of
+from noetl_worker.tools.postgres_pool import Pool
+from noetl_worker.tools.postgres_session import Session, reading, rows_of
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 # The columns' names, and rows.
@@ -45,15 +46,16 @@ async def read_windows(
     found = one_statement(query, params)
     own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
     async with own:
-        plan = await session.plan(found.text)
+        plan = await session.describe(found.text)
         values = bind(sql_text.arguments(found, params), plan.binders, plan.parameter_types)
         cursor = await plan.prepared.cursor(*values)
-        has_yielded = False
+        count = 0
         while True:
-            records = await cursor.fetch(size)
-            if records or not has_yielded:
-                yield plan.columns, rows_of(records, plan)
-                has_yielded = True
+            with reading(plan):
+                records = await cursor.fetch(size)
+            if records or not count:
+                yield plan.columns, rows_of(records, plan, rows_before=count)
+                count += len(records)
             if len(records) < size:
                 return
 

@@ -16,7 +16,8 @@ from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_fields import is_autocommit
-from noetl_worker.tools.postgres_pool import Pool, Rows, Session
+from noetl_worker.tools.postgres_pool import Pool
+from noetl_worker.tools.postgres_session import Rows, Session
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 BATCH_RUNS_MAX = 64
@@ -183,7 +184,13 @@ class Sharing:
             if plan.columns or len(batch) == 1:
                 return await self._one_by_one(session, text, batch)
             bound = _bound(batch, plan.binders, plan.parameter_types)
-            await plan.prepared.executemany([values for _, values in bound])
+            await session.run_many(text, [values for _, values in bound])
+        except asyncpg.DataError:
+            # Of one run. Which of them it is, each tells by itself.
+            return await self._one_by_one(session, text, batch)
+        except ToolFailure as problem:
+            _fail(batch, problem)
+            return True
         except _LOST as problem:
             _fail(batch, problem)
             return False
@@ -204,6 +211,8 @@ class Sharing:
                 continue
             try:
                 rows = await session.run(text, waiter.values)
+            except (asyncpg.DataError, ToolFailure) as problem:
+                _fail([waiter], problem)
             except _LOST as problem:
                 _fail(batch, problem)
                 return False

@@ -13,7 +13,7 @@ from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools import parts, postgres_columns
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.postgres_fields import is_autocommit
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.postgres_types import bind
 
 # What `COPY (…) TO` takes.
@@ -59,7 +59,19 @@ async def read(
     None, and nothing has run, where a column has to go by rows. Raises `ToolFailure`, and what
     the client raises.
     """
-    plan = await session.plan(statement.text)
+    async with session.connection.transaction():
+        return await _read_inside(session, statement, call, payloads=payloads, mask=mask)
+
+
+async def _read_inside(
+    session: Session,
+    statement: Statement,
+    call: Call,
+    *,
+    payloads: TenantPayloads,
+    mask: Mask,
+) -> dict[str, Any] | None:
+    plan = await session.describe(statement.text)
     kinds = {one.name: one.type.name for one in plan.prepared.get_attributes()}
     is_plain = all(kind in _KINDS for kind in kinds.values())
     if not kinds or len(kinds) < len(plan.columns) or not is_plain:
@@ -75,10 +87,9 @@ async def read(
         may_spread=True,
         bytes_max=parts.SMALL_BYTES,
     )
-    async with session.connection.transaction():
-        reading = postgres_columns.read_columns(session, statement.text, bound, types=types)
-        async with aclosing(reading):
-            rows, count = await table.gather(reading)
+    reading = postgres_columns.read_columns(session, statement.text, bound, types=types)
+    async with aclosing(reading):
+        rows, count = await table.gather(reading)
     return {
         "rows": rows,
         "row_count": count,

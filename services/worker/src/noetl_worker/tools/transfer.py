@@ -23,8 +23,9 @@ from noetl_worker.tools.duckdb_session import DuckSession
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Pool, Session
+from noetl_worker.tools.postgres_pool import Pool
 from noetl_worker.tools.postgres_reading import read_windows, session_of
+from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.transfer_columns import copied

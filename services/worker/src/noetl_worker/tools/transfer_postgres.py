@@ -10,7 +10,7 @@ from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import postgres_columns, transfer_rows
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_session import Plan, Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
 
@@ -40,10 +40,13 @@ class PostgresTable:
         self._aim = aim
         self._columns: dict[str, Column] = {}
         self._is_plain = False
+        self._plan_by_text: dict[str, Plan] = {}
 
     async def open(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
         oid, self._parts = await find_table(self._session, self._parts)
+        # Describing a statement locks its table: from here on the columns keep their types.
+        await self._session.describe(_QUERIES["lock"].format(table=sql_ident(self._parts)))
         self._columns = await columns_of_table(self._session, oid)
         self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
         if self._aim.mode == "replace":
@@ -74,7 +77,9 @@ class PostgresTable:
             rows = transfer_rows.latest_by_key(rows, keys)
         arrays = [[_text(row.get(one.name), one) for row in rows] for one in columns]
         text = self._statement(columns, keys)
-        plan = await self._session.plan(text)
+        plan = self._plan_by_text.get(text)
+        if plan is None:
+            plan = self._plan_by_text[text] = await self._session.describe(text)
         await plan.prepared.fetch(*arrays)
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
@@ -122,6 +127,7 @@ class PostgresStatement:
     def __init__(self, session: Session, *, query: Any) -> None:
         self._session = session
         self._query = query
+        self._plan: Plan | None = None
 
     async def open(self) -> None:
         """Nothing is to be looked up."""
@@ -129,7 +135,9 @@ class PostgresStatement:
     async def write(self, rows: list[dict[str, Any]]) -> int:
         """Run the statement for every row of a chunk."""
         found = statement_of(self._query)
-        plan = await self._session.plan(found.text)
+        if self._plan is None:
+            self._plan = await self._session.describe(found.text)
+        plan = self._plan
         values = [
             bind(sql_text.arguments(found, row), plan.binders, plan.parameter_types) for row in rows
         ]
