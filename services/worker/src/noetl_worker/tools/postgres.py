@@ -251,7 +251,7 @@ async def _streamed(session: Session, statements: tuple[Statement, ...], call: C
 async def _poured(session: Session, last: Statement, call: Call, *, index: int) -> Outcome:
     try:
         message = await postgres_streaming.pour(session, last, call)
-    except (asyncpg.PostgresError, asyncpg.DataError) as problem:
+    except asyncpg.PostgresError as problem:
         return Outcome(error=refused(problem, index))
     except ToolFailure as problem:
         return Outcome(error=problem.error)
@@ -268,7 +268,7 @@ async def run_statements(
         try:
             values = sql_text.arguments(statement, params)
             results.append(await session.run(statement.text, values))
-        except (asyncpg.PostgresError, asyncpg.DataError) as problem:
+        except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, index))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
@@ -364,7 +364,9 @@ _NOTHING = _raw([NO_ROWS])
 def refused(problem: Exception, statement: int | None) -> ErrorObject:
     """Classify what the database or the connection to it refused."""
     sqlstate = getattr(problem, "sqlstate", None)
-    if sqlstate is None:
+    # The client says so itself of a value that it cannot write.
+    is_clients = isinstance(problem, asyncpg.DataError) and problem.severity is None
+    if sqlstate is None or is_clients:
         return _broken(problem)
     details = {
         "statement": statement,

@@ -98,6 +98,12 @@ def write_interval(value: Any) -> Parts:
         return _worded(text.lower())
 
 
+def format_duration(parts: Parts) -> str:
+    """Write an interval as a text that PostgreSQL reads, whatever its parts are."""
+    shown = read_interval(parts)
+    return shown if isinstance(shown, str) else _duration(*parts)
+
+
 def _duration(months: int, days: int, us: int) -> str:
     """Write a duration as PostgreSQL's style `iso_8601` does: each part has its own sign."""
     date_part = _counted((_quotient(months, 12), "Y"), (_rest(months, 12), "M"), (days, "D"))
@@ -107,7 +113,9 @@ def _duration(months: int, days: int, us: int) -> str:
         whole, fraction = divmod(abs(seconds_us), SECOND_US)
         digits = f"{whole}.{fraction:06d}".rstrip("0").rstrip(".")
         time_part += f"{'-' if seconds_us < 0 else ''}{digits}S"
-    return f"P{date_part}T{time_part}" if time_part else f"P{date_part}"
+    if not time_part:
+        return f"P{date_part}" if date_part else "PT0S"
+    return f"P{date_part}T{time_part}"
 
 
 def _counted(*parts: tuple[int, str]) -> str:

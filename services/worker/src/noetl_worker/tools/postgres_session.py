@@ -8,17 +8,18 @@ without one is described anew at every run, in a transaction, which keeps its ta
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from noetl_chassis import identity
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.postgres_json import read_json
 from noetl_worker.tools.postgres_types import Convert, bind, binder, can_fail, is_derived, reader
 
 if TYPE_CHECKING:
@@ -91,6 +92,15 @@ class StaleStatement(Exception):  # noqa: N818 - it says what the statement is
             f"({self}): its transaction was rolled back, run it again"
         )
         return ToolFailure(failure("schema", text, source="postgres", retryable=True))
+
+
+def with_json_as_text(plan: Plan, columns: Iterable[str]) -> Plan:
+    """Leave JSON columns the texts that they are, for a target that reads such a text."""
+    names = set(columns)
+    readers = tuple(
+        (name, read) for name, read in plan.readers if read is not read_json or name not in names
+    )
+    return structs.replace(plan, readers=readers)
 
 
 def rows_of(records: list[Any], plan: Plan, *, rows_before: int = 0) -> list[dict[str, Any]]:

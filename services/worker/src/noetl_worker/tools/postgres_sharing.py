@@ -185,9 +185,6 @@ class Sharing:
                 return await self._one_by_one(session, text, batch)
             bound = _bound(batch, plan.binders, plan.parameter_types)
             await session.run_many(text, [values for _, values in bound])
-        except asyncpg.DataError:
-            # Of one run. Which of them it is, each tells by itself.
-            return await self._one_by_one(session, text, batch)
         except ToolFailure as problem:
             _fail(batch, problem)
             return True
@@ -211,7 +208,7 @@ class Sharing:
                 continue
             try:
                 rows = await session.run(text, waiter.values)
-            except (asyncpg.DataError, ToolFailure) as problem:
+            except ToolFailure as problem:
                 _fail([waiter], problem)
             except _LOST as problem:
                 _fail(batch, problem)

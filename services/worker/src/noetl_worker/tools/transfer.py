@@ -119,7 +119,11 @@ class TransferTool:
                 )
             if by_columns is not None:
                 return by_columns
-            windows = await stack.enter_async_context(aclosing(self._windows(plan, call, held)))
+            texts = (
+                target.json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
+            )
+            reading = self._windows(plan, call, held, json_texts=texts)
+            windows = await stack.enter_async_context(aclosing(reading))
             async for window in windows:
                 if not window.rows:
                     continue
@@ -205,7 +209,9 @@ class TransferTool:
                     if file.is_staged:
                         await in_thread(file.discard)
 
-    async def _windows(self, plan: _Plan, call: Call, held: _Held) -> AsyncGenerator[Window, None]:
+    async def _windows(
+        self, plan: _Plan, call: Call, held: _Held, *, json_texts: list[str]
+    ) -> AsyncGenerator[Window, None]:
         source, size = plan.source, plan.size
         match source["type"]:
             case "postgres":
@@ -216,6 +222,7 @@ class TransferTool:
                     source.get("params"),
                     size=size,
                     is_inside=session.connection.is_in_transaction(),
+                    json_texts=json_texts,
                 )
                 async with aclosing(found):
                     async for columns, rows in found:

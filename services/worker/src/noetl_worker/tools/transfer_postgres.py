@@ -1,6 +1,7 @@
 """Rows into a PostgreSQL table or statement, in one transaction."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -10,12 +11,14 @@ from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import postgres_columns, transfer_rows
+from noetl_worker.tools.postgres_intervals import format_duration, write_interval
 from noetl_worker.tools.postgres_session import Plan, Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
 
 _QUERIES = statements.load(__package__, "transfer_postgres")
-_ARRAY, _BYTES = "A", "bytea"
+_ARRAY, _BYTES, _INTERVAL = "A", "bytea", "interval"
+_JSON = frozenset({"json", "jsonb"})
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,17 @@ class PostgresTable:
         """Return the type of a column as the catalog spells it, None for one that is not there."""
         known = self._columns.get(name)
         return None if known is None else known.type
+
+    def json_sources(self, mapping: Mapping[str, str] | None) -> list[str]:
+        """Name the source columns that become JSON as they are."""
+        kept = [one.name for one in self._columns.values() if one.type in _JSON]
+        if mapping is None:
+            return kept
+        # What else is taken out of the same column needs it as a value.
+        tops = [path.split(".")[0].split("[")[0] for path in mapping.values()]
+        return [
+            mapping[name] for name in kept if name in mapping and tops.count(mapping[name]) == 1
+        ]
 
     async def copy(self, batches: AsyncIterator[Any]) -> int:
         """Append record batches and return how many rows they had."""
@@ -166,4 +180,8 @@ def shown_as(column: Column) -> str:
 def _text(value: Any, column: Column) -> str | None:
     if column.is_array and isinstance(value, list):
         return texts.array_literal(value)
+    if value is not None and column.type.startswith(_INTERVAL):
+        # PostgreSQL reads no seconds as 1e-06.
+        with suppress(ValueError):
+            return format_duration(write_interval(value))
     return texts.text_of(value)
