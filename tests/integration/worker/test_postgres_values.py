@@ -71,8 +71,7 @@ async def test_what_was_read_is_bound_as_the_same_value(worker: Bench) -> None:
 async def test_arrays_hold_the_same_values(worker: Bench) -> None:
     wrong = []
     for one in VALUES:
-        # The client takes a path in an array for an array itself.
-        if one.type_name in {"int4multirange", "path"}:
+        if one.type_name == "int4multirange":
             continue
         kind = f"{one.type_name}[]"
         array = f"array[{literal(one)}, null]"
@@ -80,9 +79,17 @@ async def test_arrays_hold_the_same_values(worker: Bench) -> None:
         if found["v"] != [one.json_form, None]:
             wrong.append((kind, one.literal, found["v"]))
             continue
+        if one.type_name in {"point", "path", "polygon", "circle"}:
+            # The client takes a shape in an array for an array, and refuses to write it.
+            error = await error_of(worker, f"select $1::{kind} as v", [found["v"]])
+            assert error.kind == "validation"
+            continue
+        if one.type_name in {"point", "path", "polygon", "circle"}:
+            # The client takes a shape in an array for an array, and refuses to write it.
+            error = await error_of(worker, f"select $1::{kind} as v", [found["v"]])
+            assert error.kind == "validation"
+            continue
         same = f"select $1::{kind} is not distinct from {array}::{kind} as same"
-        if one.type_name in {"point", "polygon", "circle"}:
-            same = f"select ($1::{kind})::text = ({array})::text as same"
         if (await rows(worker, same, [found["v"]]))[0]["same"] is not True:
             wrong.append((kind, one.literal, "bound"))
     assert wrong == []

@@ -8,6 +8,7 @@ without one is described anew at every run, in a transaction, which keeps its ta
 """
 
 import re
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,15 @@ from noetl_chassis import identity
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.postgres_json import read_json
-from noetl_worker.tools.postgres_types import Convert, bind, binder, can_fail, is_derived, reader
+from noetl_worker.tools.postgres_types import (
+    Convert,
+    UnfitValue,
+    bind,
+    binder,
+    can_fail,
+    is_derived,
+    reader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +38,9 @@ if TYPE_CHECKING:
 
 _QUERIES = statements.load(__package__, "postgres_session")
 _PLANS_MAX = 64
+# The server keeps a named statement's parameters of the types that they had, and converts them when
+# a column has another one since. So a statement's parameters are looked at again, this often.
+PARAMETERS_TRUSTED_S = 1.0
 # Parsed and planned at every run, in one go with it.
 _NAMELESS = ""
 # Another server answers than the one that prepared a statement, as behind a pooler of transactions,
@@ -151,6 +163,7 @@ class Session:
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
         self.connection = connection
         self._plan_by_text: dict[str, Plan] = {}
+        self._checked_s_by_text: dict[str, float] = {}
         self._is_naming = True
 
     async def run(self, text: str, values: list[Any]) -> Rows:
@@ -161,6 +174,12 @@ class Session:
         """
         was_known = text in self._plan_by_text
         try:
+            return await self._run(text, values)
+        except UnfitValue:
+            if not was_known:
+                raise
+            # Nothing has been sent: the value may fit the type that the parameter has now.
+            self.forget(text)
             return await self._run(text, values)
         except (*_STALE, *_UNKNOWN) as problem:
             is_unknown = isinstance(problem, _UNKNOWN)
@@ -174,11 +193,10 @@ class Session:
             return await self._run(text, values)
 
     async def _run(self, text: str, values: list[Any]) -> Rows:
-        known = self._known(text)
-        if known is None and not self._is_naming:
+        if not self._is_naming:
             async with self._transaction(text):
                 return await self._fetch(await self.describe(text), values)
-        plan = known or await self._prepare(text)
+        plan = await self.plan(text)
         if not plan.doubtful:
             return await self._fetch(plan, values)
         # What cannot be read must not be committed.
@@ -217,7 +235,21 @@ class Session:
         """
         if not self._is_naming:
             return await self._described(text, _NAMELESS)
-        return self._known(text) or await self._prepare(text)
+        known = self._known(text)
+        if known is not None and await self._is_current(text, known):
+            return known
+        return await self._prepare(text)
+
+    async def _is_current(self, text: str, plan: Plan) -> bool:
+        """Tell whether a statement's parameters have the types that they had."""
+        if not plan.parameter_types:
+            return True
+        now_s = time.monotonic()
+        if now_s - self._checked_s_by_text[text] < PARAMETERS_TRUSTED_S:
+            return True
+        self._checked_s_by_text[text] = now_s
+        described = await self.describe(text)
+        return described.prepared.get_parameters() == plan.prepared.get_parameters()
 
     async def describe(self, text: str) -> Plan:
         """Return a plan with the types of now, to be run before the transaction ends.
@@ -233,8 +265,9 @@ class Session:
         if plan.is_derived:
             return plan
         while len(self._plan_by_text) >= _PLANS_MAX:
-            self._plan_by_text.pop(next(iter(self._plan_by_text)))
+            self.forget(next(iter(self._plan_by_text)))
         self._plan_by_text[text] = plan
+        self._checked_s_by_text[text] = time.monotonic()
         return plan
 
     async def _described(self, text: str, name: str) -> Plan:
@@ -260,10 +293,12 @@ class Session:
     def forget(self, text: str) -> None:
         """Drop a plan that may be stale."""
         self._plan_by_text.pop(text, None)
+        self._checked_s_by_text.pop(text, None)
 
     def forget_all(self) -> None:
         """Drop every plan, as each may be stale."""
         self._plan_by_text.clear()
+        self._checked_s_by_text.clear()
 
     async def reset(self) -> None:
         """Forget what statements may have left on the session."""
