@@ -15,7 +15,9 @@ READ = """
     tool:
       kind: postgres
       auth: pg
-      query: "SELECT n::numeric(10,2) AS amount, 9007199254740993::bigint AS big, '2026-03-29 01:30:00+00'::timestamptz AS seen_at FROM (VALUES (0.1), (0.2)) AS t(n)"
+      query: >-
+        SELECT n::numeric(10,2) AS amount, 9007199254740993::bigint AS big,
+        '2026-03-29 01:30:00+00'::timestamptz AS seen_at FROM (VALUES (0.1), (0.2)) AS t(n)
 """
 ADD = """
   - step: add
@@ -23,7 +25,9 @@ ADD = """
       kind: duckdb
       database: ":memory:"
       inputs: {t: "{{ %s }}"}
-      query: "SELECT CAST(sum(amount) AS VARCHAR) AS total, max(big) AS big, typeof(max(seen_at)) AS seen_type FROM t"
+      query: >-
+        SELECT CAST(sum(amount) AS VARCHAR) AS total, max(big) AS big,
+        typeof(max(seen_at)) AS seen_type FROM t
 """
 
 

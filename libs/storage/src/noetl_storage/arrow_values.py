@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ def values_of(column: pa.Array) -> list[Any]:  # noqa: C901 - one arm per family
     if types.is_duration(kind):
         return _shown(_counted(column), lambda value: _span(value, kind.unit))
     if types.is_interval(kind):
-        return _shown(column.to_pylist(), lambda span: calendar_text.format_interval(*span))
+        return _shown(column.to_pylist(), _interval)
     if types.is_decimal(kind):
         return _shown(column.to_pylist(), number)
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
@@ -160,6 +161,13 @@ def _span(value: int, unit: str) -> float | str:
     return calendar_text.format_interval(0, 0, value * (UNIT_PER_S["ns"] // UNIT_PER_S[unit]))
 
 
+def _interval(span: Any) -> float | str:
+    months, days, nanoseconds = span
+    if months or days:
+        return calendar_text.format_interval(months, days, nanoseconds)
+    return _span(nanoseconds, "ns")
+
+
 def _nested(column: pa.Array) -> list[Any]:
     kind, types = column.type, pa.types
     if types.is_map(kind):
@@ -182,7 +190,7 @@ def _nested(column: pa.Array) -> list[Any]:
 
 def _bounds(column: pa.Array) -> list[tuple[int, int]]:
     offsets = column.offsets.to_pylist()
-    return list(zip(offsets[:-1], offsets[1:], strict=True))
+    return list(pairwise(offsets))
 
 
 def _where_valid(column: pa.Array, values: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ DATE_INFINITY = 2**31 - 1
 MOMENT_INFINITY = 2**63 - 1
 
 _EPOCH = date(1970, 1, 1).toordinal()
+_ISO_DATE_CHARACTERS = 10
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 _INFINITIES = {"infinity": 1, "+infinity": 1, "-infinity": -1}
 _DATE = r"(?P<year>[+-]?\d{4,})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -71,13 +72,20 @@ def parse_time(text: str, unit: str) -> int:
 
 
 def format_moment(value: int, unit: str, *, has_zone: bool) -> str:
-    """Write a moment, counted in a unit after 1970; one with a zone is shown in UTC."""
+    """Write a moment, counted in a unit after 1970; one with a zone is shown in UTC.
+
+    Outside of the years 1 to 9999, where ISO 8601 has no form, it is the text of PostgreSQL.
+    """
     if abs(value) == MOMENT_INFINITY:
         return "infinity" if value > 0 else "-infinity"
     days, rest = divmod(value, DAY_S * UNIT_PER_S[unit])
     day, _, era = format_date(days).partition(" ")
-    zone = "+00:00" if has_zone else ""
-    return f"{day}T{format_time(rest, unit)}{zone}{f' {era}' if era else ''}"
+    clock = format_time(rest, unit)
+    if not era and len(day) == _ISO_DATE_CHARACTERS:
+        return f"{day}T{clock}{'+00:00' if has_zone else ''}"
+    # PostgreSQL ends a fraction where its zeros begin.
+    clock = clock.rstrip("0") if "." in clock else clock
+    return f"{day} {clock}{'+00' if has_zone else ''}{f' {era}' if era else ''}"
 
 
 def parse_moment(text: str, unit: str, *, has_zone: bool) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ class RowTable(NamedTuple):
 
     rows: list[dict[str, Any]]
     columns: list[str] | None = None
-    kinds: Kinds = {}
+    kinds: Kinds = MappingProxyType({})
 
     def names(self) -> list[str]:
         """Return the columns: those that are named, else those that any row has."""

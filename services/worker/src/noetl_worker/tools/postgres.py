@@ -26,7 +26,8 @@ from noetl_worker.tools.postgres_fields import (
     is_autocommit,
     statement_timeout_s,
 )
-from noetl_worker.tools.postgres_pool import Pool, Room, Rows, Session, busy
+from noetl_worker.tools.postgres_pool import Pool, Room, busy
+from noetl_worker.tools.postgres_session import Rows, Session, StaleStatement
 from noetl_worker.tools.postgres_sharing import NO_ROWS, Sharing, can_share
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
@@ -77,6 +78,8 @@ class PostgresTool:
             return Outcome(error=failure("timeout", text, source="postgres"))
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="postgres"))
+        except StaleStatement as problem:
+            return Outcome(error=problem.failure().error)
         except BROKEN as problem:
             return Outcome(error=refused(problem, None))
 
@@ -195,9 +198,24 @@ async def _attempt(session: Session, statements: tuple[Statement, ...], call: Ca
 async def _in_transaction(
     session: Session, statements: tuple[Statement, ...], call: Call
 ) -> Outcome:
+    """Run statements together; once more if types have changed since they were prepared."""
+    try:
+        return await _tried_together(session, statements, call)
+    except StaleStatement:
+        session.forget_all()
+    return await _tried_together(session, statements, call)
+
+
+async def _tried_together(
+    session: Session, statements: tuple[Statement, ...], call: Call
+) -> Outcome:
     transaction = session.connection.transaction()
     await transaction.start()
-    outcome = await run_statements(session, statements, call)
+    try:
+        outcome = await run_statements(session, statements, call)
+    except StaleStatement:
+        await transaction.rollback()
+        raise
     if outcome.error is not None:
         await transaction.rollback()
     else:
@@ -235,6 +253,8 @@ async def _poured(session: Session, last: Statement, call: Call, *, index: int) 
         message = await postgres_streaming.pour(session, last, call)
     except asyncpg.PostgresError as problem:
         return Outcome(error=refused(problem, index))
+    except ToolFailure as problem:
+        return Outcome(error=problem.error)
     return Outcome(data={"statement_count": index + 1, "status": "ok", "message": message})
 
 
@@ -250,6 +270,10 @@ async def run_statements(
             results.append(await session.run(statement.text, values))
         except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, index))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except (PlaceholderError, UnfitValue) as problem:
+            return Outcome(error=failure("validation", str(problem), source="postgres"))
     return Outcome(data=_raw(results))
 
 
@@ -342,7 +366,9 @@ _NOTHING = _raw([NO_ROWS])
 def refused(problem: Exception, statement: int | None) -> ErrorObject:
     """Classify what the database or the connection to it refused."""
     sqlstate = getattr(problem, "sqlstate", None)
-    if sqlstate is None:
+    # The client says so itself of a value that it cannot write.
+    is_clients = isinstance(problem, asyncpg.DataError) and problem.severity is None
+    if sqlstate is None or is_clients:
         return _broken(problem)
     details = {
         "statement": statement,

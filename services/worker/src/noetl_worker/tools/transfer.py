@@ -25,8 +25,9 @@ from noetl_worker.tools.duckdb_session import DuckSession
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Pool, Session
+from noetl_worker.tools.postgres_pool import Pool
 from noetl_worker.tools.postgres_reading import read_windows, session_of
+from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.transfer_columns import copied
@@ -122,7 +123,11 @@ class TransferTool:
                 )
             if by_columns is not None:
                 return by_columns
-            windows = await stack.enter_async_context(aclosing(self._windows(plan, call, held)))
+            texts = (
+                target.json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
+            )
+            reading = self._windows(plan, call, held, json_texts=texts)
+            windows = await stack.enter_async_context(aclosing(reading))
             async for window in windows:
                 if not window.rows:
                     continue
@@ -209,7 +214,9 @@ class TransferTool:
                     if file.is_staged:
                         await in_thread(file.discard)
 
-    async def _windows(self, plan: _Plan, call: Call, held: _Held) -> AsyncGenerator[Window, None]:
+    async def _windows(
+        self, plan: _Plan, call: Call, held: _Held, *, json_texts: list[str]
+    ) -> AsyncGenerator[Window, None]:
         source, size = plan.source, plan.size
         match source["type"]:
             case "postgres":
@@ -220,6 +227,7 @@ class TransferTool:
                     source.get("params"),
                     size=size,
                     is_inside=session.connection.is_in_transaction(),
+                    json_texts=json_texts,
                 )
                 async with aclosing(found):
                     async for columns, rows, kinds in found:
