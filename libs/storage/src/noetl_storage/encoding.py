@@ -98,7 +98,7 @@ def tabulate(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes
     arrays, fields = [], []
     kinds = _kinds_of(raw)
     for name, values in columns.items():
-        array, about = _array(name, values, kinds.get(name))
+        array, about = _array(name, values, kinds.get(name), format_)
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata=about))
     about = {
@@ -140,14 +140,14 @@ def _kinds_of(raw: Any) -> Kinds:
 
 
 def _array(
-    name: str, values: list[Any], kind: pa.DataType | None
+    name: str, values: list[Any], kind: pa.DataType | None, format_: TableFormat
 ) -> tuple[Any, dict[bytes, bytes] | None]:
     """Build a column, and what is said of it: of its own type if its values read back equal.
 
     Else it is typed when all values are of one scalar type, and JSON text when they are not.
     """
     if kind is not None and not pa.types.is_string(kind):
-        exact = _exact(name, values, kind)
+        exact = _exact(name, values, kind, format_)
         if exact is not None:
             return exact, None
     array, is_json = _by_values(values)
@@ -157,10 +157,12 @@ def _array(
     return array, about or None
 
 
-def _exact(name: str, values: list[Any], kind: pa.DataType) -> pa.Array | None:
+def _exact(
+    name: str, values: list[Any], kind: pa.DataType, format_: TableFormat
+) -> pa.Array | None:
     try:
         array = json_columns.column_of(name, values, kind)
-        table_schema.check_portable(pa.table({name: array}))
+        table_schema.check_portable(pa.table({name: array}), format_)
         return array if arrow_values.values_of(array) == values else None
     except (SchemaMismatch, ValueError, ArithmeticError):
         return None

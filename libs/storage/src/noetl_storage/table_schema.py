@@ -351,12 +351,19 @@ def _digits_of(kind: pa.DataType) -> tuple[int, int] | None:
     return None if bits is None else (len(str(2**bits)), 0)
 
 
-def check_portable(table: pa.Table) -> None:
+def check_portable(table: pa.Table, format_: str = "arrow") -> None:
     """Refuse what Arrow's types only hold as DuckDB reads them; raises `UnportableValue`.
 
     The last date and moment of a type are DuckDB's infinity, and 24:00 is past Arrow's last time.
+    Parquet has no type for intervals of months.
     """
     for field, column in zip(table.schema, table.columns, strict=True):
+        if format_ == "parquet" and pa.types.is_interval(field.type):
+            text = (
+                f"column '{field.name}' is an interval of months, days and seconds, for which "
+                "Parquet has no type: cast it to text, or to seconds, in the query"
+            )
+            raise UnportableValue(text)
         last = _last_of(field.type)
         if last is None or not table.num_rows:
             continue

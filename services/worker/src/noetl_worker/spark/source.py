@@ -3,6 +3,7 @@
 import math
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,12 +129,14 @@ class NoetlReader(DataSourceReader):
         home, _, _ = _parsed(self._options)
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         for piece in partition.pieces:
-            table = fitting.fitted(_table(home, piece))
+            with _refusing(piece):
+                table = fitting.fitted(_table(home, piece))
             if piece.part is not None:
                 table = table.append_column(
                     PART, pa.array([piece.part] * table.num_rows, pa.int64())
                 )
-            whole = fitting.cast(table, wanted).combine_chunks()
+            with _refusing(piece):
+                whole = fitting.cast(table, wanted).combine_chunks()
             yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
 
 
@@ -214,14 +217,20 @@ def _opened(home: Home, ref: PayloadRef) -> Any:
         raise Refused("parse", f"{ref.sha256} cannot be read: {problem}") from problem
 
 
+@contextmanager
+def _refusing(piece: Piece) -> Iterator[None]:
+    try:
+        yield
+    except SchemaMismatch as problem:
+        raise Refused("schema", f"the payload {piece.ref.sha256}: {problem}") from problem
+
+
 def _table_of(value: Any, ref: PayloadRef) -> pa.Table:
     """Build the table of a result that is kept as JSON."""
-    try:
+    with _refusing(Piece(ref)):
         found = row_tables.records(shown(value))
         if found is not None and (found.rows or found.columns):
             return row_tables.table_of(*found)
-    except SchemaMismatch as problem:
-        raise Refused("schema", f"the payload {ref.sha256}: {problem}") from problem
     text = f"the payload {ref.sha256} holds no rows: give a result that is a table"
     raise Refused("validation", text)
 

@@ -91,8 +91,10 @@ class DuckTable:
 
 def _with_era(text: str | None) -> str | None:
     """Write a date before the year 1 as DuckDB does."""
-    is_early = text is not None and text.endswith(_ERA)
-    return f"{text.removesuffix(_ERA)} (BC)" if text is not None and is_early else text
+    if text is None or not text.endswith(_ERA):
+        return text
+    day, _, clock = text.removesuffix(_ERA).partition(" ")
+    return f"{day} (BC) {clock}".rstrip()
 
 
 class DuckStatement:

@@ -194,7 +194,7 @@ class FileTarget:
 
     def _write_parquet(self, rows: list[dict[str, Any]], kinds: Kinds) -> None:
         table = row_tables.table_of(rows, self._names, kinds)
-        table_schema.check_portable(table)
+        table_schema.check_portable(table, "parquet")
         if self._parquet is None:
             self._names = table.column_names
             self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)
