@@ -164,3 +164,28 @@ async def test_a_database_names_the_types_of_its_columns(worker: Bench, source: 
         if can_give(source, value) and value.json_form is not None:
             table = await SOURCES[source](worker, value)
             assert table["types"] == [value.kind], value
+
+
+@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
+async def test_nanoseconds_are_not_rounded_by_a_target_of_microseconds(
+    worker: Bench, kind: str
+) -> None:
+    where = {"auth": "db"} if kind == "postgres" else {}
+    place = {} if kind == "postgres" else {"database": "o.duckdb"}
+    await data_of(worker, kind, {"query": "CREATE TABLE o (v timestamp)", **place}, **where)
+    rows = [{"v": "2026-03-29T01:30:00.123456789"}]
+    table = {"columns": ["v"], "types": ["timestamp[ns]"], "rows": rows}
+    target = {"type": kind, "table": "o", **where, **place}
+    fields = {"source": {"type": "data", "data": table}, "target": target}
+    moved = await attempt(worker, "transfer", fields)
+    assert moved.error is not None
+    assert (moved.error.kind, "'v'" in moved.error.message) == ("schema", True)
+
+
+async def test_an_unlike_type_of_a_value_is_refused_with_its_row(worker: Bench) -> None:
+    rows = [{"v": 1}, {"v": "x"}]
+    table = {"columns": ["v"], "types": ["int64"], "rows": rows}
+    found = await to_duckdb(worker, table, VALUES[0])
+    assert found.error is not None
+    assert found.error.kind == "schema"
+    assert "input 't': column 'v', row 1: 'x'" in found.error.message

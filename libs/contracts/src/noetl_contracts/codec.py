@@ -19,7 +19,7 @@ _FLOAT_TEXT_MAX = 16
 
 def _number(text: str) -> float | str:
     # Fifteen digits and a point are always read back as they were written.
-    if len(text) <= _FLOAT_TEXT_MAX:
+    if len(text) <= _FLOAT_TEXT_MAX and "e" not in text and "E" not in text:
         return float(text)
     found = float(text)
     return found if math.isfinite(found) and Decimal(repr(found)) == Decimal(text) else text

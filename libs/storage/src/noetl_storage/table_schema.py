@@ -347,8 +347,10 @@ def _digits_of(kind: pa.DataType) -> tuple[int, int] | None:
     """Return how many digits a type has before and after its point, None of what is no number."""
     if pa.types.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
-    bits = _INTEGER_BITS.get(str(kind))
-    return None if bits is None else (len(str(2**bits)), 0)
+    name = str(kind)
+    if name not in _INTEGER_BITS:
+        return None
+    return len(str(2 ** (_INTEGER_BITS[name] - (not name.startswith("u"))))), 0
 
 
 def check_portable(table: pa.Table, format_: str = "arrow") -> None:

@@ -104,7 +104,10 @@ class InputReader:
             if "path" in source and "rows" not in source:
                 path = self._folder.resolve(str(source["path"]), call.site)
                 format_ = tables.format_of(path, source.get("format"))
-                return await asyncio.to_thread(tables.read_file, path, format_, bytes_max=room)
+                kinds = tables.kinds_of_file(source.get("types"))
+                return await asyncio.to_thread(
+                    tables.read_file, path, format_, kinds=kinds, bytes_max=room
+                )
             if "query" in source and "rows" not in source:
                 return await self._queried(name, source, call, room=room)
         if _is_parts(source):

@@ -71,7 +71,8 @@ class SparkInputs:
             if "path" in source:
                 path = self._folder.resolve(str(source["path"]), call.site)
                 format_ = tables.format_of(path, source.get("format"))
-                found = await asyncio.to_thread(tables.read_file, path, format_)
+                kinds = tables.kinds_of_file(source.get("types"))
+                found = await asyncio.to_thread(tables.read_file, path, format_, kinds=kinds)
                 return Rows(table=await asyncio.to_thread(fitting.fitted, found))
             if "query" in source or "table" in source:
                 return await self.query(name, source, call.site, home)

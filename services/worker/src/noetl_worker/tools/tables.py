@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from noetl_contracts import codec
-from noetl_storage import arrow_values, row_tables
+from noetl_storage import arrow_values, row_tables, table_schema
 from noetl_storage.arrow_values import UnshownValue
 from noetl_storage.encoding import PayloadTooLarge, PayloadUnreadable
 from noetl_storage.row_tables import RowTable
@@ -104,6 +104,16 @@ def _read_lines(path: Path, kinds: Kinds) -> pa.Table:
     with path.open("rb") as lines:
         rows = [dict(codec.decode_exactly(line)) for line in lines if line.strip()]
     return row_tables.table_of(rows, None, kinds)
+
+
+def kinds_of_file(types: Any) -> Kinds | None:
+    """Read the types that an input names for columns of its file; raises `UnknownType`."""
+    if types is None:
+        return None
+    if not isinstance(types, dict):
+        raise ToolFailure(failure("validation", "'types' of a file must map columns to types"))
+    names = [str(name) for name in types]
+    return table_schema.kinds_of(names, list(types.values()))
 
 
 def format_of(path: Path, wanted: Any) -> str:

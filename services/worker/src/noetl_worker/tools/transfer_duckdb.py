@@ -63,6 +63,7 @@ class DuckTable:
         target = self._type_by_column[name]
         if kind is not None and pa.types.is_interval(kind) and target == "INTERVAL":
             return json_columns.column_of(name, values, kind)
+        transfer_rows.check_nanoseconds(name, values, kind, target)
         found = [texts.text_of(value) for value in values]
         if target.startswith(_DAYS):
             found = [_with_era(text) for text in found]

@@ -81,7 +81,7 @@ class PostgresTable:
         """Append record batches and return how many rows they had."""
         return await postgres_columns.write_columns(self._session, self._parts, batches)
 
-    async def write(self, rows: list[dict[str, Any]], _: Kinds) -> int:
+    async def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
         names = transfer_rows.columns_of(rows)
         transfer_rows.known_columns(names, self._columns, ".".join(self._parts))
@@ -90,6 +90,11 @@ class PostgresTable:
         if self._aim.mode == "upsert":
             keys = transfer_rows.keys_of(self._aim, names)
             rows = transfer_rows.latest_by_key(rows, keys)
+        for one in columns:
+            kind = kinds.get(one.name)
+            if getattr(kind, "unit", None) == "ns":
+                values = [row.get(one.name) for row in rows]
+                transfer_rows.check_nanoseconds(one.name, values, kind, one.type)
         arrays = [[_text(row.get(one.name), one) for row in rows] for one in columns]
         text = self._statement(columns, keys)
         plan = self._plan_by_text.get(text)

@@ -1,5 +1,6 @@
 """Rows on their way: which columns they fill, as which texts."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -12,6 +13,8 @@ from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 
+_MICROSECONDS = ("TIME", "DATE")
+_NANOSECONDS = re.compile(r"\.\d{7}")
 MODES = ("append", "replace", "upsert")
 
 
@@ -82,6 +85,20 @@ def keys_of(aim: Aim, columns: list[str]) -> list[str]:
 def latest_by_key(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
     """Keep the last row of every key: one statement may not change a row twice."""
     return list({tuple(texts.text_of(row.get(key)) for key in keys): row for row in rows}.values())
+
+
+def check_nanoseconds(name: str, values: list[Any], kind: Any, target: str) -> None:
+    """Refuse nanoseconds that a target of microseconds would round; raises `ToolFailure`."""
+    is_moment = target.upper().startswith(_MICROSECONDS) and not target.upper().endswith("_NS")
+    if not is_moment or kind is None or getattr(kind, "unit", None) != "ns":
+        return
+    for value in values:
+        if isinstance(value, str) and _NANOSECONDS.search(value):
+            text = (
+                f"column '{name}' holds {value!r:.40}, and its target's type {target} ends at "
+                "microseconds: cast it in the source, or write it into a column of text"
+            )
+            raise ToolFailure(failure("schema", text, source="transfer"))
 
 
 def table_parts(named: Any) -> list[str]:
