@@ -9,7 +9,13 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
 from noetl_worker.tools.postgres_pool import Pool
-from noetl_worker.tools.postgres_session import Session, reading, rows_of, with_json_as_text
+from noetl_worker.tools.postgres_session import (
+    UNREADABLE,
+    Session,
+    rows_of,
+    unread,
+    with_json_as_text,
+)
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 # The columns' names, and rows.
@@ -58,8 +64,10 @@ async def read_windows(
         cursor = await plan.prepared.cursor(*values)
         count = 0
         while True:
-            with reading(plan):
+            try:
                 records = await cursor.fetch(size)
+            except UNREADABLE as problem:
+                raise unread(plan, problem) from problem
             if records or not count:
                 yield plan.columns, rows_of(records, plan, rows_before=count)
                 count += len(records)
