@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 from tests.support.attempting import attempt, data_of, files_of
 from tests.support.postgres_values import SHAPES, TYPES_SQL, VALUES, PostgresValue
-from tests.support.working import Bench, bench
+from tests.support.working import Bench, bench, command_of
+
+from noetl_contracts.facts import CommandCompleted
 
 
 @pytest.fixture
@@ -260,3 +262,26 @@ async def test_nothing_is_committed_of_what_cannot_be_read(worker: Bench, how: s
     assert left == {"n": 0}
     # The connection is as good as before.
     assert await rows(worker, "select 1 as one") == [{"one": 1}]
+
+
+async def test_rules_are_asked_of_a_value_that_cannot_be_read(worker: Bench) -> None:
+    await rows(worker, "create table kept (id serial)")
+    step = f"""
+  - step: s
+    tool:
+      kind: postgres
+      auth: db
+      query: "insert into kept default values returning id, ({DEEP})::json as about"
+      spec:
+        policy:
+          rules:
+            - when: "{{{{ output.error.kind == 'schema' and _attempt < 3 }}}}"
+              then: {{do: retry, attempts: 5, delay: 0.01}}
+            - when: "{{{{ output.error.kind == 'schema' }}}}"
+              then: {{do: continue}}
+"""
+    (*_, done) = await worker.run(command_of(step))
+    assert isinstance(done, CommandCompleted), done
+    assert await rows(worker, "select * from kept") == []
+    # Three attempts took three numbers, and none of them is there.
+    assert await rows(worker, "select last_value from kept_id_seq") == [{"last_value": 3}]
