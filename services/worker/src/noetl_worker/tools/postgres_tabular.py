@@ -1,10 +1,12 @@
 """Rows of one query as a stored table: by `COPY` into columns, and from there into parts."""
 
 import re
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.masking import Mask
@@ -13,6 +15,7 @@ from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools import parts, postgres_columns
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.postgres_fields import is_autocommit
+from noetl_worker.tools.postgres_ranges import read_float
 from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.postgres_types import bind
 
@@ -63,6 +66,31 @@ async def read(
         return await _read_inside(session, statement, call, payloads=payloads, mask=mask)
 
 
+async def _note_endless(
+    reading: AsyncIterator[pa.RecordBatch], endless: list[tuple[int, str, str]], *, bytes_max: int
+) -> AsyncIterator[pa.RecordBatch]:
+    """Note where NaN and Infinity stand: JSON has their texts, as in a result by rows.
+
+    A table of more than `bytes_max` stays one, and its cells are not noted.
+    """
+    rows_before = used = 0
+    async for batch in reading:
+        used += batch.nbytes
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if used > bytes_max or not pa.types.is_floating(column.type):
+                continue
+            is_finite = pyarrow.compute.is_finite(column)
+            is_endless = pyarrow.compute.invert(
+                pyarrow.compute.coalesce(is_finite, pa.scalar(value=True))
+            )
+            endless += [
+                (rows_before + at, name, str(read_float(column[at].as_py())))
+                for at in pyarrow.compute.indices_nonzero(is_endless).to_pylist()
+            ]
+        rows_before += batch.num_rows
+        yield batch
+
+
 async def _read_inside(
     session: Session,
     statement: Statement,
@@ -88,8 +116,13 @@ async def _read_inside(
         bytes_max=parts.SMALL_BYTES,
     )
     reading = postgres_columns.read_columns(session, statement.text, bound, types=types)
+    endless: list[tuple[int, str, str]] = []
     async with aclosing(reading):
-        rows, count = await table.gather(reading)
+        noted = _note_endless(reading, endless, bytes_max=parts.held_bytes_max(call))
+        rows, count = await table.gather(noted)
+    if isinstance(rows, list):
+        for at, name, text in endless:
+            rows[at][name] = text
     return {
         "rows": rows,
         "row_count": count,
