@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 from tests.support.attempting import attempt, data_of, files_of
 from tests.support.postgres_values import SHAPES, TYPES_SQL, VALUES, PostgresValue
-from tests.support.working import Bench, bench
+from tests.support.working import Bench, bench, command_of
+
+from noetl_contracts.facts import CommandCompleted
 
 
 @pytest.fixture
@@ -148,9 +150,9 @@ async def test_json_goes_from_table_to_table_as_it_is(worker: Bench) -> None:
 @pytest.mark.parametrize(
     ("json", "expected"),
     [
-        ("123456789012345678901234567890", "123456789012345678901234567890"),
+        ("123456789012345678901234567890", 123456789012345678901234567890),
         ("[0.1234567890123456789, 0.1]", ["0.1234567890123456789", 0.1]),
-        ("1e400", "1" + "0" * 400),
+        ("1e400", 10**400),
         ("0.10", 0.1),
         ('"9007199254740993123456789"', "9007199254740993123456789"),
     ],
@@ -158,6 +160,15 @@ async def test_json_goes_from_table_to_table_as_it_is(worker: Bench) -> None:
 async def test_json_numbers_keep_their_digits(worker: Bench, json: str, expected: Any) -> None:
     (row,) = await rows(worker, f"select {quoted(json)}::jsonb as j")
     assert row["j"] == expected
+    # A text is bound as the JSON that it says.
+    bound = row["j"] if not isinstance(row["j"], str) else json
+    (row,) = await rows(worker, f"select $1::jsonb = {quoted(json)}::jsonb as same", [bound])
+    assert row["same"] is ("0.1234567890123456789" not in json)
+
+
+async def test_a_json_number_that_no_float_holds_is_its_text(worker: Bench) -> None:
+    (row,) = await rows(worker, "select '[1e400, 1e-400, 0.1e1]'::json as j")
+    assert row["j"] == ["1e400", "1e-400", 1.0]
 
 
 @pytest.mark.parametrize(
@@ -251,3 +262,26 @@ async def test_nothing_is_committed_of_what_cannot_be_read(worker: Bench, how: s
     assert left == {"n": 0}
     # The connection is as good as before.
     assert await rows(worker, "select 1 as one") == [{"one": 1}]
+
+
+async def test_rules_are_asked_of_a_value_that_cannot_be_read(worker: Bench) -> None:
+    await rows(worker, "create table kept (id serial)")
+    step = f"""
+  - step: s
+    tool:
+      kind: postgres
+      auth: db
+      query: "insert into kept default values returning id, ({DEEP})::json as about"
+      spec:
+        policy:
+          rules:
+            - when: "{{{{ output.error.kind == 'schema' and _attempt < 3 }}}}"
+              then: {{do: retry, attempts: 5, delay: 0.01}}
+            - when: "{{{{ output.error.kind == 'schema' }}}}"
+              then: {{do: continue}}
+"""
+    (*_, done) = await worker.run(command_of(step))
+    assert isinstance(done, CommandCompleted), done
+    assert await rows(worker, "select * from kept") == []
+    # Three attempts took three numbers, and none of them is there.
+    assert await rows(worker, "select last_value from kept_id_seq") == [{"last_value": 3}]

@@ -24,7 +24,7 @@ from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.duckdb_rows import Rows
 from noetl_worker.tools.duckdb_session import DuckSession, Limits, raw_of_query, refused
 from noetl_worker.tools.path_locks import PathLocks
-from noetl_worker.tools.postgres import parse_statements
+from noetl_worker.tools.postgres_statements import parse_statements
 from noetl_worker.tools.references import References
 from noetl_worker.tools.workplace import WorkFolder
 

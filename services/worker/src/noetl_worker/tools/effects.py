@@ -21,11 +21,11 @@ from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.postgres import (
     BROKEN,
     PostgresTool,
-    parse_statements,
     refused,
     run_statements,
 )
 from noetl_worker.tools.postgres_session import Session, StaleStatement
+from noetl_worker.tools.postgres_statements import parse_statements
 
 _QUERIES = statements.load(__package__, "effects")
 _IDLE_S = 30

@@ -1,6 +1,5 @@
 """The `postgres` tool: one transaction per attempt, values bound by type."""
 
-from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,7 +20,6 @@ from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_fields import (
     Hints,
-    check_params,
     hints_of,
     is_autocommit,
     statement_timeout_s,
@@ -29,6 +27,7 @@ from noetl_worker.tools.postgres_fields import (
 from noetl_worker.tools.postgres_pool import Pool, Room, busy
 from noetl_worker.tools.postgres_session import Rows, Session, StaleStatement
 from noetl_worker.tools.postgres_sharing import NO_ROWS, Sharing, can_share
+from noetl_worker.tools.postgres_statements import parse_statements
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -275,37 +274,6 @@ async def run_statements(
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="postgres"))
     return Outcome(data=_raw(results))
-
-
-def parse_statements(call: Call) -> tuple[Statement, ...]:
-    """Cut a task's SQL into statements; raises `ToolFailure`."""
-    query, params = call.fields.get("query"), call.fields.get("params")
-    encoded = call.fields.get("query_b64")
-    if encoded is not None:
-        query = _decoded(encoded)
-    check_params(params)
-    style = sql_text.style_of(params)
-    found = sql_text.statements(query, style) if isinstance(query, str) else _listed(query, style)
-    if not found:
-        raise ToolFailure(failure("validation", "field 'query' holds no statement"))
-    if any(one.is_client_copy for one in found):
-        text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
-        raise ToolFailure(failure("validation", text, source="postgres"))
-    return found
-
-
-def _listed(texts: Any, style: str) -> tuple[Statement, ...]:
-    if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
-        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
-    return tuple(one for text in texts for one in sql_text.statements(text, style))
-
-
-def _decoded(encoded: Any) -> str:
-    try:
-        return b64decode(str(encoded), validate=True).decode()
-    except ValueError as problem:
-        text = f"field 'query_b64' is not SQL text in base64: {problem}"
-        raise ToolFailure(failure("validation", text, source="postgres")) from problem
 
 
 async def _acquire(pool: Pool, hints: Hints, *, lasts: bool) -> Session:

@@ -152,11 +152,19 @@ def _time_parts(value: Any) -> tuple[int, int]:
 
 
 def _moment_us(text: str) -> int:
-    found = _MOMENT.fullmatch(text)
+    # Python cuts off what stands behind six digits of a second.
+    is_usual = text[4:5] == text[7:8] == "-" and text[13:14] == ":" and not text[26:27].isdigit()
+    found = None if is_usual else _MOMENT.fullmatch(text)
     if found is None:
-        read = datetime.fromisoformat(text)
-        aware = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
-        return (aware - _UTC_EPOCH) // timedelta(microseconds=1)
+        try:
+            read = datetime.fromisoformat(text)
+        except ValueError:
+            found = _MOMENT.fullmatch(text)
+            if found is None:
+                raise
+        else:
+            delta = read - (_NAIVE_EPOCH if read.tzinfo is None else _UTC_EPOCH)
+            return delta.days * DAY_US + delta.seconds * SECOND_US + delta.microseconds
     clock_us = 0 if found["hour"] is None else _clock_us(found)
     return _days(found) * DAY_US + clock_us - _offset_s(found["zone"]) * SECOND_US
 

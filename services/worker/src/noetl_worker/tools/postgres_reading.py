@@ -12,7 +12,13 @@ from noetl_worker.domain.sites import Site
 from noetl_worker.tools import postgres_row_types
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
 from noetl_worker.tools.postgres_pool import Pool
-from noetl_worker.tools.postgres_session import Session, reading, rows_of, with_json_as_text
+from noetl_worker.tools.postgres_session import (
+    UNREADABLE,
+    Session,
+    rows_of,
+    unread,
+    with_json_as_text,
+)
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 # The columns' names, rows, and the columns' types.
@@ -61,8 +67,10 @@ async def read_windows(
         cursor = await plan.prepared.cursor(*values)
         count = 0
         while True:
-            with reading(plan):
+            try:
                 records = await cursor.fetch(size)
+            except UNREADABLE as problem:
+                raise unread(plan, problem) from problem
             if records or not count:
                 types = postgres_row_types.types_of_rows(plan.types, records)
                 kinds = table_schema.kinds_of(plan.columns, types)

@@ -10,7 +10,7 @@ without one is described anew at every run, in a transaction, which keeps its ta
 import re
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -33,8 +33,6 @@ from noetl_worker.tools.postgres_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from asyncpg.prepared_stmt import PreparedStatement
 
 _QUERIES = statements.load(__package__, "postgres_session")
@@ -60,6 +58,11 @@ _STALE = (
     asyncpg.exceptions.UndefinedObjectError,
     asyncpg.exceptions.CannotCoerceError,
     asyncpg.exceptions.InternalServerError,
+)
+# What the client raises when it cannot read a value.
+UNREADABLE = (
+    *(ValueError, TypeError, OverflowError, BufferError),
+    asyncpg.UnsupportedClientFeatureError,
 )
 # Statements that run the same inside a transaction. A procedure may commit by itself.
 _TRANSACTIONAL = re.compile(
@@ -140,20 +143,9 @@ def rows_of(records: list[Any], plan: Plan, *, rows_before: int = 0) -> list[dic
     return rows
 
 
-@contextmanager
-def reading(plan: Plan) -> "Iterator[None]":
-    """Tell which columns hold a value that the client cannot read; raises `ToolFailure`."""
-    try:
-        yield
-    except asyncpg.UnsupportedClientFeatureError as problem:
-        raise _unread(plan.doubtful or plan.columns, problem) from problem
-    except (asyncpg.InterfaceError, UnicodeEncodeError):
-        raise
-    except (ValueError, TypeError, OverflowError, BufferError) as problem:
-        raise _unread(plan.doubtful or plan.columns, problem) from problem
-
-
-def _unread(columns: tuple[str, ...], problem: Exception) -> ToolFailure:
+def unread(plan: Plan, problem: Exception) -> ToolFailure:
+    """Tell which columns hold a value that the client cannot read."""
+    columns = plan.doubtful or plan.columns
     names = ", ".join(f"'{name}'" for name in columns)
     what = f"column {names}" if len(columns) == 1 else f"one of the columns {names}"
     text = f"{what} holds a value that cannot be read ({problem}): cast it to text in the query"
@@ -199,7 +191,7 @@ class Session:
         if not self._is_naming:
             async with self._transaction(text):
                 return await self._fetch(await self.describe(text), values)
-        plan = await self.plan(text)
+        plan = self._trusted(text) or await self.plan(text)
         if not plan.doubtful:
             return await self._fetch(plan, values)
         # What cannot be read must not be committed.
@@ -208,8 +200,10 @@ class Session:
 
     async def _fetch(self, plan: Plan, values: list[Any]) -> Rows:
         bound = bind(values, plan.binders, plan.parameter_types)
-        with reading(plan):
+        try:
             records = await plan.prepared.fetch(*bound)
+        except UNREADABLE as problem:
+            raise unread(plan, problem) from problem
         return Rows(
             rows=rows_of(records, plan),
             columns=plan.columns,
@@ -244,14 +238,19 @@ class Session:
             return known
         return await self._prepare(text)
 
+    def _trusted(self, text: str) -> Plan | None:
+        """Return a plan whose parameters need no look."""
+        plan = self._known(text)
+        if plan is None or not plan.parameter_types:
+            return plan
+        age_s = time.monotonic() - self._checked_s_by_text[text]
+        return plan if age_s < PARAMETERS_TRUSTED_S else None
+
     async def _is_current(self, text: str, plan: Plan) -> bool:
         """Tell whether a statement's parameters have the types that they had."""
-        if not plan.parameter_types:
+        if self._trusted(text) is not None:
             return True
-        now_s = time.monotonic()
-        if now_s - self._checked_s_by_text[text] < PARAMETERS_TRUSTED_S:
-            return True
-        self._checked_s_by_text[text] = now_s
+        self._checked_s_by_text[text] = time.monotonic()
         described = await self.describe(text)
         return described.prepared.get_parameters() == plan.prepared.get_parameters()
 

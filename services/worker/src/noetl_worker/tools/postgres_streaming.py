@@ -3,7 +3,7 @@
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools.call import Call
-from noetl_worker.tools.postgres_session import Session, reading, rows_of
+from noetl_worker.tools.postgres_session import UNREADABLE, Session, rows_of, unread
 from noetl_worker.tools.postgres_types import bind
 
 _WINDOW_ROWS = 100
@@ -25,8 +25,10 @@ async def pour(session: Session, statement: Statement, call: Call) -> str:
     cursor = await plan.prepared.cursor(*bound)
     count = 0
     while True:
-        with reading(plan):
+        try:
             records = await cursor.fetch(_WINDOW_ROWS)
+        except UNREADABLE as problem:
+            raise unread(plan, problem) from problem
         if not records:
             return "SELECT"
         await call.sink.take(rows_of(records, plan, rows_before=count), plan.columns)
