@@ -1,6 +1,6 @@
 """The `transfer` tool: rows from one place to another, by chunks, all or nothing."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,6 @@ from msgspec import UNSET, Struct, structs
 
 from noetl_playbook import coercion
 from noetl_playbook import tools as kinds
-from noetl_storage import row_tables
-from noetl_storage.row_tables import RowTable
 from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
@@ -245,10 +243,12 @@ class TransferTool:
                 while (window := await in_thread(next, read, None)) is not None:
                     yield window
             case "http":
-                for window in _cut(await self._fetched(source, call), size):
+                for window in transfer_rows.windows_of(await self._fetched(source, call), size):
                     yield window
             case _:
-                for window in _cut(await self._given(source.get("data"), call), size):
+                for window in transfer_rows.windows_of(
+                    await self._given(source.get("data"), call), size
+                ):
                     yield window
 
     async def _fetched(self, source: dict[str, Any], call: Call) -> Any:
@@ -390,19 +390,6 @@ def _at(body: Any, path: Any) -> Any:
         known = body.keys() if isinstance(body, dict) else ()
         raise transfer_rows.unknown("data_path in the answer", str(path), known)
     return found
-
-
-def _cut(value: Any, size: int) -> Iterator[Window]:
-    """Cut rows that are here already; a mapping without rows is one row."""
-    found = row_tables.records(value)
-    if found is None:
-        if not isinstance(value, dict):
-            raise _wrong("the source holds no rows: it must be a list of mappings, or a mapping")
-        found = RowTable([value])
-    columns = None if found.columns is None else tuple(found.columns)
-    for start in range(0, len(found.rows), size):
-        rows = found.rows[start : start + size]
-        yield Window(rows=rows, columns=columns, kinds=found.kinds)
 
 
 def _wrong(text: str) -> ToolFailure:

@@ -1,13 +1,15 @@
 """Rows on their way: which columns they fill, as which texts."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from noetl_playbook import spelling
 from noetl_playbook.sql_text import sql_ident
+from noetl_storage import row_tables
+from noetl_storage.row_tables import RowTable
 from noetl_storage.table_schema import Kinds
 from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -66,6 +68,20 @@ def _field(row: dict[str, Any], path: str) -> Any:
     # A column may have a dot in its own name.
     found = row[path] if path in row else at_path(row, path)
     return None if found is ABSENT else found
+
+
+def windows_of(value: Any, size: int) -> Iterator[Window]:
+    """Cut rows that are here already; a mapping without rows is one row. Raises `ToolFailure`."""
+    found = row_tables.records(value)
+    if found is None:
+        if not isinstance(value, dict):
+            text = "the source holds no rows: it must be a list of mappings, or a mapping"
+            raise ToolFailure(failure("validation", text, source="transfer"))
+        found = RowTable([value])
+    columns = None if found.columns is None else tuple(found.columns)
+    for start in range(0, len(found.rows), size):
+        rows = found.rows[start : start + size]
+        yield Window(rows=rows, columns=columns, kinds=found.kinds)
 
 
 def columns_of(rows: list[dict[str, Any]]) -> list[str]:
