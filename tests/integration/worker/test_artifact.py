@@ -18,6 +18,7 @@ from noetl_contracts.ids import OrganizationId
 
 ROWS = [{"i": 1, "t": "a"}, {"i": 2, "t": "b"}]
 TABLE = {"columns": ["i", "t"], "rows": ROWS, "row_count": 2}
+TYPED = {**TABLE, "types": ["int64", "string"]}
 
 
 @pytest.fixture
@@ -57,9 +58,9 @@ async def refused(worker: Bench, **fields: Any) -> Any:
         ({"data": {"a": 1}, "compress": "zstd"}, {"a": 1}),
         ({"data": {"a": 1}, "compress": True}, {"a": 1}),
         ({"data": ROWS, "format": "ndjson"}, ROWS),
-        ({"data": ROWS, "format": "csv"}, TABLE),
-        ({"data": ROWS, "format": "parquet"}, TABLE),
-        ({"data": TABLE, "format": "arrow"}, TABLE),
+        ({"data": ROWS, "format": "csv"}, TYPED),
+        ({"data": ROWS, "format": "parquet"}, TYPED),
+        ({"data": TABLE, "format": "arrow"}, TYPED),
         ({"data": "AAH/", "format": "bytes"}, "AAH/"),
     ],
 )
@@ -106,7 +107,7 @@ async def test_a_name_is_a_name(worker: Bench, name: str) -> None:
 async def test_files_lie_in_the_work_directory(worker: Bench, tmp_path: Path) -> None:
     await put(worker, data=ROWS, uri="file://out/rows.csv", format="csv")
     assert (files_of(tmp_path) / "out/rows.csv").read_text() == '"i","t"\n1,"a"\n2,"b"\n'
-    assert (await get(worker, uri="file://out/rows.csv"))["data"] == TABLE
+    assert (await get(worker, uri="file://out/rows.csv"))["data"] == TYPED
     (files_of(tmp_path) / "a.json.gz").write_bytes(gzip.compress(b'{"a":1}'))
     assert (await get(worker, uri="a.json.gz"))["data"] == {"a": 1}
     absolute = f"file://{files_of(tmp_path)}/a.json.gz"

@@ -79,10 +79,10 @@ def folder(tmp_path: Path) -> Path:
         ("12345678901234567890.123::decimal(30,3)", "12345678901234567890.123"),
         ("timestamp '2026-01-02 03:04:05.5'", "2026-01-02T03:04:05.500000"),
         ("timestamptz '2026-01-02 03:04:05+02'", "2026-01-02T01:04:05+00:00"),
-        ("timestamp_ns '2026-01-02 03:04:05.123456789'", "2026-01-02T03:04:05.123456"),
+        ("timestamp_ns '2026-01-02 03:04:05.123456789'", "2026-01-02T03:04:05.123456789"),
         ("date '2026-01-02'", "2026-01-02"),
         ("time '03:04:05'", "03:04:05"),
-        ("interval '1 month 2 days'", 32 * 86400.0),
+        ("interval '1 month 2 days'", "P1M2D"),
         ("[1, null, 2]", [1, None, 2]),
         ("[date '2026-01-02']", ["2026-01-02"]),
         ("[1, 2]::int[2]", [1, 2]),
@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Path:
         ("'\\x00\\x01'::blob", "AAE="),
         ("uuid '00000000-0000-0000-0000-000000000001'", "00000000-0000-0000-0000-000000000001"),
         ("""'{"x": [1]}'::json""", {"x": [1]}),
-        ("'nan'::double", None),
+        ("'nan'::double", "NaN"),
         ("true", True),
         ("null", None),
         ("5::uhugeint", 5),
@@ -109,24 +109,14 @@ async def test_values_come_as_json(worker: Bench, sql: str, value: Any) -> None:
 
 async def test_every_type_of_the_database_has_a_form(worker: Bench) -> None:
     names = await rows(worker, "select column_name as n from (describe from test_all_types())")
-    refused = set()
     for name in (row["n"] for row in names):
         found = await run(
             worker,
             'select "NAME" as v from test_all_types()'.replace("NAME", name),
             database=":memory:",
         )
-        if found.error is None:
-            assert len(json.loads(json.dumps(found.data, allow_nan=False))["rows"]) == 3
-            continue
-        assert found.error.kind == "schema"
-        assert "'v'" in found.error.message
-        refused.add(name)
-    # Their rows hold infinity and years of six digits.
-    assert refused == {
-        *("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_tz"),
-        *("date_array", "timestamp_array", "timestamptz_array"),
-    }
+        assert found.error is None, (name, found.error)
+        assert len(json.loads(json.dumps(found.data, allow_nan=False))["rows"]) == 3
 
 
 async def test_returned_values_of_rare_types_are_exact(worker: Bench) -> None:

@@ -190,12 +190,13 @@ async def test_a_table_in_parts_is_an_input_of_any_size(place: Near, format_: st
     assert await place.rows(QUERY, ref, is_result=True) == ANSWER
 
 
-async def test_parts_whose_values_json_shows_otherwise_are_read_as_values(plain: Near) -> None:
+async def test_parts_of_any_type_are_read_where_they_lie(plain: Near) -> None:
     table = pa.table({"at": pa.array([1_000_000] * 3, pa.timestamp("us", tz="UTC"))})
     ref = structs.replace(await spread_over(plain, "arrow", table), payload_bytes=1000)
-    assert await InPlace(plain.store).open(ref) is None
-    assert await plain.rows("SELECT DISTINCT o.at FROM o", ref, is_result=True) == [
-        {"at": "1970-01-01T00:00:01+00:00"}
+    assert await InPlace(plain.store).open(ref) is not None
+    query = "SELECT DISTINCT o.at, typeof(o.at) AS kind FROM o"
+    assert await plain.rows(query, ref, is_result=True) == [
+        {"at": "1970-01-01T00:00:01+00:00", "kind": "TIMESTAMP WITH TIME ZONE"}
     ]
 
 

@@ -14,7 +14,7 @@ import pytest
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.tools import postgres_columns
 from noetl_worker.tools.postgres_columns import BLOCK_BYTES, fits, read_columns, write_columns
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_session import Session
 
 MEBIBYTE = 1024 * 1024
 MOMENT = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)

@@ -101,7 +101,7 @@ async def test_the_three_contracts(worker: Bench, code: str, expected: Any) -> N
     if code.startswith("return [who"):
         expected = ["ann", EXECUTION, {"n": 2}, True]
     if code.startswith("return {(1"):
-        expected = [[[1, 2]], "2026-01-02", None, "eA=="]
+        expected = [[[1, 2]], "2026-01-02", "NaN", "eA=="]
     assert (data if data is not None else found.data) == expected
 
 
@@ -372,11 +372,16 @@ async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Benc
         ),
         (
             "return {'a': {1}, 'b': (float('inf'), b'x'), 3: uuid.UUID(int=1)}",
-            {"a": [1], "b": [None, "eA=="], "3": "00000000-0000-0000-0000-000000000001"},
+            {"a": [1], "b": ["Infinity", "eA=="], "3": "00000000-0000-0000-0000-000000000001"},
         ),
         (
             "import pyarrow\nd = [datetime.date(2026, 1, 2), None]\nreturn pyarrow.table({'d': d})",
-            {"columns": ["d"], "row_count": 2, "rows": [{"d": "2026-01-02"}, {"d": None}]},
+            {
+                "columns": ["d"],
+                "row_count": 2,
+                "rows": [{"d": "2026-01-02"}, {"d": None}],
+                "types": ["date32[day]"],
+            },
         ),
         (
             """

@@ -601,3 +601,28 @@ async def test_a_row_that_waits_lets_the_slot_go_and_another_worker_goes_on_with
     assert rest.row_count == 1
     assert of(facts, SlotDry)
     assert await table.fetchval("select array_agg(runs order by id) from jobs") == [1, 1, 1, 1]
+
+
+async def test_a_claim_whose_rows_cannot_be_read_claims_none(
+    worker: Bench, table: "asyncpg.Connection[Any]"
+) -> None:
+    await add(table, 2)
+    # Deeper than a value may be nested.
+    await table.execute(
+        "alter table jobs add about json;"
+        " update jobs set about = (repeat('[', 5000) || repeat(']', 5000))::json where id = 2"
+    )
+    claim = CLAIM.replace("j.frame_row)", "j.frame_row, j.about)").replace(
+        "select id, frame_id, frame_row from jobs",
+        "select id, frame_id, frame_row, about from jobs",
+    )
+    facts = await worker.run(slot_of(loop_of(claim=claim)))
+    (failed,) = of(facts, CommandFailed)
+    assert failed.error.kind == "schema"
+    assert "column 'about', row 2" in failed.error.message
+    assert await table.fetchval("select count(*) from jobs where frame_id is not null") == 0
+    # Once the row can be read, the rows are claimed and run, each once.
+    await table.execute("update jobs set about = '{}' where id = 2")
+    facts = await worker.run(slot_of(loop_of(claim=claim)))
+    assert [one.row_count for one in of(facts, FrameOpened)] == [2]
+    assert await table.fetchval("select array_agg(runs) from jobs") == [1, 1]

@@ -11,7 +11,8 @@ from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.tools import postgres_pool
 from noetl_worker.tools.leftovers import Leftovers
-from noetl_worker.tools.postgres_pool import Pool, Room, Session
+from noetl_worker.tools.postgres_pool import Pool, Room
+from noetl_worker.tools.postgres_session import Session
 
 LATE_S = 20.0
 

@@ -17,7 +17,7 @@ from tests.support.hostile_tables import watched
 from noetl_storage import encoding, row_tables
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadTooLarge
 from noetl_worker.domain.failures import ToolFailure
-from noetl_worker.tools import contents, duckdb_inputs, tables
+from noetl_worker.tools import contents, csv_table, duckdb_inputs, tables
 from noetl_worker.tools.contents import Content
 from noetl_worker.tools.duckdb_inputs import InputReader
 
@@ -107,7 +107,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def csv_of(text: bytes, *, bytes_max: int) -> pa.Table:
-    return tables.read_csv(lambda: io.BytesIO(text), len(text), bytes_max=bytes_max)
+    return csv_table.read_csv(lambda: io.BytesIO(text), len(text), bytes_max=bytes_max)
 
 
 @pytest.mark.parametrize("end", ["", "7,x,\n", "7.5,x,1\n", "a,b,c\n", '"7","x, y",\n'])
@@ -154,7 +154,7 @@ class Served:
     async def _query(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         for window in self._windows:
             self.given += 1
-            yield window
+            yield *window, {}
 
     async def _part(self, part: Any, _: Any) -> Any:
         self.given += 1

@@ -1,6 +1,9 @@
 """Canonical bytes, digests and checksums: the only copies of each."""
 
 import hashlib
+import math
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +14,18 @@ CHECKSUM_NONE = ""
 
 _canonical = msgspec.json.Encoder(order="sorted")
 _plain = msgspec.json.Encoder()
+_FLOAT_TEXT_MAX = 16
+
+
+def _number(text: str) -> float | str:
+    # Fifteen digits and a point are always read back as they were written.
+    if len(text) <= _FLOAT_TEXT_MAX and "e" not in text and "E" not in text:
+        return float(text)
+    found = float(text)
+    return found if math.isfinite(found) and Decimal(repr(found)) == Decimal(text) else text
+
+
+_exact = msgspec.json.Decoder(float_hook=_number)
 
 
 def canonical(value: Any) -> bytes:
@@ -37,10 +52,22 @@ def decode(data: bytes | str) -> Any:
     return decode_as(data, Any)
 
 
+def decode_exactly(data: bytes | str) -> Any:
+    """Decode JSON of others; a number that a float does not hold becomes its text.
+
+    Whole numbers of any length stay numbers. Raises `msgspec.DecodeError`.
+    """
+    return _reading(data, _exact.decode)
+
+
 def decode_as(data: bytes | str, kind: type[T]) -> T:
     """Decode JSON to `kind`; raises `msgspec.DecodeError` or `msgspec.ValidationError`."""
+    return _reading(data, lambda text: msgspec.json.decode(text, type=kind))
+
+
+def _reading(data: bytes | str, decode_: Callable[[bytes | str], T]) -> T:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode_(data)
     except UnicodeDecodeError as failure:
         raise msgspec.DecodeError(f"JSON is malformed: {failure}") from failure
     except RecursionError as failure:

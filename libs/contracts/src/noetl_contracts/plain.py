@@ -110,7 +110,9 @@ def _rare(value: Any, depth: int) -> Any:
             # Libraries of tables have a moment that is none, and that equals nothing.
             return value.isoformat() if value == value else None  # noqa: PLR0124 - as said above
         case timedelta():
-            return value.total_seconds() if value == value else None  # noqa: PLR0124 - as above
+            # Counted, because a float does not hold all of a long one.
+            is_some = value == value  # noqa: PLR0124 - as above
+            return _seconds(value) if is_some else None
         case UUID():
             return str(value)
         case bytes() | bytearray() | memoryview():
@@ -118,6 +120,13 @@ def _rare(value: Any, depth: int) -> Any:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value), depth + 1)
     return _foreign(value, depth)
+
+
+def _seconds(value: timedelta) -> float | str:
+    seconds = value.total_seconds()
+    if timedelta(seconds=seconds) == value:
+        return seconds
+    return str(Decimal(value // timedelta(microseconds=1)).scaleb(-6))
 
 
 def _foreign(value: Any, depth: int) -> Any:
@@ -128,13 +137,19 @@ def _foreign(value: Any, depth: int) -> Any:
     if hasattr(value, "to_dicts") and hasattr(value, "columns"):
         return _tabular([str(name) for name in value.columns], value.to_dicts(), depth)
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
-        rows = value.to_dict(orient="records")
+        rows = [_without_nan(row) for row in value.to_dict(orient="records")]
         return _tabular([str(name) for name in value.columns], rows, depth)
     if hasattr(value, "tolist"):
         return plain(value.tolist(), depth + 1)
     if isinstance(value, Iterable):
         return [plain(item, depth + 1) for item in value]
     raise ValueError(f"a result of type {type(value).__name__} cannot be stored as JSON")
+
+
+def _without_nan(row: dict[Any, Any]) -> dict[Any, Any]:
+    """Read NaN as nothing: tables of this library have no other way to say that."""
+    is_absent = {name: type(item) is float and math.isnan(item) for name, item in row.items()}
+    return {name: None if is_absent[name] else item for name, item in row.items()}
 
 
 def _tabular(columns: list[str], rows: list[Any], depth: int) -> dict[str, Any]:

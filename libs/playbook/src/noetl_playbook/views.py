@@ -257,7 +257,7 @@ def statements(raw: dict[str, Any]) -> list[dict[str, Any]]:
     listed = raw.get("commands")
     if isinstance(listed, list):
         return listed
-    names = ("rows", "row_count", "columns", "status", "message")
+    names = ("rows", "row_count", "columns", "types", "status", "message")
     return [{name: raw[name] for name in names if name in raw}]
 
 

@@ -1,34 +1,38 @@
-"""Arrow columns as JSON values."""
+"""Arrow columns as JSON values: exactly, as text where JSON has no such value."""
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent
-from noetl_contracts.plain import plain
+from noetl_contracts.plain import number, plain
+from noetl_storage import calendar_text
+from noetl_storage.calendar_text import UNIT_PER_S
 
 Convert = Callable[[Any], Any]
 
 
 class UnshownValue(Permanent):
-    """A date or time has no JSON form."""
+    """A value has no JSON form."""
 
 
 def rows_of(batch: pa.RecordBatch, kinds: list[str]) -> list[dict[str, Any]]:
     """Read a batch as JSON values; `kinds` are the database's names of the columns' types.
 
-    Raises `UnshownValue` for a date before the year 1 or after 9999.
+    Raises `UnshownValue` that names the column.
     """
     columns: list[list[Any]] = []
     for name, column, kind in zip(batch.schema.names, batch.columns, kinds, strict=True):
         try:
-            columns.append(_values(column, kind))
-        except (OverflowError, ValueError) as problem:
+            columns.append(_by_name(column, kind))
+        except (ArithmeticError, ValueError, pa.ArrowException) as problem:
             text = (
-                f"column '{name}' holds a date or time that has no JSON form ({problem}): "
+                f"column '{name}' holds a value that has no JSON form ({problem}): "
                 "cast it to text in the query"
             )
             raise UnshownValue(text) from problem
@@ -36,42 +40,168 @@ def rows_of(batch: pa.RecordBatch, kinds: list[str]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _values(column: pa.Array, kind: str) -> list[Any]:
-    convert = _BY_NAME.get(kind) or _reader(column.type)
-    found: list[Any] = _without_nanoseconds(column).to_pylist()
-    if convert is None:
+def values_of(column: pa.Array) -> list[Any]:  # noqa: C901 - one arm per family of types
+    """Read a column as JSON values; raises `ValueError` and the like for what has no JSON form."""
+    kind, types = column.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _extended(column)
+    if types.is_floating(kind):
+        return _floats(column)
+    if types.is_timestamp(kind):
+        return _moments(column)
+    if types.is_date32(kind):
+        return _dates(column)
+    if types.is_date64(kind):
+        return _dates(column.cast(pa.date32()))
+    if types.is_time(kind):
+        show: Convert = lambda value: calendar_text.format_time(value, kind.unit)  # noqa: E731 - used once
+        return _shown(_counted(column), show)
+    if types.is_duration(kind):
+        return _shown(_counted(column), lambda value: _span(value, kind.unit))
+    if types.is_interval(kind):
+        return _shown(column.to_pylist(), _interval)
+    if types.is_decimal(kind):
+        return _shown(column.to_pylist(), number)
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return values_of(_unpacked(column))
+    if types.is_nested(kind):
+        return _nested(column)
+    found: list[Any] = column.to_pylist()
+    is_json = types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind)
+    if is_json or types.is_string(kind) or types.is_large_string(kind):
         return found
-    return [None if value is None else convert(value) for value in found]
+    return _shown(found, plain)
 
 
-def _without_nanoseconds(column: pa.Array) -> pa.Array:
-    """Python's date-times end at microseconds."""
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        return column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    return column
+def _by_name(column: pa.Array, kind: str) -> list[Any]:
+    read = _READ_BY_NAME.get(kind)
+    return values_of(column) if read is None else _shown(column.to_pylist(), read)
 
 
-def _reader(kind: pa.DataType) -> Convert | None:
-    if pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+def _shown(values: list[Any], show: Convert) -> list[Any]:
+    return [None if value is None else show(value) for value in values]
+
+
+def _extended(column: pa.Array) -> list[Any]:
+    name = column.type.extension_name
+    if name == "arrow.uuid":
+        return _shown(column.to_pylist(), str)
+    if name == "arrow.json":
+        return _shown(column.storage.to_pylist(), codec.decode)
+    return values_of(column.storage)
+
+
+def _unpacked(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    return pyarrow.compute.run_end_decode(column)
+
+
+def _floats(column: pa.Array) -> list[Any]:
+    found: list[Any] = column.to_pylist()
+    if pa.types.is_float16(column.type):
+        return _shown(found, plain)
+    finite = pyarrow.compute.all(pyarrow.compute.is_finite(column)).as_py()
+    return found if finite is not False else _shown(found, plain)
+
+
+def _counted(column: pa.Array) -> list[Any]:
+    """Read times as the numbers that they are: not all have a value of Python's."""
+    width = pa.int32() if column.type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+    counted: list[Any] = column.view(width).to_pylist()
+    return counted
+
+
+def _dates(column: pa.Array) -> list[Any]:
+    ends, day_s = _ends(column.view(pa.int32())), calendar_text.DAY_S
+    if ends is None or calendar_text.is_in_python(ends[0] * day_s, ends[1] * day_s, "s"):
+        return _shown(column.to_pylist(), _iso)
+    return _shown(_counted(column), calendar_text.format_date)
+
+
+def _moments(column: pa.Array) -> list[Any]:
+    unit, has_zone = column.type.unit, column.type.tz is not None
+    ends = _ends(column.view(pa.int64()))
+    if ends is None:
+        return [None] * len(column)
+    if calendar_text.is_in_python(*ends, unit):
+        short = _in_microseconds(column)
+        if short is not None:
+            return _shown(short.to_pylist(), _iso)
+    show: Convert = lambda value: calendar_text.format_moment(value, unit, has_zone=has_zone)  # noqa: E731 - used once
+    return _shown(_counted(column), show)
+
+
+def _in_microseconds(column: pa.Array) -> pa.Array | None:
+    """Return moments as Python holds them, None where that would cut nanoseconds off."""
+    if column.type.unit != "ns":
+        return column
+    try:
+        return column.cast(pa.timestamp("us", column.type.tz))
+    except pa.ArrowInvalid:
         return None
-    if pa.types.is_map(kind):
-        item = _reader(kind.item_type) or _same
-        return lambda pairs: {str(plain(key)): _absent(item, value) for key, value in pairs}
-    if pa.types.is_struct(kind):
-        readers = {field.name: _reader(field.type) or _same for field in kind}
-        return lambda row: {name: _absent(readers[name], value) for name, value in row.items()}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        item = _reader(kind.value_type) or _same
-        return lambda values: [_absent(item, value) for value in values]
-    return _seconds if pa.types.is_interval(kind) else plain
 
 
-def _same(value: Any) -> Any:
-    return value
+def _ends(counted: pa.Array) -> tuple[int, int] | None:
+    """Return the least and the greatest of what is there."""
+    ends = pyarrow.compute.min_max(counted).as_py()
+    return None if ends["min"] is None else (ends["min"], ends["max"])
 
 
-def _absent(convert: Convert, value: Any) -> Any:
-    return None if value is None else convert(value)
+def _iso(value: Any) -> str:
+    return str(value.isoformat())
+
+
+def _span(value: int, unit: str) -> float | str:
+    """Write a length of time as seconds, or as ISO 8601 does where a float is not exact."""
+    exact = Decimal(value) / UNIT_PER_S[unit]
+    seconds = float(exact)
+    if Decimal(repr(seconds)) == exact:
+        return seconds
+    return calendar_text.format_interval(0, 0, value * (UNIT_PER_S["ns"] // UNIT_PER_S[unit]))
+
+
+def _interval(span: Any) -> float | str:
+    months, days, nanoseconds = span
+    if months or days:
+        return calendar_text.format_interval(months, days, nanoseconds)
+    return _span(nanoseconds, "ns")
+
+
+def _nested(column: pa.Array) -> list[Any]:
+    kind, types = column.type, pa.types
+    if types.is_map(kind):
+        keys, items = values_of(column.keys), values_of(column.items)
+        pairs = [{_key(keys[i]): items[i] for i in range(a, b)} for a, b in _bounds(column)]
+        return _where_valid(column, pairs)
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        parts = [values_of(column.field(place)) for place in range(len(names))]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
+        return _where_valid(column, rows or [{}] * len(column))
+    if types.is_fixed_size_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        items = values_of(column.values)
+        return _where_valid(column, [items[start:end] for start, end in _bounds(column)])
+    # Of a union each value has a type of its own.
+    return _shown(column.to_pylist(), plain)
+
+
+def _bounds(column: pa.Array) -> list[tuple[int, int]]:
+    offsets = column.offsets.to_pylist()
+    return list(pairwise(offsets))
+
+
+def _where_valid(column: pa.Array, values: list[Any]) -> list[Any]:
+    if not column.null_count:
+        return values
+    valid = column.is_valid().to_pylist()
+    return [value if held else None for value, held in zip(values, valid, strict=True)]
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else codec.text(value)
 
 
 def _json(text: str) -> Any:
@@ -83,18 +213,11 @@ def _bits(data: bytes) -> str:
     return "".join(f"{byte:08b}" for byte in data[1:])[data[0] :]
 
 
-def _seconds(span: Any) -> float:
-    """Measure an interval as PostgreSQL's client does: a year of 365 days, a month of 30."""
-    years, months = divmod(span.months, 12)
-    days = timedelta(days=365 * years + 30 * months + span.days)
-    return days.total_seconds() + float(span.nanoseconds) / 1e9
-
-
 def _large(text: str) -> Any:
     return plain(int(text))
 
 
-_BY_NAME: dict[str, Convert] = {
+_READ_BY_NAME: Mapping[str, Convert] = {
     "JSON": _json,
     "BIT": _bits,
     **dict.fromkeys(("UHUGEINT", "BIGNUM"), _large),

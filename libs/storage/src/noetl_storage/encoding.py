@@ -12,6 +12,8 @@ import pyarrow.parquet
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
+from noetl_storage import arrow_values, json_columns, table_schema
+from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_storage.unpacking import reading, row_size
 from noetl_storage.unpacking.reading import (
     ARROW,
@@ -32,6 +34,8 @@ DECODED_BYTES_MAX = 1024 * 1024 * 1024
 
 MAGIC_BYTES_MAX = 4
 _KEPT, _PATH, _SHAPE, _IS_JSON = b"noetl.kept", b"noetl.path", b"noetl.shape", b"noetl.json"
+# Of a column that is stored as another type than its own.
+_TYPE = b"noetl.type"
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -92,10 +96,11 @@ def tabulate(kept: Any, path: tuple[str, ...], *, format_: TableFormat) -> bytes
     if columns is None:
         return None
     arrays, fields = [], []
+    kinds = _kinds_of(raw)
     for name, values in columns.items():
-        array, is_json = _array(values)
+        array, about = _array(name, values, kinds.get(name), format_)
         arrays.append(array)
-        fields.append(pa.field(name, array.type, metadata={_IS_JSON: b"1"} if is_json else None))
+        fields.append(pa.field(name, array.type, metadata=about))
     about = {
         _KEPT: codec.encode(_with(kept, path, {**raw, "rows": []})),
         _PATH: codec.encode(path),
@@ -122,8 +127,48 @@ def _columns(raw: Any) -> tuple[dict[str, list[Any]] | None, str]:
     return {str(name): [row[i] for row in rows] for i, name in enumerate(names)}, "lists"
 
 
-def _array(values: list[Any]) -> tuple[Any, bool]:
-    """Build a column: typed when all values are of one scalar type, else JSON text."""
+def _kinds_of(raw: Any) -> Kinds:
+    """Return the types of a table's columns where it has such; a loop's list has none."""
+    names, types = raw.get("columns"), raw.get("types")
+    if not isinstance(names, list) or not isinstance(types, list):
+        return {}
+    try:
+        return table_schema.kinds_of([str(name) for name in names], types)
+    except SchemaMismatch:
+        # It is a result that has a field of this name, and says something else with it.
+        return {}
+
+
+def _array(
+    name: str, values: list[Any], kind: pa.DataType | None, format_: TableFormat
+) -> tuple[Any, dict[bytes, bytes] | None]:
+    """Build a column, and what is said of it: of its own type if its values read back equal.
+
+    Else it is typed when all values are of one scalar type, and JSON text when they are not.
+    """
+    if kind is not None and not pa.types.is_string(kind):
+        exact = _exact(name, values, kind, format_)
+        if exact is not None:
+            return exact, None
+    array, is_json = _by_values(values)
+    about = {_IS_JSON: b"1"} if is_json else {}
+    if kind is not None and not pa.types.is_string(kind):
+        about[_TYPE] = table_schema.format_arrow_type(kind).encode()
+    return array, about or None
+
+
+def _exact(
+    name: str, values: list[Any], kind: pa.DataType, format_: TableFormat
+) -> pa.Array | None:
+    try:
+        array = json_columns.column_of(name, values, kind)
+        table_schema.check_portable(pa.table({name: array}), format_)
+        return array if arrow_values.values_of(array) == values else None
+    except (SchemaMismatch, ValueError, ArithmeticError):
+        return None
+
+
+def _by_values(values: list[Any]) -> tuple[Any, bool]:
     kinds = {type(value) for value in values} - {type(None)}
     typed = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.large_string()}
     if len(kinds) == 1 and (kind := kinds.pop()) in typed:
@@ -180,7 +225,7 @@ def has_plain_rows(schema: Any) -> bool:
     about = schema.metadata or {}
     if _KEPT not in about:
         return True
-    if any((field.metadata or {}).get(_IS_JSON) is not None for field in schema):
+    if any((field.metadata or {}).keys() & {_IS_JSON, _TYPE} for field in schema):
         return False
     kept, path = codec.decode(about[_KEPT]), codec.decode(about[_PATH])
     tasks = kept.get("tasks") if isinstance(kept, dict) else None
@@ -218,12 +263,19 @@ class Groups:
 
 
 def find_table(data: bytes) -> Any:
-    """Return the table that a payload is, or None for JSON; raises `PayloadUnreadable`."""
+    """Return the table that a payload is, or None for what has to be decoded.
+
+    That is JSON, and a table whose columns are not of their own types. Raises `PayloadUnreadable`.
+    """
     for magic, how in PACKINGS:
         if data.startswith(magic):
             data = expand(data, how)
             break
-    return read_table(data) if data.startswith((PARQUET, ARROW)) else None
+    table = read_table(data) if data.startswith((PARQUET, ARROW)) else None
+    has_other_types = table is not None and any(
+        _TYPE in (field.metadata or {}) for field in table.schema
+    )
+    return None if has_other_types else table
 
 
 def _from_table(data: bytes, *, bytes_max: int) -> Any:
@@ -245,9 +297,9 @@ def _from_table(data: bytes, *, bytes_max: int) -> Any:
 
 
 def _values(field: Any, column: Any) -> list[Any]:
-    found: list[Any] = column.to_pylist()
     if (field.metadata or {}).get(_IS_JSON) is None:
-        return found
+        return arrow_values.values_of(column.combine_chunks())
+    found: list[Any] = column.to_pylist()
     return [None if text is None else codec.decode(text.encode()) for text in found]
 
 

@@ -1,72 +1,150 @@
 """Rows as JSON values, and the Arrow tables that hold them."""
 
-from typing import Any
+from collections.abc import Sequence
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from noetl_contracts import codec
+from noetl_storage import table_schema
+from noetl_storage.json_columns import UnfitCell, column_of
+from noetl_storage.table_schema import Kinds
+
+# Up to here a float holds every integer.
+_FLOAT_INTEGER_MAX = 2**53
+_INT64 = range(-(2**63), 2**63)
+_UINT64 = range(2**64)
 
 
-def records(value: Any) -> tuple[list[dict[str, Any]], list[str] | None] | None:
+class RowTable(NamedTuple):
+    """Rows, their columns where the value names them, and the types of columns that have one."""
+
+    rows: list[dict[str, Any]]
+    columns: list[str] | None = None
+    kinds: Kinds = MappingProxyType({})
+
+    def names(self) -> list[str]:
+        """Return the columns: those that are named, else those that any row has."""
+        return self.columns or list(dict.fromkeys(name for row in self.rows for name in row))
+
+
+def records(value: Any) -> RowTable | None:
     """Read rows from a list of mappings or a tabular mapping; None when it is neither.
 
-    The second part names the columns where the value does.
+    Raises `UnknownType` for `types` that do not say the types of the columns.
     """
-    columns: list[str] | None = None
     if isinstance(value, dict):
         inner = value.get("data")
         if "rows" not in value and isinstance(inner, dict) and "rows" in inner:
             return records(inner)
-        named, value = value.get("columns"), value.get("rows")
-        if not isinstance(named, list | tuple | None):
-            return None
-        columns = None if named is None else [str(_name(name)) for name in named]
-    if not isinstance(value, list):
+        return _tabular(value)
+    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+        return RowTable(value)
+    return None
+
+
+def _tabular(value: dict[Any, Any]) -> RowTable | None:
+    named, rows, types = value.get("columns"), value.get("rows"), value.get("types")
+    if not isinstance(named, list | tuple | None) or not isinstance(rows, list):
         return None
-    if all(isinstance(row, dict) for row in value):
-        return value, columns
-    if columns is not None and all(isinstance(row, list) for row in value):
-        return [dict(zip(columns, row, strict=False)) for row in value], columns
+    columns = None if named is None else [str(_name(name)) for name in named]
+    has_types = columns is not None and isinstance(types, list | tuple)
+    if all(isinstance(row, dict) for row in rows):
+        return RowTable(rows, columns, table_schema.kinds_of(columns, types) if has_types else {})  # type: ignore[arg-type]  # both are lists then
+    if columns is not None and all(isinstance(row, list) for row in rows):
+        kinds = table_schema.kinds_of(columns, types) if has_types else {}  # type: ignore[arg-type]  # as above
+        return RowTable([dict(zip(columns, row, strict=False)) for row in rows], columns, kinds)
     return None
 
 
 def joined(results: list[Any]) -> Any:
-    """Lay the rows of tables below each other; a list of anything else stays what it is."""
+    """Lay the rows of tables below each other; a list of anything else stays what it is.
+
+    Raises `UnlikeTypes` for a column whose types no type holds both of.
+    """
     is_table = [isinstance(one, dict) and "rows" in one and "columns" in one for one in results]
     if not is_table or not all(is_table):
         return results
-    found = [records(one) for one in results]
-    names = dict.fromkeys(name for one in found if one for name in one[1] or ())
-    return {"columns": list(names), "rows": [row for one in found if one for row in one[0]]}
+    found = [one for one in map(records, results) if one is not None]
+    names = list(dict.fromkeys(name for one in found for name in one.columns or ()))
+    whole: dict[str, Any] = {"columns": names, "rows": [row for one in found for row in one.rows]}
+    kinds = table_schema.unify_kinds([(one.kinds, one.columns or []) for one in found])
+    if names and len(kinds) == len(names):
+        whole["types"] = [table_schema.format_arrow_type(kinds[name]) for name in names]
+    return whole
+
+
+def union(parts: Sequence[RowTable], *, part_column: str) -> RowTable:
+    """Lay tables below each other; a column counts the parts from 0. Raises `UnlikeTypes`."""
+    rows = [{**row, part_column: at} for at, one in enumerate(parts) for row in one.rows]
+    named = [[*one.names(), part_column] for one in parts]
+    columns = list(dict.fromkeys(name for names in named for name in names if name != part_column))
+    counted = [{**one.kinds, part_column: pa.int64()} for one in parts]
+    kinds = table_schema.unify_kinds(list(zip(counted, named, strict=True)))
+    return RowTable(rows, [*columns, part_column], kinds)
 
 
 def _name(column: Any) -> Any:
     return column.get("name") if isinstance(column, dict) else column
 
 
-def table_of(rows: list[dict[str, Any]], columns: list[str] | None = None) -> pa.Table:
-    """Build a table; a column of mixed types holds text, with what is not text as JSON.
+def table_of(
+    rows: list[dict[str, Any]], columns: Sequence[str] | None = None, kinds: Kinds | None = None
+) -> pa.Table:
+    """Build a table; a column of `kinds` has that type, and one without has that of its values.
 
-    Keys that are no text, as templates make them, name their columns as text.
+    A column of mixed values holds text, with what is not text as JSON; numbers stay exact numbers.
+    Keys that are no text, as templates make them, name their columns as text. Raises `UnfitCell`.
     """
-    names = columns or list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({_text(name): _column([row.get(name) for row in rows]) for name in names})
+    names = columns or RowTable(rows).names()
+    known = kinds or {}
+    made: dict[str, pa.Array] = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        kind = known.get(name)
+        text = name if isinstance(name, str) else codec.text(name)
+        made[text] = _guessed(text, values) if kind is None else column_of(text, values, kind)
+    return pa.table(made)
 
 
-def _text(name: Any) -> str:
-    return name if isinstance(name, str) else codec.text(name)
-
-
-def _column(values: list[Any]) -> pa.Array:
+def _guessed(name: str, values: list[Any]) -> pa.Array:
     kinds = {type(value) for value in values} - {type(None)}
-    if kinds <= {int, float} or len(kinds) == 1:
-        try:
-            found = pa.array(values)
-        except (pa.ArrowException, OverflowError):
-            return _texts(values)
-        # A mapping without keys has no type that a query could name.
-        return _texts(values) if pa.types.is_struct(found.type) and not len(found.type) else found
-    return _texts(values)
+    if kinds and kinds <= {int, float}:
+        return _numbers(name, values, kinds)
+    if len(kinds) > 1:
+        return _texts(values)
+    try:
+        found = pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return _texts(values)
+    # A mapping without keys has no type that a query could name.
+    return _texts(values) if pa.types.is_struct(found.type) and not len(found.type) else found
+
+
+def _numbers(name: str, values: list[Any], kinds: set[type]) -> pa.Array:
+    """Build a column of numbers: of the usual types, else of one that holds all exactly."""
+    whole = [value for value in values if type(value) is int]
+    if int not in kinds:
+        return pa.array(values, pa.float64())
+    low, high = min(whole), max(whole)
+    if float in kinds and low >= -_FLOAT_INTEGER_MAX and high <= _FLOAT_INTEGER_MAX:
+        return pa.array(values, pa.float64())
+    if float not in kinds and low in _INT64 and high in _INT64:
+        return pa.array(values, pa.int64())
+    if float not in kinds and low in _UINT64 and high in _UINT64:
+        return pa.array(values, pa.uint64())
+    exact = [None if v is None else Decimal(repr(v) if type(v) is float else v) for v in values]
+    try:
+        return pa.array(exact)
+    except (pa.ArrowException, ValueError) as problem:
+        others = " and fractions" if float in kinds else ""
+        text = (
+            f"column '{name}' holds numbers from {low} to {high}{others}, and no type of number "
+            f"holds all of them exactly ({problem}): give them as text"
+        )
+        raise UnfitCell(text) from problem
 
 
 def _texts(values: list[Any]) -> pa.Array:

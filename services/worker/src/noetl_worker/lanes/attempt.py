@@ -7,7 +7,7 @@ from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.block import CompiledTask, timeout_of
-from noetl_worker.lanes.referring import FIELDS_BY_REFERENCE, by_references
+from noetl_worker.lanes.referring import FIELDS_BY_REFERENCE, by_references, typed_content
 from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
 from noetl_worker.tools.call import Call, Outcome
@@ -38,10 +38,14 @@ def prepare(
         kept = FIELDS_BY_REFERENCE.get(task.kind, ())
         for field, compiled in task.fields:
             fields[field] = (
-                by_references(compiled.source, names)
+                by_references(compiled.source, names, are_tables=field == "inputs")
                 if field in kept
                 else opened(compiled.render(names))
             )
+        if task.kind == "artifact":
+            sources = dict(task.fields)
+            if "data" in sources:
+                fields["data"] = typed_content(fields, sources["data"].source, names)
         field = "auth"
         auth = opened(task.auth.render(names))
         field = "timeout"

@@ -1,5 +1,6 @@
 """Fields that take a stored result as it is: its reference travels, not its content."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,16 +23,28 @@ FIELDS_BY_REFERENCE: Mapping[str, frozenset[str]] = {
 }
 
 
-def by_references(source: Any, scope: Scope) -> Any:
+# The rows of a result, as a template names them alone.
+_ROWS = re.compile(r"\{\{-?\s*(?P<table>[A-Za-z_]\w*(?:\.\w+|\[[^\]]+\])*)\.rows\s*-?\}\}")
+_TABLE_FORMATS = frozenset({"parquet", "arrow", "csv"})
+
+
+def by_references(source: Any, scope: Scope, *, are_tables: bool) -> Any:
     """Render a value; a stored result in it becomes its `_ref` mapping, and so does its locator.
 
-    Raises `TemplateError`, and `PayloadNeeded` where a template asks for content.
+    Where values `are_tables`, the rows of a result are the table that they belong to, with its
+    types; so is what is given as `data`. Raises `TemplateError`, and `PayloadNeeded` where a
+    template asks for content.
     """
     if isinstance(source, dict):
-        return {key: by_references(item, scope) for key, item in source.items()}
+        return {
+            key: by_references(item, scope, are_tables=are_tables or key == "data")
+            for key, item in source.items()
+        }
     if isinstance(source, list | tuple):
-        return [by_references(item, scope) for item in source]
+        return [by_references(item, scope, are_tables=are_tables) for item in source]
     found = compile_value(source).evaluate(scope)
+    if are_tables and isinstance(found, list):
+        return table_of_rows(source, forms.plain(found), scope)
     if isinstance(found, Handle):
         return found.stored.as_mapping()
     if isinstance(found, PartViews):
@@ -39,6 +52,25 @@ def by_references(source: Any, scope: Scope) -> Any:
     if isinstance(found, str) and found.startswith(locators.SCHEME):
         return _located(found, scope)
     return forms.plain(found)
+
+
+def table_of_rows(source: Any, rows: list[Any], scope: Scope) -> Any:
+    """Return the table with types whose rows a template names, or the rows that it made."""
+    named = _ROWS.fullmatch(source.strip()) if isinstance(source, str) else None
+    if named is None:
+        return rows
+    table = compile_value(f"{{{{ {named['table']} }}}}").evaluate(scope)
+    if not isinstance(table, Mapping) or table.get("types") is None:
+        return rows
+    return {"columns": table["columns"], "types": table["types"], "rows": rows}
+
+
+def typed_content(fields: Mapping[str, Any], source: Any, scope: Scope) -> Any:
+    """Return the content of an artifact: rows in a format of tables are written with types."""
+    data = fields.get("data")
+    if fields.get("format") not in _TABLE_FORMATS or not isinstance(data, list):
+        return data
+    return table_of_rows(source, data, scope)
 
 
 def _located(text: str, scope: Scope) -> Any:

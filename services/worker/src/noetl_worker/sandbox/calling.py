@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from noetl_contracts.plain import plain
 from noetl_worker.sandbox.source import BODY, Program, compile_source
+from noetl_worker.sandbox.table_results import show_tables
 
 _END = object()
 
@@ -100,7 +101,7 @@ def call(ask: Ask, hand_over: HandOver) -> Any:
     if ask.window_rows and inspect.isasyncgen(outcome):
         with asyncio.Runner() as runner:
             return _poured(_stepping(outcome, runner), hand_over, ask.window_rows)
-    return plain(outcome)
+    return plain(show_tables(outcome))
 
 
 def _poured(items: Iterable[Any], hand_over: HandOver, size: int) -> Streamed:

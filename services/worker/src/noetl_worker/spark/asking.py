@@ -62,6 +62,7 @@ class Given(Struct, frozen=True, kw_only=True):
     """What a task gave: a table in parts, or any other value."""
 
     columns: list[str] = []
+    types: list[str] = []
     manifests: list[Manifest] | None = None
     value: Any = None
 

@@ -4,11 +4,20 @@ from typing import Any
 
 import pyarrow as pa
 
-_DECIMAL_DIGITS_MAX = 38
+from noetl_storage import arrow_values, table_schema
+from noetl_storage.table_schema import DECIMAL_DIGITS_MAX, SchemaMismatch
+
+
+class UnfitForSpark(SchemaMismatch):
+    """A column holds values that Spark has no type for."""
 
 
 def fitted(table: pa.Table) -> pa.Table:
-    """Cast what Spark has no type for: to a wider number, else to text."""
+    """Cast what Spark has no type for: to a wider number, else to text; each value exactly.
+
+    Raises `SchemaMismatch` that names the column where that cannot be.
+    """
+    table_schema.check_portable(table)
     schema = fitted_schema(table.schema)
     return table if schema.equals(table.schema) else cast(table, schema)
 
@@ -19,7 +28,10 @@ def fitted_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give a table the columns and types of a schema; what it lacks is null."""
+    """Give a table the columns and types of a schema; what it lacks is null.
+
+    Raises `UnfitForSpark`.
+    """
     columns = [_column(table, field) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -31,12 +43,41 @@ def _column(table: pa.Table, field: pa.Field) -> Any:
     found = table.column(index)
     if found.type.equals(field.type):
         return found
-    # Nanoseconds and the like lose what Spark cannot hold.
-    return found.cast(field.type, safe=not pa.types.is_timestamp(field.type))
+    try:
+        return _cast(found, field.type)
+    except (pa.ArrowException, ValueError, ArithmeticError) as problem:
+        text = (
+            f"column '{field.name}' is {table_schema.format_arrow_type(found.type)}, and Spark "
+            f"holds {field.type} instead, which some of its values do not fit ({problem}): cast "
+            "it where it is made, to fewer digits or to text"
+        )
+        raise UnfitForSpark(text) from problem
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> Any:
+    if pa.types.is_string(kind) and _is_shown(column.type):
+        # It is a text there, the same as in JSON.
+        texts = [_text(value) for chunk in column.chunks for value in arrow_values.values_of(chunk)]
+        return pa.array(texts, kind)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    return column.cast(kind)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _is_shown(kind: pa.DataType) -> bool:
+    is_uuid = isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
+    return is_uuid or bool(pa.types.is_time(kind) or pa.types.is_interval(kind))
 
 
 def _kind(kind: pa.DataType) -> pa.DataType:  # noqa: C901 - one arm per family of types
     types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        is_uuid = kind.extension_name == "arrow.uuid"
+        return pa.string() if is_uuid else _kind(kind.storage_type)
     if types.is_null(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_uint8(kind) or types.is_uint16(kind) or types.is_uint32(kind):
@@ -46,8 +87,9 @@ def _kind(kind: pa.DataType) -> pa.DataType:  # noqa: C901 - one arm per family 
     if types.is_float16(kind):
         return pa.float32()
     if types.is_decimal(kind):
-        return pa.decimal128(min(kind.precision, _DECIMAL_DIGITS_MAX), kind.scale)
-    if types.is_time(kind):
+        digits = min(kind.precision, DECIMAL_DIGITS_MAX)
+        return pa.decimal128(digits, min(kind.scale, digits))
+    if types.is_time(kind) or types.is_interval(kind):
         return pa.string()
     if types.is_date64(kind):
         return pa.date32()

@@ -7,9 +7,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from noetl_contracts.plain import plain
 from noetl_contracts.spread import KEY as _RESERVED
+from noetl_storage import table_schema
 from noetl_worker.domain import spark_sql
 from noetl_worker.spark import checking, postgres_source, source, writing
 from noetl_worker.spark.asking import (
@@ -167,7 +169,9 @@ def _written(frame: DataFrame, plan: Plan) -> Given:
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
         raise Refused("validation", text)
-    return Given(columns=names, manifests=writing.write(frame, plan))
+    manifests = writing.write(frame, plan)
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    return Given(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
 
 
 def prepared(

@@ -3,6 +3,7 @@
 import math
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from noetl_contracts.payloads import ARROW_MEDIA_TYPE, PayloadRef
 from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_storage import encoding, row_tables
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, Groups, PayloadUnreadable
+from noetl_storage.table_schema import SchemaMismatch
 from noetl_worker.spark import executors, fitting, tables
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.tables import TableWriter
@@ -127,12 +129,14 @@ class NoetlReader(DataSourceReader):
         home, _, _ = _parsed(self._options)
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         for piece in partition.pieces:
-            table = fitting.fitted(_table(home, piece))
+            with _refusing(piece):
+                table = fitting.fitted(_table(home, piece))
             if piece.part is not None:
                 table = table.append_column(
                     PART, pa.array([piece.part] * table.num_rows, pa.int64())
                 )
-            whole = fitting.cast(table, wanted).combine_chunks()
+            with _refusing(piece):
+                whole = fitting.cast(table, wanted).combine_chunks()
             yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
 
 
@@ -213,13 +217,22 @@ def _opened(home: Home, ref: PayloadRef) -> Any:
         raise Refused("parse", f"{ref.sha256} cannot be read: {problem}") from problem
 
 
+@contextmanager
+def _refusing(piece: Piece) -> Iterator[None]:
+    try:
+        yield
+    except SchemaMismatch as problem:
+        raise Refused("schema", f"the payload {piece.ref.sha256}: {problem}") from problem
+
+
 def _table_of(value: Any, ref: PayloadRef) -> pa.Table:
     """Build the table of a result that is kept as JSON."""
-    found = row_tables.records(shown(value))
-    if found is None or not (found[0] or found[1]):
-        text = f"the payload {ref.sha256} holds no rows: give a result that is a table"
-        raise Refused("validation", text)
-    return row_tables.table_of(*found)
+    with _refusing(Piece(ref)):
+        found = row_tables.records(shown(value))
+        if found is not None and (found.rows or found.columns):
+            return row_tables.table_of(*found)
+    text = f"the payload {ref.sha256} holds no rows: give a result that is a table"
+    raise Refused("validation", text)
 
 
 def shown(kept: Any) -> Any:

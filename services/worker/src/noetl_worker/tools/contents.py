@@ -14,12 +14,12 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import ARROW_MEDIA_TYPE, JSON_MEDIA_TYPE
-from noetl_contracts.plain import plain
-from noetl_storage import encoding, row_tables
+from noetl_storage import arrow_values, encoding, row_tables, table_schema
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, PayloadTooLarge, PayloadUnreadable
+from noetl_storage.table_schema import SchemaMismatch
 from noetl_storage.unpacking.reading import ParquetTable
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import tables
+from noetl_worker.tools import csv_table, tables
 
 BYTES_MAX = 256 * 1024 * 1024
 FORMATS = ("json", "ndjson", "csv", "parquet", "arrow", "text", "bytes")
@@ -67,6 +67,8 @@ def encode(value: Any, *, format_: Any, compression: Any, mask: Change | None = 
         if mask is not None and wanted in _TABLES:
             value = codec.decode(mask(codec.encode(value)))
         data = _written(value, wanted)
+    except SchemaMismatch as problem:
+        raise ToolFailure(failure("schema", str(problem), source="artifact")) from problem
     except (pa.ArrowException, ValueError, binascii.Error) as problem:
         text = f"the data cannot be written as {wanted}: {problem}"
         raise ToolFailure(failure("validation", text)) from problem
@@ -99,10 +101,12 @@ def _written(value: Any, format_: str) -> bytes:
     found = row_tables.records(value)
     if found is None:
         raise ValueError("it is no list of mappings and no {columns, rows}")
-    rows, columns = found
     if format_ == "ndjson":
-        return b"".join(codec.encode(row) + b"\n" for row in rows)
-    return table_bytes(row_tables.table_of(rows, columns), format_)
+        return b"".join(codec.encode(row) + b"\n" for row in found.rows)
+    table = row_tables.table_of(*found)
+    if format_ != "csv":
+        table_schema.check_portable(table, format_)
+    return table_bytes(table, format_)
 
 
 def table_bytes(table: pa.Table, format_: str) -> bytes:
@@ -120,17 +124,30 @@ def table_bytes(table: pa.Table, format_: str) -> bytes:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Turn columns that csv cannot hold into JSON text."""
+    """Turn columns that csv cannot hold into text, what is nested into JSON."""
     columns = {
         name: pa.array(
-            [None if value is None else codec.text(plain(value)) for value in column.to_pylist()],
+            [
+                None if value is None else value if isinstance(value, str) else codec.text(value)
+                for value in arrow_values.values_of(column.combine_chunks())
+            ],
             pa.string(),
         )
-        if pa.types.is_nested(column.type)
+        if _is_foreign(column.type)
         else column
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
     return pa.table(columns)
+
+
+def _is_foreign(kind: pa.DataType) -> bool:
+    """Tell whether CSV has no form for a type."""
+    types = pa.types
+    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    others = (types.is_nested, types.is_interval, types.is_duration, types.is_float16)
+    return isinstance(kind, pa.BaseExtensionType) or any(
+        is_kind(kind) for is_kind in (*binaries, *others)
+    )
 
 
 def decode(content: Content, *, format_: Any, name: str) -> tuple[Any, dict[str, Any]]:
@@ -185,13 +202,13 @@ def _known(media_type: str, name: str) -> str | None:
 def _read(data: bytes, format_: str | None) -> tuple[Any, dict[str, Any]]:
     match format_:
         case "json":
-            return codec.decode(data), {}
+            return codec.decode_exactly(data), {}
         case "ndjson":
-            return [codec.decode(line) for line in data.splitlines() if line.strip()], {}
+            return [codec.decode_exactly(line) for line in data.splitlines() if line.strip()], {}
         case "text":
             return data.decode(), {}
         case "csv":
-            found = tables.read_csv(lambda: io.BytesIO(data), len(data), bytes_max=BYTES_MAX)
+            found = csv_table.read_csv(lambda: io.BytesIO(data), len(data), bytes_max=BYTES_MAX)
             return _tabular(found), {}
         case "parquet":
             found = ParquetTable(pa.BufferReader(data), bytes_max=BYTES_MAX).read()
@@ -205,7 +222,7 @@ def _read(data: bytes, format_: str | None) -> tuple[Any, dict[str, Any]]:
 
 def _guessed(data: bytes) -> tuple[Any, dict[str, Any]]:
     try:
-        return codec.decode(data), {}
+        return codec.decode_exactly(data), {}
     except (msgspec.DecodeError, UnicodeDecodeError):
         if b"\0" in data:
             return b64encode(data).decode(), {"encoding": "base64"}
@@ -220,7 +237,12 @@ def _tabular(table: pa.Table) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for batch in tables.batches(table):
         rows.extend(tables.rows_of(batch, [""] * batch.num_columns))
-    return {"columns": table.column_names, "rows": rows, "row_count": len(rows)}
+    return {
+        "columns": table.column_names,
+        "rows": rows,
+        "row_count": len(rows),
+        "types": table_schema.format_schema(table.schema),
+    }
 
 
 def check_size(size: int) -> None:

@@ -31,7 +31,7 @@ from noetl_worker.tools.duckdb_session import (
 )
 from noetl_worker.tools.file_names import INTERNAL_FOLDER, FileName
 from noetl_worker.tools.path_locks import PathLocks
-from noetl_worker.tools.postgres import parse_statements
+from noetl_worker.tools.postgres_statements import parse_statements
 from noetl_worker.tools.references import References
 
 R = TypeVar("R")
@@ -176,7 +176,7 @@ class DuckdbTool:
         )
         async with aclosing(batches()) as found:
             rows, count = await table.gather(found)
-        return raw_of_query(rows, columns=scan.columns, count=count)
+        return raw_of_query(rows, columns=scan.columns, types=scan.types, count=count)
 
     @asynccontextmanager
     async def _locked(self, work: _Work, call: Call) -> AsyncIterator[None]:

@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_playbook import spelling
-from noetl_storage import row_tables
+from noetl_storage import row_tables, table_schema
+from noetl_storage.row_tables import RowTable
+from noetl_storage.table_schema import SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import references, tables
 from noetl_worker.tools.call import Call
@@ -26,25 +28,30 @@ class _Gathered:
     def __init__(self, name: str, *, room: int) -> None:
         self._name = name
         self._room = room
-        self._rows: list[dict[str, Any]] = []
+        self._pieces: list[RowTable] = []
         self._tables: list[pa.Table] = []
 
-    async def add(self, rows: list[dict[str, Any]], columns: Sequence[str]) -> None:
+    async def add(self, piece: RowTable) -> None:
         """Take some more; raises `ToolFailure` when there is no room."""
-        table = await asyncio.to_thread(row_tables.table_of, rows, list(columns))
+        table = await asyncio.to_thread(row_tables.table_of, *piece)
         self._room -= table.nbytes
         if self._room < 0:
             raise _too_large(self._name)
-        self._rows += rows
+        self._pieces.append(piece)
         self._tables.append(table)
 
     async def table(self, columns: Sequence[str]) -> pa.Table:
-        """Lay everything below each other: what is of one type in all pieces is so in the whole."""
+        """Lay everything below each other: what is of one type in all pieces is so in the whole.
+
+        Raises `UnlikeTypes`.
+        """
         schemas = {table.schema for table in self._tables}
         if len(schemas) == 1 and self._tables[0].column_names == list(columns):
             joined = pa.concat_tables(self._tables)
             return await asyncio.to_thread(joined.combine_chunks)
-        return await asyncio.to_thread(row_tables.table_of, self._rows, list(columns))
+        kinds = table_schema.unify_kinds([(one.kinds, one.names()) for one in self._pieces])
+        rows = [row for one in self._pieces for row in one.rows]
+        return await asyncio.to_thread(row_tables.table_of, rows, list(columns), kinds)
 
 
 class InputReader:
@@ -76,7 +83,11 @@ class InputReader:
                 found[str(name)] = stored
                 continue
             room = tables.BYTES_MAX - used
-            found[name] = await self._table(str(name), source, call, room=room)
+            try:
+                found[name] = await self._table(str(name), source, call, room=room)
+            except SchemaMismatch as problem:
+                text = f"input '{name}': {problem}"
+                raise ToolFailure(failure("schema", text, source="duckdb")) from problem
             used += found[name].nbytes
             if used > tables.BYTES_MAX:
                 raise _too_large(str(name))
@@ -90,7 +101,10 @@ class InputReader:
             if "path" in source and "rows" not in source:
                 path = await call.files.path(call.files.parse_name(source["path"]))
                 format_ = tables.format_of(path, source.get("format"))
-                return await asyncio.to_thread(tables.read_file, path, format_, bytes_max=room)
+                kinds = tables.kinds_of_file(source.get("types"))
+                return await asyncio.to_thread(
+                    tables.read_file, path, format_, kinds=kinds, bytes_max=room
+                )
             if "query" in source and "rows" not in source:
                 return await self._queried(name, source, call, room=room)
         if _is_parts(source):
@@ -110,9 +124,9 @@ class InputReader:
         names: tuple[str, ...] = ()
         windows = read_query(self._postgres, given, call.site, size=tables.BATCH_ROWS)
         async with aclosing(windows):
-            async for columns, window in windows:
+            async for columns, window, kinds in windows:
                 names = columns
-                await gathered.add(window, columns)
+                await gathered.add(RowTable(window, list(columns), kinds))
         return await gathered.table(names)
 
     async def _union(self, name: str, parts: list[Any], call: Call, *, room: int) -> pa.Table:
@@ -128,12 +142,13 @@ class InputReader:
             if found is None:
                 text = f"part {index} of input '{name}' holds no rows"
                 raise ToolFailure(failure("validation", text, source="duckdb"))
-            names = dict.fromkeys(found[1] or ())
-            for row in found[0]:
+            names = dict.fromkeys(found.columns or ())
+            for row in found.rows:
                 names.update(dict.fromkeys(row))
             columns.update(names)
-            names[_PART] = None
-            await gathered.add([{**row, _PART: index} for row in found[0]], list(names))
+            rows = [{**row, _PART: index} for row in found.rows]
+            kinds = {**found.kinds, _PART: pa.int64()}
+            await gathered.add(RowTable(rows, [*names, _PART], kinds))
         columns[_PART] = None
         return await gathered.table(list(columns))
 
@@ -170,8 +185,7 @@ def _table_of(name: str, value: Any) -> pa.Table:
                 source="duckdb",
             )
         )
-    rows, columns = found
-    if not rows and not columns:
+    if not found.rows and not found.columns:
         raise ToolFailure(
             failure(
                 "validation",
@@ -180,4 +194,4 @@ def _table_of(name: str, value: Any) -> pa.Table:
                 source="duckdb",
             )
         )
-    return row_tables.table_of(rows, columns)
+    return row_tables.table_of(*found)

@@ -19,16 +19,11 @@ from noetl_playbook.sql_text import sql_ident, sql_literal
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import Statement
-from noetl_worker.tools import tables
+from noetl_worker.tools import duckdb_types, tables
 from noetl_worker.tools.duckdb_rows import Rows
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 _TOLD = re.compile(r"([A-Za-z ]+) Error: ")
-_IS_ALTERED = re.compile(r"\b(?:UHUGEINT|BIGNUM|TIME WITH TIME ZONE)\b")
-_IS_PLAIN = re.compile(
-    r"BOOLEAN|U?(?:TINYINT|SMALLINT|INTEGER|BIGINT)|FLOAT|DOUBLE|VARCHAR|DATE|DECIMAL\(.*\)"
-    r"|TIMESTAMP(?:_S|_MS|_NS| WITH TIME ZONE)?"
-)
 # Inside a transaction these fail, or would end it.
 _CLONE_FS = 0x200
 _ALONE = frozenset(
@@ -65,9 +60,10 @@ class Places(Struct, frozen=True, kw_only=True):
 
 
 class Scan(Struct, frozen=True, kw_only=True):
-    """A query that runs: its columns, DuckDB's names of their types, and its batches to come."""
+    """A query that runs: its columns, their types, DuckDB's names of these, and its batches."""
 
     columns: list[str]
+    types: list[str]
     kinds: list[str]
     batches: Iterator[Any]
 
@@ -75,7 +71,7 @@ class Scan(Struct, frozen=True, kw_only=True):
     def is_plain(self) -> bool:
         """Tell whether its columns read back from a stored table as they read now."""
         distinct = len(set(self.columns)) == len(self.columns)
-        return distinct and all(_IS_PLAIN.fullmatch(kind) for kind in self.kinds)
+        return distinct and duckdb_types.are_plain(self.kinds)
 
 
 class Interrupted(Exception):  # noqa: N818 - somebody wanted it to stop, which is no error
@@ -125,9 +121,12 @@ class DuckSession:
             "threads": str(self._limits.threads),
         }
 
-    def show(self, name: str, table: pa.Table) -> None:
-        """Make a table readable under a name, for this connection alone."""
-        self._checked().register(name, table)
+    def show(self, name: str, table: Any) -> None:
+        """Make a table or a data set readable under a name, for this connection alone.
+
+        Raises `ToolFailure` for a column that DuckDB has no type for.
+        """
+        self._checked().register(name, duckdb_types.fitted(name, table))
 
     def fetch(self, text: str, values: list[Any]) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows as they are; raises `ToolFailure`."""
@@ -146,16 +145,20 @@ class DuckSession:
 
     def read(
         self, text: str, values: list[Any], *, size: int
-    ) -> tuple[tuple[str, ...], Iterator[list[dict[str, Any]]]]:
-        """Return a query's columns, and its rows some at a time, beside what else is done."""
+    ) -> tuple[tuple[str, ...], list[str], Iterator[list[dict[str, Any]]]]:
+        """Return a query's columns, their types, and its rows some at a time.
+
+        They are read beside what else is done.
+        """
         with _refusing():
             # A second cursor keeps its place while this connection writes.
             found: Any = self._checked().cursor().sql(text, params=values or None)
             if found is None:
-                return (), iter(())
+                return (), [], iter(())
             kinds = [str(kind) for kind in found.types]
-            reader = _readable(found, kinds).to_arrow_reader(size)
-            return tuple(found.columns), self._read(reader, kinds)
+            reader = duckdb_types.readable(found, kinds).to_arrow_reader(size)
+            types = duckdb_types.types_of(reader.schema, kinds)
+            return tuple(found.columns), types, self._read(reader, kinds)
 
     def _read(self, reader: Any, kinds: list[str]) -> Iterator[list[dict[str, Any]]]:
         with _refusing():
@@ -181,7 +184,7 @@ class DuckSession:
             if found is None:
                 return Rows((), [])
             kinds = [str(kind) for kind in found.types]
-            reader = _readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)
+            reader = duckdb_types.readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)
             return Rows.of(tuple(found.columns), kinds, reader.schema, self._batches(reader))
 
     def scan(self, text: str, values: list[Any], *, size: int) -> "Scan | None":
@@ -193,12 +196,13 @@ class DuckSession:
             found: Any = self._checked().sql(parts[0].query, params=values or None)
             kinds = [str(kind) for kind in found.types]
             columns = list(found.columns)
-            batches = self._scanned(_readable(found, kinds), size)
-            return Scan(columns=columns, kinds=kinds, batches=batches)
+            reader = duckdb_types.readable(found, kinds).to_arrow_reader(size)
+            types = duckdb_types.types_of(reader.schema, kinds)
+            return Scan(columns=columns, types=types, kinds=kinds, batches=self._scanned(reader))
 
-    def _scanned(self, found: Any, size: int) -> Iterator[pa.RecordBatch]:
+    def _scanned(self, reader: Any) -> Iterator[pa.RecordBatch]:
         with _refusing(statement=0):
-            yield from self._batches(found.to_arrow_reader(size))
+            yield from self._batches(reader)
 
     def run(self, statements: list[tuple[Statement, list[Any]]]) -> dict[str, Any]:
         """Run statements in one transaction; raises `ToolFailure` that names the failing one."""
@@ -248,21 +252,26 @@ class DuckSession:
         if changes and not _RETURNING.search(part.query):
             counted = connection.execute(part, values or None).fetchone()
             count = int(counted[0]) if counted and isinstance(counted[0], int) else 0
-            return _command(part, rows=[], columns=[], count=count), 0
+            return _command(part, count=count), 0
         # The stubs deny that a statement without a result gives None.
         found: Any = connection.sql(part.query, params=values or None)
         if found is None:
-            return _command(part, rows=[], columns=[], count=0), 0
+            return _command(part, count=0), 0
         kinds = [str(kind) for kind in found.types]
         rows: list[dict[str, Any]] = []
         used = 0
-        for batch in self._batches(_readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)):
+        reader = duckdb_types.readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)
+        for batch in self._batches(reader):
             used += batch.nbytes
             if used > room:
                 raise ToolFailure(_too_large(self._limits.result_bytes_max))
             rows.extend(tables.rows_of(batch, kinds))
-        columns = list(found.columns)
-        return _command(part, rows=rows, columns=columns, count=len(rows)), used
+        shown = {
+            "rows": rows,
+            "columns": list(found.columns),
+            "types": duckdb_types.types_of(reader.schema, kinds),
+        }
+        return _command(part, count=len(rows), **shown), used
 
     def _checked(self) -> duckdb.DuckDBPyConnection:
         if self._is_interrupted.is_set() or self._connection is None:
@@ -311,17 +320,6 @@ def _unwrapped(problem: Exception) -> duckdb.Error:
     return kind(text)
 
 
-def _readable(found: Any, kinds: list[str]) -> Any:
-    """Let DuckDB itself write the values that Arrow would not carry as they are."""
-    if not any(_IS_ALTERED.search(kind) for kind in kinds):
-        return found
-    parts = (
-        f"#{place}::varchar AS {sql_ident(name)}" if _IS_ALTERED.search(kind) else f"#{place}"
-        for place, (name, kind) in enumerate(zip(found.columns, kinds, strict=True), start=1)
-    )
-    return found.project(", ".join(parts))
-
-
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
     try:
         connection.execute(_COMMANDS["rollback"])
@@ -366,13 +364,12 @@ def _attach(connection: duckdb.DuckDBPyConnection, alias: str, credential: Crede
     connection.execute(f"ATTACH '' AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})")
 
 
-def _command(
-    part: duckdb.Statement, *, rows: list[dict[str, Any]], columns: list[str], count: int
-) -> dict[str, Any]:
+def _command(part: duckdb.Statement, *, count: int, **shown: Any) -> dict[str, Any]:
     return {
-        "rows": rows,
+        "rows": [],
         "row_count": count,
-        "columns": columns,
+        "columns": [],
+        **shown,
         "status": "ok",
         "message": f"{part.type.name} {count}",
     }
@@ -384,6 +381,7 @@ def _raw(commands: list[dict[str, Any]]) -> dict[str, Any]:
         "rows": front["rows"],
         "row_count": front["row_count"],
         "columns": front["columns"],
+        **({"types": front["types"]} if "types" in front else {}),
         "statement_count": len(commands),
         "status": commands[-1]["status"],
         "message": commands[-1]["message"],
@@ -393,12 +391,13 @@ def _raw(commands: list[dict[str, Any]]) -> dict[str, Any]:
     return raw
 
 
-def raw_of_query(rows: Any, *, columns: list[str], count: int) -> dict[str, Any]:
+def raw_of_query(rows: Any, *, columns: list[str], types: list[str], count: int) -> dict[str, Any]:
     """Show what a single query gave."""
     return {
         "rows": rows,
         "row_count": count,
         "columns": columns,
+        "types": types,
         "statement_count": 1,
         "status": "ok",
         "message": f"{duckdb.StatementType.SELECT.name} {count}",

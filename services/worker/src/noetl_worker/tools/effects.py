@@ -21,11 +21,11 @@ from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.postgres import (
     BROKEN,
     PostgresTool,
-    parse_statements,
     refused,
     run_statements,
 )
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_session import Session, StaleStatement
+from noetl_worker.tools.postgres_statements import parse_statements
 
 _QUERIES = statements.load(__package__, "effects")
 _IDLE_S = 30
@@ -114,6 +114,19 @@ class FrameEffects:
         return outcome
 
     async def _in_savepoint(self, call: Call) -> Outcome:
+        try:
+            return await self._tried(call)
+        except StaleStatement:
+            # With the savepoint all of the task is undone, so it may run again.
+            await self._session.connection.execute("rollback to savepoint task")
+            self._session.forget_all()
+        try:
+            return await self._tried(call)
+        except StaleStatement as problem:
+            await self._session.connection.execute("rollback to savepoint task")
+            return Outcome(error=problem.failure().error)
+
+    async def _tried(self, call: Call) -> Outcome:
         connection = self._session.connection
         await connection.execute("savepoint task")
         outcome = await run_statements(self._session, parse_statements(call), call)

@@ -166,11 +166,11 @@ def _parsed(answer: Answer, response_type: ResponseType, raw: dict[str, Any]) ->
     body = answer.body.removeprefix(_BYTE_ORDER_MARK)
     match response_type:
         case "json":
-            return codec.decode(body)
+            return codec.decode_exactly(body)
         case "text":
             return _text(answer, errors="strict")
         case "ndjson":
-            return [codec.decode(line) for line in body.splitlines() if line.strip()]
+            return [codec.decode_exactly(line) for line in body.splitlines() if line.strip()]
         case "bytes":
             return _encoded(answer.body, raw)
         case "auto":
@@ -187,7 +187,7 @@ def _guessed(answer: Answer, body: bytes, raw: dict[str, Any]) -> Any:
     )
     media_type = media_type.partition(";")[0].strip().lower()
     try:
-        return codec.decode(body)
+        return codec.decode_exactly(body)
     except msgspec.DecodeError:
         if media_type.endswith("json"):
             raise

@@ -52,7 +52,7 @@ async def pour(pieces: AsyncIterator[bytes], sink: Sink, *, url: str, packing: s
 
 async def _hand_over(lines: list[bytes], sink: Sink, url: str) -> None:
     try:
-        rows = [codec.decode(line) for line in lines if line.strip()]
+        rows = [codec.decode_exactly(line) for line in lines if line.strip()]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         text = f"the answer of {url} is not ndjson: {problem}"
         raise ToolFailure(failure("parse", text, source="http")) from problem

@@ -54,7 +54,7 @@ class InPlace:
             return None
 
     async def _open_parts(self, ref: PayloadRef, near: Near) -> Any:
-        """Lay a table's parts below each other; None when their rows are not read as they lie."""
+        """Lay a table's parts below each other; None where there is no table of parts."""
         async with near.lend(ref) as file:
             found = _spread_of(await asyncio.to_thread(file.read_bytes), ref)
         if found is None or not 0 < len(found.parts) <= _PARTS_MAX:
@@ -66,8 +66,6 @@ class InPlace:
                 async with near.lend(part) as file:
                     mapped = await asyncio.to_thread(_opened, file)
             opened.append(mapped)
-        if not _is_shown_as_stored(opened[0].schema):
-            return None
         if all(isinstance(one, pa.Table) for one in opened):
             return pa.concat_tables(opened).replace_schema_metadata(None)
         if any(isinstance(one, pa.Table) for one in opened):
@@ -83,13 +81,6 @@ def _spread_of(data: bytes, ref: PayloadRef) -> Spread | None:
     except (LocatorError, msgspec.DecodeError, msgspec.ValidationError) as problem:
         raise PayloadUnreadable(f"a payload names no parts: {problem}") from problem
     return found if found is not None and len(kept["tasks"]) == 1 else None
-
-
-def _is_shown_as_stored(schema: pa.Schema) -> bool:
-    """Tell whether every column has the same values in JSON, which is what the rows mean."""
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-    texts = (pa.types.is_string, pa.types.is_large_string)
-    return all(any(is_kind(field.type) for is_kind in (*kinds, *texts)) for field in schema)
 
 
 def _opened(file: Path) -> Any:

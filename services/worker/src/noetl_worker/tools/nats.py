@@ -293,7 +293,7 @@ def _about(info: Any) -> dict[str, Any]:
 def _decoded(name: str, data: bytes) -> dict[str, Any]:
     """Read a value: JSON if it parses, else text, else base64."""
     try:
-        return {name: codec.decode(data)}
+        return {name: codec.decode_exactly(data)}
     except (msgspec.DecodeError, RecursionError):
         return _as_text(name, data)
 

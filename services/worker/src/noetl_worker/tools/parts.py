@@ -7,15 +7,14 @@ from contextlib import suppress
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet
 
 from noetl_contracts import codec, spread
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef
 from noetl_contracts.spread import PARTS_MAX, Spread
-from noetl_storage import arrow_values
-from noetl_storage.arrow_values import UnshownValue
+from noetl_storage import table_schema
+from noetl_storage.table_schema import SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure, no_room
 from noetl_worker.domain.masking import Mask
 from noetl_worker.in_thread import in_thread
@@ -234,12 +233,14 @@ async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 def _checked(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-    """Mask a batch's texts, and refuse moments that have no JSON form."""
+    """Mask a batch's texts, and refuse moments that others would read as something else."""
     columns = [_masked(column, mask) for column in batch.columns]
-    for field, column in zip(batch.schema, columns, strict=True):
-        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
-            _check_shown(field.name, column)
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema.remove_metadata())
+    masked = pa.RecordBatch.from_arrays(columns, schema=batch.schema.remove_metadata())
+    try:
+        table_schema.check_portable(pa.Table.from_batches([masked]))
+    except SchemaMismatch as problem:
+        raise ToolFailure(failure("schema", str(problem))) from problem
+    return masked
 
 
 def _masked(column: pa.Array, mask: Mask) -> pa.Array:
@@ -253,16 +254,6 @@ def _masked(column: pa.Array, mask: Mask) -> pa.Array:
         None if text is None else mask.data(text.encode()).decode() for text in column.to_pylist()
     ]
     return pa.array(values, column.type)
-
-
-def _check_shown(name: str, column: pa.Array) -> None:
-    """Look at a column's ends alone: what lies between them has a form too."""
-    ends = pyarrow.compute.min_max(column)
-    pair = pa.RecordBatch.from_arrays([pa.array([ends["min"], ends["max"]])], names=[name])
-    try:
-        arrow_values.rows_of(pair, [""])
-    except UnshownValue as problem:
-        raise ToolFailure(failure("schema", str(problem))) from problem
 
 
 def _too_large(bytes_max: int, *, source: str) -> ErrorObject:

@@ -1,6 +1,5 @@
 """The `postgres` tool: one transaction per attempt, values bound by type."""
 
-from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,13 +20,14 @@ from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_fields import (
     Hints,
-    check_params,
     hints_of,
     is_autocommit,
     statement_timeout_s,
 )
-from noetl_worker.tools.postgres_pool import Pool, Room, Rows, Session, busy
+from noetl_worker.tools.postgres_pool import Pool, Room, busy
+from noetl_worker.tools.postgres_session import Rows, Session, StaleStatement
 from noetl_worker.tools.postgres_sharing import NO_ROWS, Sharing, can_share
+from noetl_worker.tools.postgres_statements import parse_statements
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -77,6 +77,8 @@ class PostgresTool:
             return Outcome(error=failure("timeout", text, source="postgres"))
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="postgres"))
+        except StaleStatement as problem:
+            return Outcome(error=problem.failure().error)
         except BROKEN as problem:
             return Outcome(error=refused(problem, None))
 
@@ -195,9 +197,24 @@ async def _attempt(session: Session, statements: tuple[Statement, ...], call: Ca
 async def _in_transaction(
     session: Session, statements: tuple[Statement, ...], call: Call
 ) -> Outcome:
+    """Run statements together; once more if types have changed since they were prepared."""
+    try:
+        return await _tried_together(session, statements, call)
+    except StaleStatement:
+        session.forget_all()
+    return await _tried_together(session, statements, call)
+
+
+async def _tried_together(
+    session: Session, statements: tuple[Statement, ...], call: Call
+) -> Outcome:
     transaction = session.connection.transaction()
     await transaction.start()
-    outcome = await run_statements(session, statements, call)
+    try:
+        outcome = await run_statements(session, statements, call)
+    except StaleStatement:
+        await transaction.rollback()
+        raise
     if outcome.error is not None:
         await transaction.rollback()
     else:
@@ -235,6 +252,8 @@ async def _poured(session: Session, last: Statement, call: Call, *, index: int) 
         message = await postgres_streaming.pour(session, last, call)
     except asyncpg.PostgresError as problem:
         return Outcome(error=refused(problem, index))
+    except ToolFailure as problem:
+        return Outcome(error=problem.error)
     return Outcome(data={"statement_count": index + 1, "status": "ok", "message": message})
 
 
@@ -250,38 +269,11 @@ async def run_statements(
             results.append(await session.run(statement.text, values))
         except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, index))
+        except ToolFailure as problem:
+            return Outcome(error=problem.error)
+        except (PlaceholderError, UnfitValue) as problem:
+            return Outcome(error=failure("validation", str(problem), source="postgres"))
     return Outcome(data=_raw(results))
-
-
-def parse_statements(call: Call) -> tuple[Statement, ...]:
-    """Cut a task's SQL into statements; raises `ToolFailure`."""
-    query, params = call.fields.get("query"), call.fields.get("params")
-    encoded = call.fields.get("query_b64")
-    if encoded is not None:
-        query = _decoded(encoded)
-    check_params(params)
-    style = sql_text.style_of(params)
-    found = sql_text.statements(query, style) if isinstance(query, str) else _listed(query, style)
-    if not found:
-        raise ToolFailure(failure("validation", "field 'query' holds no statement"))
-    if any(one.is_client_copy for one in found):
-        text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
-        raise ToolFailure(failure("validation", text, source="postgres"))
-    return found
-
-
-def _listed(texts: Any, style: str) -> tuple[Statement, ...]:
-    if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
-        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
-    return tuple(one for text in texts for one in sql_text.statements(text, style))
-
-
-def _decoded(encoded: Any) -> str:
-    try:
-        return b64decode(str(encoded), validate=True).decode()
-    except ValueError as problem:
-        text = f"field 'query_b64' is not SQL text in base64: {problem}"
-        raise ToolFailure(failure("validation", text, source="postgres")) from problem
 
 
 async def _acquire(pool: Pool, hints: Hints, *, lasts: bool) -> Session:
@@ -312,6 +304,7 @@ def _raw(results: list[Rows]) -> dict[str, Any]:
         "rows": [] if shown is None else shown["rows"],
         "row_count": last["row_count"] if shown is None else shown["row_count"],
         "columns": [] if shown is None else shown["columns"],
+        **({} if shown is None else {"types": shown["types"]}),
         "statement_count": len(commands),
         "status": last["status"],
         "message": last["message"],
@@ -328,6 +321,7 @@ def _command(result: Rows) -> dict[str, Any]:
         "rows": result.rows,
         "row_count": len(result.rows) if result.columns else affected,
         "columns": list(result.columns),
+        **({"types": list(result.types)} if result.columns else {}),
         "status": "ok",
         "message": result.message,
     }
@@ -340,7 +334,9 @@ _NOTHING = _raw([NO_ROWS])
 def refused(problem: Exception, statement: int | None) -> ErrorObject:
     """Classify what the database or the connection to it refused."""
     sqlstate = getattr(problem, "sqlstate", None)
-    if sqlstate is None:
+    # The client says so itself of a value that it cannot write.
+    is_clients = isinstance(problem, asyncpg.DataError) and problem.severity is None
+    if sqlstate is None or is_clients:
         return _broken(problem)
     details = {
         "statement": statement,

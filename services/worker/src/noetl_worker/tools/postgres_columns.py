@@ -7,6 +7,7 @@ server and the batches stands a file.
 """
 
 import asyncio
+import re
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import pyarrow.csv
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.in_thread import in_thread
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_session import Session
 
 # No row is longer than a block.
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -37,6 +38,8 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
+# How Arrow names a column whose text it cannot read.
+_COLUMN = re.compile(r"CSV column #(\d+)")
 # The categories of PostgreSQL's types whose text is that of Arrow's.
 _TIMES, _NUMBERS, _ARRAYS = "D", "N", "A"
 
@@ -54,7 +57,7 @@ async def read_columns(
     column's type, and for a row that spans several blocks.
     """
     await session.connection.execute(_QUERIES["readable"])
-    kinds = _kinds((await session.plan(query)).prepared.get_attributes(), types or {})
+    kinds = _kinds((await session.describe(query)).prepared.get_attributes(), types or {})
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
 
         async def take(data: bytes) -> None:
@@ -66,7 +69,7 @@ async def read_columns(
             return
         spool.seek(0)
         batches = await in_thread(_opened, pa.PythonFile(spool, mode="r"), kinds)
-        while (batch := await in_thread(_next, batches)) is not None:
+        while (batch := await in_thread(_next, batches, list(kinds))) is not None:
             yield batch
 
 
@@ -81,7 +84,7 @@ def _kinds(attributes: Iterable[Any], types: Mapping[str, pa.DataType]) -> dict[
 
 
 def _opened(file: Any, kinds: dict[str, pa.DataType]) -> Any:
-    with _reading():
+    with _reading(list(kinds)):
         return pyarrow.csv.open_csv(
             file,
             read_options=pyarrow.csv.ReadOptions(
@@ -102,8 +105,8 @@ def _opened(file: Any, kinds: dict[str, pa.DataType]) -> Any:
         )
 
 
-def _next(batches: Any) -> pa.RecordBatch | None:
-    with _reading():
+def _next(batches: Any, names: list[str]) -> pa.RecordBatch | None:
+    with _reading(names):
         try:
             return batches.read_next_batch()
         except StopIteration:
@@ -111,15 +114,18 @@ def _next(batches: Any) -> pa.RecordBatch | None:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
-    """Say in the worker's words what Arrow could not read."""
+def _reading(names: list[str]) -> Iterator[None]:
+    """Say in the worker's words what Arrow could not read, and of which column."""
     try:
         yield
     except pa.ArrowInvalid as problem:
-        text = (
-            f"a value does not read as its column's type, or a row is longer than "
-            f"{BLOCK_BYTES} bytes ({problem}): cast the column to text in the query"
+        found = _COLUMN.search(str(problem))
+        what = (
+            f"a row is longer than {BLOCK_BYTES} bytes, or is none"
+            if found is None
+            else f"column '{names[int(found[1])]}' holds a value that does not read as its type"
         )
+        text = f"{what} ({problem}): cast the column to text in the query"
         raise ToolFailure(failure("schema", text, source="postgres")) from problem
 
 

@@ -11,153 +11,20 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from asyncpg.prepared_stmt import PreparedStatement
 from msgspec import Struct
 
-from noetl_chassis import identity
 from noetl_contracts.errors import ErrorObject
-from noetl_worker import statements
 from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools.leftovers import Leftovers
-from noetl_worker.tools.postgres_types import Convert, bind, binder, reader
+from noetl_worker.tools.postgres_codecs import set_codecs
+from noetl_worker.tools.postgres_session import Session
 
-_QUERIES = statements.load(__package__, "postgres_pool")
-_PLANS_MAX = 64
 _CLOSE_S = 5.0
 # Longer than a short statement takes, with others before it; a moment to whoever runs slow ones.
 _PATIENCE_S = 0.25
-_STALE = (
-    asyncpg.exceptions.InvalidCachedStatementError,
-    asyncpg.exceptions.OutdatedSchemaCacheError,
-    asyncpg.exceptions.FeatureNotSupportedError,
-)
-# Another server answers than the one that prepared a statement, as behind a pooler of transactions,
-# or somebody's statement has made this one forget it.
-_UNKNOWN = (
-    asyncpg.exceptions.InvalidSQLStatementNameError,
-    asyncpg.exceptions.DuplicatePreparedStatementError,
-)
 _SETTING = "NOETL_WORKER_POSTGRES_CONNECTIONS_MAX"
-# Parsed and planned at every run, in one go with it.
-_NAMELESS = ""
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """A prepared statement and how its values are bound and read."""
-
-    prepared: "PreparedStatement[Any]"
-    binders: tuple[Convert, ...]
-    parameter_types: tuple[str, ...]
-    columns: tuple[str, ...]
-    readers: tuple[tuple[str, Convert], ...]
-
-
-class Rows(Struct, frozen=True, kw_only=True):
-    """What one statement gave."""
-
-    rows: list[dict[str, Any]]
-    columns: tuple[str, ...]
-    message: str
-
-
-def rows_of(records: list[Any], plan: Plan) -> list[dict[str, Any]]:
-    """Show records as rows of JSON-able values."""
-    rows = [dict(record.items()) for record in records]
-    for name, read in plan.readers:
-        for row in rows:
-            if row[name] is not None:
-                row[name] = read(row[name])
-    return rows
-
-
-class Session:
-    """One connection and the statements prepared on it.
-
-    A statement keeps its name on the server, which parses it once and plans it a few times. In a
-    transaction, where it could not be run again, and where names are not known again, it goes
-    without one.
-    """
-
-    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
-        self.connection = connection
-        self._plan_by_key: dict[tuple[str, bool], Plan] = {}
-        self._is_naming = True
-
-    async def run(self, text: str, values: list[Any]) -> Rows:
-        """Execute one statement: one round trip once it is prepared."""
-        known = self._known(text)
-        try:
-            return await self._run_planned(known or await self._prepare(text), values)
-        except (*_STALE, *_UNKNOWN) as problem:
-            is_unknown = isinstance(problem, _UNKNOWN)
-            self._is_naming = self._is_naming and not is_unknown
-            self.forget(text)
-            if self.connection.is_in_transaction() or not (known or is_unknown):
-                raise
-            return await self._run_planned(await self._prepare(text), values)
-
-    async def _run_planned(self, plan: Plan, values: list[Any]) -> Rows:
-        bound = bind(values, plan.binders, plan.parameter_types)
-        records = await plan.prepared.fetch(*bound)
-        return Rows(
-            rows=rows_of(records, plan),
-            columns=plan.columns,
-            message=plan.prepared.get_statusmsg() or "",
-        )
-
-    async def _prepare(self, text: str) -> Plan:
-        key = self._key(text)
-        # Names are told apart whoever else uses the server, and asked for: without a cache of its
-        # own the client would give none.
-        name = identity.token() if key[1] else _NAMELESS
-        prepared = await self.connection.prepare(text, name=name)
-        types = tuple(parameter.name for parameter in prepared.get_parameters())
-        attributes = prepared.get_attributes()
-        readers = ((column.name, reader(column.type.name)) for column in attributes)
-        plan = Plan(
-            prepared=prepared,
-            binders=tuple(binder(name) for name in types),
-            parameter_types=types,
-            columns=tuple(column.name for column in attributes),
-            readers=tuple((name, read) for name, read in readers if read is not None),
-        )
-        while len(self._plan_by_key) >= _PLANS_MAX:
-            self._plan_by_key.pop(next(iter(self._plan_by_key)))
-        self._plan_by_key[key] = plan
-        return plan
-
-    async def plan(self, text: str) -> Plan:
-        """Return a statement's plan, preparing it when it is new to the connection."""
-        return self._known(text) or await self._prepare(text)
-
-    def _key(self, text: str) -> tuple[str, bool]:
-        return text, self._is_naming and not self.connection.is_in_transaction()
-
-    def _known(self, text: str) -> Plan | None:
-        """Find a plan, and keep it longer than those whose text comes once, as claims' do."""
-        key = self._key(text)
-        plan = self._plan_by_key.pop(key, None)
-        if plan is not None:
-            self._plan_by_key[key] = plan
-        return plan
-
-    def forget(self, text: str) -> None:
-        """Drop plans that may be stale."""
-        for is_named in (True, False):
-            self._plan_by_key.pop((text, is_named), None)
-
-    async def reset(self) -> None:
-        """Forget what statements may have left on the session."""
-        if self.connection.is_in_transaction():
-            await self.connection.execute(_QUERIES["roll_back"])
-        self._plan_by_key.clear()
-        await self.connection.execute(_QUERIES["forget"])
-
-    async def limit_statements(self, seconds: float) -> None:
-        """Bound every later statement until the session is reset."""
-        await self.connection.fetchval(_QUERIES["limit_statements"], f"{seconds * 1000:.0f}")
 
 
 class Room(Struct, frozen=True, kw_only=True):
@@ -396,4 +263,5 @@ async def _connect(credential: Credential) -> "asyncpg.Connection[Any]":
             connection: asyncpg.Connection[Any] = await asyncpg.connect(**known)
     except postgres_connecting.Unusable as problem:
         raise credential.unusable(f"cannot be used: {problem}") from problem
+    await set_codecs(connection)
     return connection

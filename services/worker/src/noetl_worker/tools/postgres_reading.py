@@ -1,18 +1,28 @@
 """Rows of a PostgreSQL query, a window at a time, through a server-side cursor."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
+from noetl_storage import table_schema
+from noetl_storage.table_schema import Kinds
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.tools import postgres_row_types
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Pool, Session, rows_of
+from noetl_worker.tools.postgres_pool import Pool
+from noetl_worker.tools.postgres_session import (
+    UNREADABLE,
+    Session,
+    rows_of,
+    unread,
+    with_json_as_text,
+)
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
-# The columns' names, and rows.
-Window = tuple[tuple[str, ...], list[dict[str, Any]]]
+# The columns' names, rows, and the columns' types.
+Window = tuple[tuple[str, ...], list[dict[str, Any]], Kinds]
 
 
 @asynccontextmanager
@@ -35,25 +45,37 @@ async def session_of(pool: Pool) -> AsyncIterator[Session]:
 
 
 async def read_windows(
-    session: Session, query: Any, params: Any, *, size: int, is_inside: bool = False
+    session: Session,
+    query: Any,
+    params: Any,
+    *,
+    size: int,
+    is_inside: bool = False,
+    json_texts: Sequence[str] = (),
 ) -> AsyncGenerator[Window, None]:
     """Yield the columns and at most `size` rows at a time.
 
     It reads in a transaction of its own, unless it stands inside one already. A query without
-    rows yields one empty window, which names the columns.
+    rows yields one empty window, which names the columns. Of `json_texts`, the columns of JSON
+    come as their texts.
     """
     found = one_statement(query, params)
     own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
     async with own:
-        plan = await session.plan(found.text)
+        plan = with_json_as_text(await session.describe(found.text), json_texts)
         values = bind(sql_text.arguments(found, params), plan.binders, plan.parameter_types)
         cursor = await plan.prepared.cursor(*values)
-        has_yielded = False
+        count = 0
         while True:
-            records = await cursor.fetch(size)
-            if records or not has_yielded:
-                yield plan.columns, rows_of(records, plan)
-                has_yielded = True
+            try:
+                records = await cursor.fetch(size)
+            except UNREADABLE as problem:
+                raise unread(plan, problem) from problem
+            if records or not count:
+                types = postgres_row_types.types_of_rows(plan.types, records)
+                kinds = table_schema.kinds_of(plan.columns, types)
+                yield plan.columns, rows_of(records, plan, rows_before=count), kinds
+                count += len(records)
             if len(records) < size:
                 return
 

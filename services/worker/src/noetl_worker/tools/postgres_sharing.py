@@ -16,13 +16,14 @@ from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_fields import is_autocommit
-from noetl_worker.tools.postgres_pool import Pool, Rows, Session
+from noetl_worker.tools.postgres_pool import Pool
+from noetl_worker.tools.postgres_session import Rows, Session
 from noetl_worker.tools.postgres_types import UnfitValue, bind
 
 BATCH_RUNS_MAX = 64
 BATCHES_AT_ONCE_MAX = 1
 _STATEMENTS_MAX = 256
-NO_ROWS = Rows(rows=[], columns=(), message="")
+NO_ROWS = Rows(rows=[], columns=(), types=(), message="")
 _LOST = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
@@ -182,8 +183,14 @@ class Sharing:
             plan = await session.plan(text)
             if plan.columns or len(batch) == 1:
                 return await self._one_by_one(session, text, batch)
-            bound = _bound(batch, plan.binders, plan.parameter_types)
-            await plan.prepared.executemany([values for _, values in bound])
+            bound = [bind(one.values, plan.binders, plan.parameter_types) for one in batch]
+            await session.run_many(text, bound)
+        except UnfitValue:
+            # Each run tells by itself whether its values fit.
+            return await self._one_by_one(session, text, batch)
+        except ToolFailure as problem:
+            _fail(batch, problem)
+            return True
         except _LOST as problem:
             _fail(batch, problem)
             return False
@@ -193,7 +200,7 @@ class Sharing:
                 return False
             session.forget(text)
             return await self._one_by_one(session, text, batch)
-        for waiter, _ in bound:
+        for waiter in batch:
             if not waiter.answer.done():
                 waiter.answer.set_result(NO_ROWS)
         return True
@@ -204,6 +211,8 @@ class Sharing:
                 continue
             try:
                 rows = await session.run(text, waiter.values)
+            except ToolFailure as problem:
+                _fail([waiter], problem)
             except _LOST as problem:
                 _fail(batch, problem)
                 return False
@@ -229,19 +238,6 @@ def can_share(statements: tuple[Statement, ...], call: Call) -> bool:
         or call.fields.get("pool") is not None
         or is_autocommit(call.fields)
     )
-
-
-def _bound(
-    batch: list[Waiter], binders: tuple[Any, ...], types: tuple[str, ...]
-) -> list[tuple[Waiter, list[Any]]]:
-    """Bind every run's values; a run whose values do not fit fails alone."""
-    found = []
-    for waiter in batch:
-        try:
-            found.append((waiter, bind(waiter.values, binders, types)))
-        except UnfitValue as problem:
-            _fail([waiter], problem)
-    return found
 
 
 def _fail(batch: list[Waiter], problem: Exception) -> None:

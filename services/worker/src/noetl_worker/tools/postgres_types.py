@@ -2,18 +2,51 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import asyncpg
+
 from noetl_contracts import codec
-from noetl_contracts.plain import number, plain
+from noetl_contracts.plain import plain
 from noetl_worker.domain.texts import as_text
+from noetl_worker.tools.postgres_intervals import write_interval
+from noetl_worker.tools.postgres_json import read_json
+from noetl_worker.tools.postgres_moments import (
+    write_date,
+    write_time,
+    write_timestamp,
+    write_timetz,
+)
+from noetl_worker.tools.postgres_ranges import (
+    read_float,
+    read_path,
+    read_range,
+    write_path,
+    write_range,
+)
 
 Convert = Callable[[Any], Any]
 
 _TRUE = frozenset({"true", "t", "yes", "on", "1"})
 _FALSE = frozenset({"false", "f", "no", "off", "0"})
+# PostgreSQL's `numeric` has no more digits before the point.
+_WHOLE_DIGITS_MAX = 131_072
+# Types that the server does not bring along have identities from here on.
+_OWN_OIDS = 16_384
+# JSON may be nested too deeply, and a record may hold anything.
+_DOUBTFUL = frozenset({"json", "jsonb", "record"})
+# Their bytes are no text.
+_FIXED = frozenset(
+    {
+        *("int2", "int4", "int8", "oid", "float4", "float8", "numeric", "bool", "uuid", "bytea"),
+        *("timestamptz", "timestamp", "date", "time", "timetz", "interval", "inet", "cidr"),
+    }
+)
+# A whole number with fewer digits fits into 64 bits.
+_SMALL_DIGITS = 18
+_INT8_MAX = 2**63 - 1
+_CHAR_BYTES = 1
 
 
 class UnfitValue(Exception):  # noqa: N818 - reads as what it is: a value that fits no parameter
@@ -41,56 +74,94 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else codec.text(value)
 
 
-def _aware(value: Any) -> datetime:
-    moment = _moment(value)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _naive(value: Any) -> datetime:
-    moment = _moment(value)
-    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-
-
-def _moment(value: Any) -> datetime:
-    if isinstance(value, int | float):
-        return datetime.fromtimestamp(value, tz=UTC)
-    return datetime.fromisoformat(str(value).strip())
-
-
-def _interval(value: Any) -> timedelta:
-    return timedelta(seconds=float(value))
-
-
-def _day(value: Any) -> date:
-    return date.fromisoformat(str(value).strip()[:10])
-
-
-def _clock_time(value: Any) -> time:
-    return time.fromisoformat(str(value).strip())
-
-
 def _decimal(value: Any) -> Decimal:
-    return Decimal(str(value).strip())
+    found = Decimal(str(value).strip())
+    # The client writes a larger one as another number.
+    if found.is_finite() and found and found.adjusted() >= _WHOLE_DIGITS_MAX:
+        raise ValueError(f"it has more than {_WHOLE_DIGITS_MAX} digits before the point")
+    if found.is_snan():
+        raise ValueError("it is no number")
+    return found
 
 
 def _binary(value: Any) -> bytes:
     return b64decode(value, validate=True)
 
 
+def _char(value: Any) -> bytes:
+    """Read the type "char", one byte: a letter, nothing, or a backslash and its octal number."""
+    text = as_text(value)
+    found = bytes([int(text[1:], 8)]) if text[:1] == "\\" and text[1:].isdigit() else text.encode()
+    if len(found) > _CHAR_BYTES:
+        raise ValueError("it is longer than a byte")
+    return found or b"\0"
+
+
+def _bits(value: Any) -> asyncpg.BitString:
+    # The client's own signature says bytes, and its code reads digits.
+    return asyncpg.BitString(as_text(value))  # type: ignore[arg-type]
+
+
+def _shape(value: Any) -> Any:
+    """Make a shape's numbers numbers, also NaN and Infinity, which are texts in JSON."""
+    return [_shape(item) for item in value] if isinstance(value, list) else float(value)
+
+
+class _ExactNumber(Decimal):
+    """A number of a composite, whose attribute's type is not known here."""
+
+    def __int__(self) -> int:
+        if self != self.to_integral_value():
+            raise ValueError(f"{self} is not a whole number")
+        return super().__int__()
+
+
+def _composite(value: Any) -> Any:
+    """Let numbers keep the digits that they are written with, also in a numeric attribute."""
+    if isinstance(value, float):
+        return _ExactNumber(repr(value))
+    if isinstance(value, dict):
+        return {name: _composite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_composite(item) for item in value]
+    return value
+
+
 _BINDERS: dict[str, Convert] = {
-    **dict.fromkeys(("int2", "int4", "int8", "oid"), _integer),
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "xid", "cid", "xid8"), _integer),
     **dict.fromkeys(("float4", "float8"), float),
-    **dict.fromkeys(("text", "varchar", "bpchar", "name", "char", "xml", "citext"), as_text),
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "xml", "citext"), as_text),
     **dict.fromkeys(("json", "jsonb"), _json),
+    "char": _char,
     "bool": _boolean,
     "numeric": _decimal,
-    "timestamptz": _aware,
-    "timestamp": _naive,
-    "date": _day,
-    **dict.fromkeys(("time", "timetz"), _clock_time),
-    "interval": _interval,
+    "timestamptz": write_timestamp,
+    "timestamp": write_timestamp,
+    "date": write_date,
+    "time": write_time,
+    "timetz": write_timetz,
+    "interval": write_interval,
     "uuid": as_text,
     "bytea": _binary,
+    **dict.fromkeys(("bit", "varbit"), _bits),
+    "path": write_path,
+    **dict.fromkeys(("point", "box", "lseg", "line", "polygon", "circle"), _shape),
+}
+_RANGE_ELEMENTS = {
+    "int4range": "int4",
+    "int8range": "int8",
+    "numrange": "numeric",
+    "daterange": "date",
+    "tsrange": "timestamp",
+    "tstzrange": "timestamptz",
+}
+_MULTIRANGES = {
+    "int4multirange": "int4range",
+    "int8multirange": "int8range",
+    "nummultirange": "numrange",
+    "datemultirange": "daterange",
+    "tsmultirange": "tsrange",
+    "tstzmultirange": "tstzrange",
 }
 
 
@@ -98,7 +169,12 @@ def binder(type_name: str) -> Convert:
     """Return how to bind a JSON value as a type; arrays bind element by element."""
     if type_name.endswith("[]"):
         return _array(binder(type_name[:-2]))
-    return _BINDERS.get(type_name, _as_is)
+    if type_name in _RANGE_ELEMENTS:
+        element = _BINDERS[_RANGE_ELEMENTS[type_name]]
+        return lambda value: write_range(value, element)
+    if type_name in _MULTIRANGES:
+        return _array(binder(_MULTIRANGES[type_name]))
+    return _BINDERS.get(type_name, _composite)
 
 
 def bind(values: Sequence[Any], binders: Sequence[Convert], type_names: Sequence[str]) -> list[Any]:
@@ -120,6 +196,21 @@ def bind(values: Sequence[Any], binders: Sequence[Convert], type_names: Sequence
             f"which {shown!r} is not: {problem}"
         ) from problem
     return bound
+
+
+def is_derived(kind: asyncpg.Type) -> bool:
+    """Tell whether the client builds a type from others that the server has described to it."""
+    return kind.oid >= _OWN_OIDS and kind.kind in {"composite", "array", "range", "multirange"}
+
+
+def can_fail(kind: asyncpg.Type, *, is_checked: bool) -> bool:
+    """Tell whether a value of a type may be one that cannot be read.
+
+    `is_checked` tells whether the server knows of every text that it is one.
+    """
+    name = kind.name.removesuffix("[]")
+    is_text = name not in _FIXED and name not in _RANGE_ELEMENTS and name not in _MULTIRANGES
+    return name in _DOUBTFUL or is_derived(kind) or (is_text and not is_checked)
 
 
 def reader(type_name: str) -> Convert | None:
@@ -155,28 +246,39 @@ def _array_reader(element: Convert | None) -> Convert | None:
     return read
 
 
-def _as_is(value: Any) -> Any:
-    return value
+def read_numeric(value: Decimal) -> float | int | str:
+    """Return a number where that loses nothing, else the text."""
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int):
+        return str(value)
+    if exponent >= 0:
+        if value.adjusted() > _SMALL_DIGITS:
+            return format(value, "f")
+        whole = int(value)
+        return whole if -_INT8_MAX <= whole <= _INT8_MAX else str(whole)
+    as_float = float(value)
+    return as_float if Decimal(repr(as_float)) == value else format(value, "f")
 
 
-def _iso(value: Any) -> str:
-    return str(value.isoformat())
-
-
-def _range(value: Any) -> str:
-    """Write a range as PostgreSQL does."""
-    if value.isempty:
-        return "empty"
-    lower = "" if value.lower is None else as_text(plain(value.lower))
-    upper = "" if value.upper is None else as_text(plain(value.upper))
-    return f"{'[' if value.lower_inc else '('}{lower},{upper}{']' if value.upper_inc else ')'}"
+def _char_text(value: bytes) -> str:
+    if value == b"\0":
+        return ""
+    return value.decode() if value.isascii() else f"\\{value[0]:03o}"
 
 
 def _readable(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return read_numeric(value)
+    if isinstance(value, float):
+        return read_float(value)
     if hasattr(value, "lower_inc"):
-        return _range(value)
+        return read_range(value, _readable)
     if hasattr(value, "as_string"):
-        return value.as_string()
+        return value.as_string().replace(" ", "")
+    if isinstance(value, asyncpg.Path) and not isinstance(value, asyncpg.Polygon):
+        return read_path(value)
+    if isinstance(value, asyncpg.Circle):
+        return [_readable(value.center), read_float(value.radius)]
     if hasattr(value, "items"):
         return {name: _readable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -192,13 +294,18 @@ def _base64(value: bytes) -> str:
 
 
 _UNCHANGED = frozenset(
-    {"int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "name", "char", "bool", "xml"}
+    {
+        *("int2", "int4", "int8", "oid", "text", "varchar", "bpchar", "name", "bool", "xml"),
+        # The connection's codecs give their JSON forms.
+        *("timestamptz", "timestamp", "date", "time", "timetz", "interval"),
+    }
 )
 _READERS: dict[str, Convert] = {
-    "json": codec.decode,
-    "jsonb": codec.decode,
-    "numeric": number,
-    "uuid": str,
+    **dict.fromkeys(("json", "jsonb"), read_json),
+    **dict.fromkeys(("float4", "float8"), read_float),
+    # A network is also all of its addresses.
+    **dict.fromkeys(("uuid", "inet", "cidr"), str),
+    "numeric": read_numeric,
     "bytea": _base64,
-    **dict.fromkeys(("timestamptz", "timestamp", "date", "time", "timetz"), _iso),
+    "char": _char_text,
 }

@@ -181,6 +181,7 @@ class SparkTool:
             "rows": [],
             "row_count": count,
             "columns": given.columns,
+            "types": given.types,
             "statement_count": max(1, len(ask.statements)),
             "status": "ok",
         }

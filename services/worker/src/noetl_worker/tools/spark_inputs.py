@@ -7,6 +7,8 @@ from noetl_contracts.payloads import PayloadRef
 from noetl_playbook import coercion, spelling
 from noetl_playbook.sql_text import sql_ident
 from noetl_storage import row_tables
+from noetl_storage.row_tables import RowTable
+from noetl_storage.table_schema import SchemaMismatch
 from noetl_worker.credentials import Vault
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -21,6 +23,7 @@ from noetl_worker.tools.references import References
 INPUTS_MAX = 64
 _BYTES_MAX = 256 * 1024 * 1024
 _PARTITIONS_MAX = 64
+_PART = "_part"
 _QUERY_KEYS = ("auth", "query", "table", "params", "partition_column", "partitions")
 
 
@@ -41,7 +44,11 @@ class SparkInputs:
         found: dict[str, Input] = {}
         used = 0
         for name, source in inputs.items():
-            one = await self._input(str(name), source, call, home)
+            try:
+                one = await self._input(str(name), source, call, home)
+            except SchemaMismatch as problem:
+                text = f"input '{name}': {problem}"
+                raise ToolFailure(failure("schema", text, source="spark")) from problem
             used += one.table.nbytes if isinstance(one, Rows) else 0
             if used > _BYTES_MAX:
                 text = (
@@ -62,12 +69,14 @@ class SparkInputs:
             if "path" in source:
                 path = await call.files.path(call.files.parse_name(source["path"]))
                 format_ = tables.format_of(path, source.get("format"))
-                found = await asyncio.to_thread(tables.read_file, path, format_)
+                kinds = tables.kinds_of_file(source.get("types"))
+                found = await asyncio.to_thread(tables.read_file, path, format_, kinds=kinds)
                 return Rows(table=await asyncio.to_thread(fitting.fitted, found))
             if "query" in source or "table" in source:
                 return await self.query(name, source, call.site, home)
-        value = await self._values(source, call) if _is_parts(source) else source
-        return Rows(table=await asyncio.to_thread(_table_of, name, value))
+        is_parts = _is_parts(source)
+        found = await self._values(source, call) if is_parts else row_tables.records(source)
+        return Rows(table=await asyncio.to_thread(_table_of, name, found))
 
     async def query(
         self,
@@ -122,19 +131,19 @@ class SparkInputs:
 
     async def _loaded(self, name: str, source: Any, call: Call) -> Rows:
         """Read stored rows here: executors have no way into this process's memory."""
-        value = await self._values(source, call)
-        return Rows(table=await asyncio.to_thread(_table_of, name, value))
+        found = await self._values(source, call)
+        return Rows(table=await asyncio.to_thread(_table_of, name, found))
 
-    async def _values(self, source: Any, call: Call) -> Any:
+    async def _values(self, source: Any, call: Call) -> RowTable | None:
         if not isinstance(source, list):
-            return await self._references.value(source, call.site)
-        rows: list[dict[str, Any]] = []
+            return row_tables.records(await self._references.value(source, call.site))
+        parts: list[RowTable] = []
         for index, part in enumerate(source):
             found = row_tables.records(await self._references.part(part, call.site))
             if found is None:
                 raise _wrong(f"part {index} of an input holds no rows")
-            rows += [{**row, "_part": index} for row in found[0]]
-        return rows
+            parts.append(found)
+        return row_tables.union(parts, part_column=_PART)
 
 
 def _refs(source: Any, site: Site) -> list[PayloadRef] | None:
@@ -176,9 +185,8 @@ def _values(name: str, statement: sql_text.Statement, params: Any) -> list[Any]:
         raise _wrong(f"input '{name}': {problem}") from problem
 
 
-def _table_of(name: str, value: Any) -> Any:
-    found = row_tables.records(value)
-    if found is None or not (found[0] or found[1]):
+def _table_of(name: str, found: RowTable | None) -> Any:
+    if found is None or not (found.rows or found.columns):
         text = (
             f"input '{name}' holds no rows: give a list of mappings, {{columns, rows}}, a "
             "reference, {path, format}, or {auth, query}"

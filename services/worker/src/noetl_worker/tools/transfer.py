@@ -1,6 +1,6 @@
 """The `transfer` tool: rows from one place to another, by chunks, all or nothing."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, structs
 
 from noetl_playbook import coercion
 from noetl_playbook import tools as kinds
-from noetl_storage import row_tables
+from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
@@ -24,8 +24,9 @@ from noetl_worker.tools.file_names import FileName
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import BROKEN, PostgresTool, refused
-from noetl_worker.tools.postgres_pool import Pool, Session
+from noetl_worker.tools.postgres_pool import Pool
 from noetl_worker.tools.postgres_reading import read_windows, session_of
+from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.transfer_columns import copied
@@ -97,6 +98,8 @@ class TransferTool:
             return Outcome(error=failure("timeout", text, source="transfer"))
         except (PlaceholderError, UnfitValue) as problem:
             return Outcome(error=failure("validation", str(problem), source="transfer"))
+        except SchemaMismatch as problem:
+            return Outcome(error=failure("schema", str(problem), source="transfer"))
         except BROKEN as problem:
             return Outcome(error=refused(problem, None))
 
@@ -125,12 +128,17 @@ class TransferTool:
                 )
             if by_columns is not None:
                 return by_columns
-            windows = await stack.enter_async_context(aclosing(self._windows(plan, call, held)))
+            texts = (
+                target.json_sources(plan.aim.mapping) if isinstance(target, PostgresTable) else []
+            )
+            reading = self._windows(plan, call, held, json_texts=texts)
+            windows = await stack.enter_async_context(aclosing(reading))
             async for window in windows:
                 if not window.rows:
                     continue
                 fetched += len(window.rows)
-                moved += await target.write(transfer_rows.mapped(window, plan.aim))
+                given = transfer_rows.mapped(window, plan.aim)
+                moved += await target.write(given.rows, given.kinds)
                 chunks += 1
         return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
 
@@ -211,7 +219,9 @@ class TransferTool:
                     if file.is_staged:
                         await in_thread(file.discard)
 
-    async def _windows(self, plan: _Plan, call: Call, held: _Held) -> AsyncGenerator[Window, None]:
+    async def _windows(
+        self, plan: _Plan, call: Call, held: _Held, *, json_texts: list[str]
+    ) -> AsyncGenerator[Window, None]:
         source, size = plan.source, plan.size
         match source["type"]:
             case "postgres":
@@ -222,10 +232,11 @@ class TransferTool:
                     source.get("params"),
                     size=size,
                     is_inside=session.connection.is_in_transaction(),
+                    json_texts=json_texts,
                 )
                 async with aclosing(found):
-                    async for columns, rows in found:
-                        yield Window(rows=rows, columns=columns)
+                    async for columns, rows, kinds in found:
+                        yield Window(rows=rows, columns=columns, kinds=kinds)
             case "duckdb":
                 lease = self._lease(source, call, held)
                 query, params = _text(source, "query", "source"), source.get("params")
@@ -239,10 +250,12 @@ class TransferTool:
                 while (window := await in_thread(next, read, None)) is not None:
                     yield window
             case "http":
-                for window in _cut(await self._fetched(source, call), size):
+                for window in transfer_rows.windows_of(await self._fetched(source, call), size):
                     yield window
             case _:
-                for window in _cut(await self._given(source.get("data"), call), size):
+                for window in transfer_rows.windows_of(
+                    await self._given(source.get("data"), call), size
+                ):
                     yield window
 
     async def _fetched(self, source: dict[str, Any], call: Call) -> Any:
@@ -282,11 +295,11 @@ class _Blocking:
         """Return the file that it is, if it is one."""
         return self._end if isinstance(self._end, FileTarget) else None
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk in a thread."""
         if self._lease is None:
-            return await in_thread(self._end.write, rows)
-        return await self._lease.run(lambda _: self._end.write(rows))
+            return await in_thread(self._end.write, rows, kinds)
+        return await self._lease.run(lambda _: self._end.write(rows, kinds))
 
 
 @asynccontextmanager
@@ -400,20 +413,6 @@ def _at(body: Any, path: Any) -> Any:
         known = body.keys() if isinstance(body, dict) else ()
         raise transfer_rows.unknown("data_path in the answer", str(path), known)
     return found
-
-
-def _cut(value: Any, size: int) -> Iterator[Window]:
-    """Cut rows that are here already; a mapping without rows is one row."""
-    found = row_tables.records(value)
-    if found is None:
-        if not isinstance(value, dict):
-            raise _wrong("the source holds no rows: it must be a list of mappings, or a mapping")
-        found = [value], None
-    rows, columns = found
-    for start in range(0, len(rows), size):
-        yield Window(
-            rows=rows[start : start + size], columns=None if columns is None else tuple(columns)
-        )
 
 
 def _wrong(text: str) -> ToolFailure:

@@ -15,19 +15,18 @@ import pyarrow as pa
 from noetl_worker.domain import sql_text
 from noetl_worker.in_thread import in_thread
 from noetl_worker.tools import postgres_columns
-from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_reading import one_statement
+from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_postgres import PostgresTable
 from noetl_worker.tools.transfer_rows import Aim, Target
 
 # What `COPY (…) TO` takes.
 _QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
-# Integers are as wide as rows make them in a file.
 _IN_FILES = {
     "bool": pa.bool_(),
-    "int2": pa.int64(),
-    "int4": pa.int64(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
     "int8": pa.int64(),
     "text": pa.string(),
     "varchar": pa.string(),
@@ -67,7 +66,22 @@ async def copied_out(
     found = one_statement(source.get("query"), source.get("params"))
     if not _QUERY.match(found.text):
         return None
-    plan = await session.plan(found.text)
+    is_inside = session.connection.is_in_transaction()
+    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
+    async with own:
+        return await _copied_inside(source, found, session, size=size, table=table, sheet=sheet)
+
+
+async def _copied_inside(
+    source: dict[str, Any],
+    found: sql_text.Statement,
+    session: Session,
+    *,
+    size: int,
+    table: Target | None,
+    sheet: Sheet | None,
+) -> dict[str, int] | None:
+    plan = await session.describe(found.text)
     kinds = {one.name: one.type.name for one in plan.prepared.get_attributes()}
     if not kinds or len(kinds) < len(plan.columns):
         return None
@@ -84,13 +98,10 @@ async def copied_out(
     values = bind(
         sql_text.arguments(found, source.get("params")), plan.binders, plan.parameter_types
     )
-    is_inside = session.connection.is_in_transaction()
-    own = nullcontext() if is_inside else session.connection.transaction(readonly=True)
-    async with own:
-        reading = postgres_columns.read_columns(session, found.text, values, types=types)
-        async with aclosing(reading):
-            counted = _Counted(reading)
-            moved = await write(counted)
+    reading = postgres_columns.read_columns(session, found.text, values, types=types)
+    async with aclosing(reading):
+        counted = _Counted(reading)
+        moved = await write(counted)
     return {
         "rows_transferred": moved,
         # As many as rows would have come in.
@@ -100,7 +111,8 @@ async def copied_out(
 
 
 def _in_file(kinds: dict[str, str]) -> bool:
-    return all(kind in _IN_FILES for kind in kinds.values())
+    # In a file it is no text.
+    return all(kind in _IN_FILES and kind != "uuid" for kind in kinds.values())
 
 
 def _in_table(kinds: dict[str, str], table: PostgresTable) -> bool:

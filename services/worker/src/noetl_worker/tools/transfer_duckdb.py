@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from noetl_playbook.sql_text import sql_ident
+from noetl_storage import json_columns, table_schema
+from noetl_storage.table_schema import Kinds
 from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -16,6 +18,8 @@ from noetl_worker.tools.transfer_rows import Aim, Window
 
 _QUERIES = statements.load(__package__, "transfer_duckdb")
 _CHUNK = "noetl_chunk"
+_DAYS = ("DATE", "TIMESTAMP")
+_ERA = " BC"
 _NESTED = ("STRUCT", "MAP", "UNION")
 
 
@@ -38,7 +42,7 @@ class DuckTable:
         if self._aim.mode == "replace":
             self._session.fetch(_QUERIES["empty"].format(table=sql_ident(self._parts)), [])
 
-    def write(self, rows: list[dict[str, Any]]) -> int:
+    def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
         names = transfer_rows.columns_of(rows)
         transfer_rows.known_columns(names, self._type_by_column, ".".join(self._parts))
@@ -47,12 +51,23 @@ class DuckTable:
             keys = transfer_rows.keys_of(self._aim, names)
             rows = transfer_rows.latest_by_key(rows, keys)
         written = {
-            name: pa.array([texts.text_of(row.get(name)) for row in rows], pa.string())
+            name: self._column(name, [row.get(name) for row in rows], kinds.get(name))
             for name in names
         }
         self._session.show(_CHUNK, pa.table(written))
         self._session.fetch(self._statement(names, keys), [])
         return len(rows)
+
+    def _column(self, name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
+        """Write values as the texts that DuckDB casts, and what it reads from no text as such."""
+        target = self._type_by_column[name]
+        if kind is not None and pa.types.is_interval(kind) and target == "INTERVAL":
+            return json_columns.column_of(name, values, kind)
+        transfer_rows.check_nanoseconds(name, values, kind, target)
+        found = [texts.text_of(value) for value in values]
+        if target.startswith(_DAYS):
+            found = [_with_era(text) for text in found]
+        return pa.array(found, pa.string())
 
     def _statement(self, names: list[str], keys: list[str]) -> str:
         others = [name for name in names if name not in keys]
@@ -75,6 +90,14 @@ class DuckTable:
         return f"cast({column} as {kind})"
 
 
+def _with_era(text: str | None) -> str | None:
+    """Write a date before the year 1 as DuckDB does."""
+    if text is None or not text.endswith(_ERA):
+        return text
+    day, _, clock = text.removesuffix(_ERA).partition(" ")
+    return f"{day} (BC) {clock}".rstrip()
+
+
 class DuckStatement:
     """A statement that runs once for every row; its methods block."""
 
@@ -85,7 +108,7 @@ class DuckStatement:
     def open(self) -> None:
         """Nothing is to be looked up."""
 
-    def write(self, rows: list[dict[str, Any]]) -> int:
+    def write(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
         found = statement_of(self._query)
         for row in rows:
@@ -101,6 +124,8 @@ def windows(session: DuckSession, query: Any, params: Any, *, size: int) -> Iter
     for statement in found[:-1]:
         session.fetch(statement.text, sql_text.arguments(statement, params))
     last = found[-1]
-    columns, batches = session.read(last.text, sql_text.arguments(last, params), size=size)
+    values = sql_text.arguments(last, params)
+    columns, types, batches = session.read(last.text, values, size=size)
+    kinds = table_schema.kinds_of(columns, types)
     for rows in batches:
-        yield Window(rows=rows, columns=columns)
+        yield Window(rows=rows, columns=columns, kinds=kinds)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from noetl_contracts import codec
-from noetl_storage import row_tables
+from noetl_storage import row_tables, table_schema
+from noetl_storage.table_schema import Kinds
 from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.tools import tables, transfer_rows
@@ -63,9 +64,10 @@ def _reaching(path: Path) -> Iterator[None]:
 def _read(path: Path, format_: str, size: int) -> Iterator[Window]:
     if format_ == "parquet":
         with pyarrow.parquet.ParquetFile(path) as file:
+            kinds = {field.name: field.type for field in file.schema_arrow}
             for batch in file.iter_batches(batch_size=size):
                 rows = tables.rows_of(batch, [""] * batch.num_columns)
-                yield Window(rows=rows, columns=tuple(batch.schema.names))
+                yield Window(rows=rows, columns=tuple(batch.schema.names), kinds=kinds)
         return
     if format_ == "csv":
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -75,15 +77,17 @@ def _read(path: Path, format_: str, size: int) -> Iterator[Window]:
         return
     if format_ == "ndjson":
         with path.open("rb") as lines:
-            values = (_mapping(codec.decode(line)) for line in lines if line.strip())
+            values = (_mapping(codec.decode_exactly(line)) for line in lines if line.strip())
             while rows := list(islice(values, size)):
                 yield Window(rows=rows)
         return
-    found = row_tables.records(codec.decode(path.read_bytes()))
+    found = row_tables.records(codec.decode_exactly(path.read_bytes()))
     if found is None:
         raise ValueError("it holds no list of mappings")
-    for start in range(0, len(found[0]), size):
-        yield Window(rows=found[0][start : start + size])
+    columns = None if found.columns is None else tuple(found.columns)
+    for start in range(0, len(found.rows), size):
+        rows = found.rows[start : start + size]
+        yield Window(rows=rows, columns=columns, kinds=found.kinds)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -142,13 +146,13 @@ class FileTarget:
                 self._names = _header(self._path)
         self._file = self._staged.open("ab")
 
-    def write(self, rows: list[dict[str, Any]]) -> int:
+    def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Add a chunk; raises `ToolFailure` when its rows do not fit those before."""
         assert self._file is not None, "open comes first"
         with _reaching(self._path):
             match self._format:
                 case "parquet":
-                    self._write_parquet(rows)
+                    self._write_parquet(rows, kinds)
                 case "csv":
                     self._file.write(self._csv(rows))
                 case "ndjson":
@@ -188,8 +192,9 @@ class FileTarget:
         writer.writerows([texts.text_of(row.get(name)) for name in self._names] for row in rows)
         return sink.getvalue().encode()
 
-    def _write_parquet(self, rows: list[dict[str, Any]]) -> None:
-        table = row_tables.table_of(rows, self._names)
+    def _write_parquet(self, rows: list[dict[str, Any]], kinds: Kinds) -> None:
+        table = row_tables.table_of(rows, self._names, kinds)
+        table_schema.check_portable(table, "parquet")
         if self._parquet is None:
             self._names = table.column_names
             self._parquet = pyarrow.parquet.ParquetWriter(self._file, table.schema)

@@ -1,21 +1,25 @@
 """Rows into a PostgreSQL table or statement, in one transaction."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
 from noetl_playbook.sql_text import sql_ident
+from noetl_storage.table_schema import Kinds
 from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.tools import postgres_columns, transfer_rows
-from noetl_worker.tools.postgres_pool import Session
+from noetl_worker.tools.postgres_intervals import format_duration, write_interval
+from noetl_worker.tools.postgres_session import Plan, Session
 from noetl_worker.tools.postgres_types import bind
 from noetl_worker.tools.transfer_rows import Aim
 
 _QUERIES = statements.load(__package__, "transfer_postgres")
-_ARRAY, _BYTES = "A", "bytea"
+_ARRAY, _BYTES, _INTERVAL = "A", "bytea", "interval"
+_JSON = frozenset({"json", "jsonb"})
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -40,10 +44,13 @@ class PostgresTable:
         self._aim = aim
         self._columns: dict[str, Column] = {}
         self._is_plain = False
+        self._plan_by_text: dict[str, Plan] = {}
 
     async def open(self) -> None:
         """Look the table up, and empty it where it is to be replaced; raises `ToolFailure`."""
         oid, self._parts = await find_table(self._session, self._parts)
+        # Describing a statement locks its table: from here on the columns keep their types.
+        await self._session.describe(_QUERIES["lock"].format(table=sql_ident(self._parts)))
         self._columns = await columns_of_table(self._session, oid)
         self._is_plain = await self._session.connection.fetchval(_QUERIES["is_plain"], oid)
         if self._aim.mode == "replace":
@@ -59,11 +66,22 @@ class PostgresTable:
         known = self._columns.get(name)
         return None if known is None else known.type
 
+    def json_sources(self, mapping: Mapping[str, str] | None) -> list[str]:
+        """Name the source columns that become JSON as they are."""
+        kept = [one.name for one in self._columns.values() if one.type in _JSON]
+        if mapping is None:
+            return kept
+        # What else is taken out of the same column needs it as a value.
+        tops = [path.split(".")[0].split("[")[0] for path in mapping.values()]
+        return [
+            mapping[name] for name in kept if name in mapping and tops.count(mapping[name]) == 1
+        ]
+
     async def copy(self, batches: AsyncIterator[Any]) -> int:
         """Append record batches and return how many rows they had."""
         return await postgres_columns.write_columns(self._session, self._parts, batches)
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk and return how many rows it inserted or changed."""
         names = transfer_rows.columns_of(rows)
         transfer_rows.known_columns(names, self._columns, ".".join(self._parts))
@@ -72,9 +90,16 @@ class PostgresTable:
         if self._aim.mode == "upsert":
             keys = transfer_rows.keys_of(self._aim, names)
             rows = transfer_rows.latest_by_key(rows, keys)
+        for one in columns:
+            kind = kinds.get(one.name)
+            if getattr(kind, "unit", None) == "ns":
+                values = [row.get(one.name) for row in rows]
+                transfer_rows.check_nanoseconds(one.name, values, kind, one.type)
         arrays = [[_text(row.get(one.name), one) for row in rows] for one in columns]
         text = self._statement(columns, keys)
-        plan = await self._session.plan(text)
+        plan = self._plan_by_text.get(text)
+        if plan is None:
+            plan = self._plan_by_text[text] = await self._session.describe(text)
         await plan.prepared.fetch(*arrays)
         return int((plan.prepared.get_statusmsg() or "0").rpartition(" ")[2])
 
@@ -122,14 +147,17 @@ class PostgresStatement:
     def __init__(self, session: Session, *, query: Any) -> None:
         self._session = session
         self._query = query
+        self._plan: Plan | None = None
 
     async def open(self) -> None:
         """Nothing is to be looked up."""
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
         found = statement_of(self._query)
-        plan = await self._session.plan(found.text)
+        if self._plan is None:
+            self._plan = await self._session.describe(found.text)
+        plan = self._plan
         values = [
             bind(sql_text.arguments(found, row), plan.binders, plan.parameter_types) for row in rows
         ]
@@ -158,4 +186,8 @@ def shown_as(column: Column) -> str:
 def _text(value: Any, column: Column) -> str | None:
     if column.is_array and isinstance(value, list):
         return texts.array_literal(value)
+    if value is not None and column.type.startswith(_INTERVAL):
+        # PostgreSQL reads no seconds as 1e-06.
+        with suppress(ValueError):
+            return format_duration(write_interval(value))
     return texts.text_of(value)

@@ -1,30 +1,40 @@
 """Rows on their way: which columns they fill, as which texts."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from noetl_playbook import spelling
 from noetl_playbook.sql_text import sql_ident
+from noetl_storage import row_tables
+from noetl_storage.row_tables import RowTable
+from noetl_storage.table_schema import Kinds
 from noetl_worker.domain import texts
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 
+_MICROSECONDS = ("TIME", "DATE")
+_NANOSECONDS = re.compile(r"\.\d{7}")
 MODES = ("append", "replace", "upsert")
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """Some rows of a source; `columns` names them all where the source knows."""
+    """Some rows of a source; `columns` names them all where the source knows.
+
+    `kinds` are the types of the columns that have one.
+    """
 
     rows: list[dict[str, Any]]
     columns: tuple[str, ...] | None = None
+    kinds: Kinds = {}
 
 
 class Target(Protocol):
     """Where chunks are written."""
 
-    async def write(self, rows: list[dict[str, Any]]) -> int:
+    async def write(self, rows: list[dict[str, Any]], kinds: Kinds) -> int:
         """Write a chunk and return how many rows it wrote."""
 
 
@@ -36,24 +46,42 @@ class Aim(Struct, frozen=True, kw_only=True):
     mapping: dict[str, str] | None = None
 
 
-def mapped(window: Window, aim: Aim) -> list[dict[str, Any]]:
+def mapped(window: Window, aim: Aim) -> Window:
     """Turn source rows into target rows; an absent field is null. Raises `ToolFailure`."""
     if aim.mapping is None:
-        return window.rows
+        return window
     if window.columns is not None:
         for path in aim.mapping.values():
             top = path.split(".")[0].split("[")[0]
             if path not in window.columns and top not in window.columns:
                 raise unknown("source field", path, window.columns)
-    return [
+    rows = [
         {column: _field(row, path) for column, path in aim.mapping.items()} for row in window.rows
     ]
+    kinds = {
+        column: window.kinds[path] for column, path in aim.mapping.items() if path in window.kinds
+    }
+    return Window(rows=rows, columns=tuple(aim.mapping), kinds=kinds)
 
 
 def _field(row: dict[str, Any], path: str) -> Any:
     # A column may have a dot in its own name.
     found = row[path] if path in row else at_path(row, path)
     return None if found is ABSENT else found
+
+
+def windows_of(value: Any, size: int) -> Iterator[Window]:
+    """Cut rows that are here already; a mapping without rows is one row. Raises `ToolFailure`."""
+    found = row_tables.records(value)
+    if found is None:
+        if not isinstance(value, dict):
+            text = "the source holds no rows: it must be a list of mappings, or a mapping"
+            raise ToolFailure(failure("validation", text, source="transfer"))
+        found = RowTable([value])
+    columns = None if found.columns is None else tuple(found.columns)
+    for start in range(0, len(found.rows), size):
+        rows = found.rows[start : start + size]
+        yield Window(rows=rows, columns=columns, kinds=found.kinds)
 
 
 def columns_of(rows: list[dict[str, Any]]) -> list[str]:
@@ -73,6 +101,20 @@ def keys_of(aim: Aim, columns: list[str]) -> list[str]:
 def latest_by_key(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
     """Keep the last row of every key: one statement may not change a row twice."""
     return list({tuple(texts.text_of(row.get(key)) for key in keys): row for row in rows}.values())
+
+
+def check_nanoseconds(name: str, values: list[Any], kind: Any, target: str) -> None:
+    """Refuse nanoseconds that a target of microseconds would round; raises `ToolFailure`."""
+    is_moment = target.upper().startswith(_MICROSECONDS) and not target.upper().endswith("_NS")
+    if not is_moment or kind is None or getattr(kind, "unit", None) != "ns":
+        return
+    for value in values:
+        if isinstance(value, str) and _NANOSECONDS.search(value):
+            text = (
+                f"column '{name}' holds {value!r:.40}, and its target's type {target} ends at "
+                "microseconds: cast it in the source, or write it into a column of text"
+            )
+            raise ToolFailure(failure("schema", text, source="transfer"))
 
 
 def table_parts(named: Any) -> list[str]:

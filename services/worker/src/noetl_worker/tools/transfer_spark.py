@@ -23,8 +23,8 @@ from noetl_worker.spark.asking import Copied, CopyTarget, Input, Stored
 from noetl_worker.tools import effects, references, transfer_rows
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.postgres import BROKEN, PostgresTool
-from noetl_worker.tools.postgres_pool import Session
 from noetl_worker.tools.postgres_reading import leased
+from noetl_worker.tools.postgres_session import Session
 from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.transfer_postgres import (
     Column,

@@ -31,6 +31,10 @@ join pg_catalog.pg_type t on t.oid = a.atttypid
 where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped
 order by a.attnum;
 
+-- name: lock :exec
+-- Be described, and never run: that alone locks the table against changes of its columns.
+insert into {table} default values;
+
 -- name: empty :exec
 -- Remove every row, inside the transaction that writes the new ones.
 truncate table {table};

@@ -1,0 +1,55 @@
+"""Tables of pyarrow, polars and pandas that code returns, as tabular results with their types.
+
+What makes them is loaded when code has returned one: other code does not pay for it.
+"""
+
+import importlib
+from typing import Any
+
+_STREAM = "__arrow_c_stream__"
+
+
+def show_tables(outcome: Any) -> Any:
+    """Show a table, or the tables that a mapping holds; leave everything else as it is.
+
+    Raises `ValueError` for a value that has no JSON form.
+    """
+    if type(outcome) is dict and any(map(_is_table, outcome.values())):
+        return {name: show_tables(item) for name, item in outcome.items()}
+    return _shown(outcome) if _is_table(outcome) else outcome
+
+
+def _is_table(value: Any) -> bool:
+    has_columns = hasattr(value, "column_names") or hasattr(value, "columns")
+    return has_columns and hasattr(value, _STREAM)
+
+
+def _shown(given: Any) -> Any:
+    arrow = importlib.import_module("pyarrow")
+    arrow_values = importlib.import_module("noetl_storage.arrow_values")
+    table_schema = importlib.import_module("noetl_storage.table_schema")
+    try:
+        table = _arrow_table(arrow, given)
+    except (arrow.ArrowException, TypeError, ValueError, OverflowError):
+        # A column of objects may be of anything: their values say what they are.
+        return given
+    rows: list[Any] = []
+    try:
+        for batch in table.to_batches():
+            rows += arrow_values.rows_of(batch, [""] * batch.num_columns)
+    except arrow_values.UnshownValue as problem:
+        raise ValueError(str(problem)) from problem
+    return {
+        "columns": [str(name) for name in table.column_names],
+        "rows": rows,
+        "row_count": table.num_rows,
+        "types": table_schema.format_schema(table.schema),
+    }
+
+
+def _arrow_table(arrow: Any, given: Any) -> Any:
+    if hasattr(given, "column_names"):
+        return given if isinstance(given, arrow.Table) else arrow.table(given)
+    # In tables of pandas nothing is NaN, and the index is no column.
+    is_pandas = hasattr(given, "to_dict") and hasattr(given, "iloc")
+    return arrow.Table.from_pandas(given, preserve_index=False) if is_pandas else arrow.table(given)

@@ -1,0 +1,41 @@
+"""The statements of a postgres task."""
+
+from base64 import b64decode
+from typing import Any
+
+from noetl_worker.domain import sql_text
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sql_text import Statement
+from noetl_worker.tools.call import Call
+from noetl_worker.tools.postgres_fields import check_params
+
+
+def parse_statements(call: Call) -> tuple[Statement, ...]:
+    """Cut a task's SQL into statements; raises `ToolFailure`."""
+    query, params = call.fields.get("query"), call.fields.get("params")
+    encoded = call.fields.get("query_b64")
+    if encoded is not None:
+        query = _decoded(encoded)
+    check_params(params)
+    style = sql_text.style_of(params)
+    found = sql_text.statements(query, style) if isinstance(query, str) else _listed(query, style)
+    if not found:
+        raise ToolFailure(failure("validation", "field 'query' holds no statement"))
+    if any(one.is_client_copy for one in found):
+        text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
+        raise ToolFailure(failure("validation", text, source="postgres"))
+    return found
+
+
+def _listed(texts: Any, style: str) -> tuple[Statement, ...]:
+    if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
+        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
+    return tuple(one for text in texts for one in sql_text.statements(text, style))
+
+
+def _decoded(encoded: Any) -> str:
+    try:
+        return b64decode(str(encoded), validate=True).decode()
+    except ValueError as problem:
+        text = f"field 'query_b64' is not SQL text in base64: {problem}"
+        raise ToolFailure(failure("validation", text, source="postgres")) from problem
