@@ -25,6 +25,8 @@ StoreKind = Literal[
     "duckdb",
 ]
 ActionName = Literal["continue", "retry", "jump", "break", "fail"]
+# What one task may collect over its repeats, as JSON.
+COLLECTED_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Metadata(Canonical, frozen=True, kw_only=True):
@@ -51,6 +53,7 @@ class Action(Canonical, frozen=True, kw_only=True):
     to: str | None = None
     message: str | None = None
     set: dict[str, Any] = msgspec.field(default_factory=dict)
+    on_bound: Literal["fail", "stop"] = "fail"
 
 
 class Rule(Canonical, frozen=True, kw_only=True):
@@ -95,6 +98,7 @@ class Accumulate(Canonical, frozen=True, kw_only=True):
     on_success: bool = True
     on_error: bool = False
     max_items: int | None = None
+    max_bytes: int = COLLECTED_BYTES_MAX
 
 
 class Output(Canonical, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 | objects | garbage |
 |---|---|
 | `waves/<execution>/…` | once they are old: only a wave that goes on reads them |
-| `frames/<execution>/…` | once the ledger has no history of the execution |
+| `frames/<execution>/…`, `walks/<execution>/…` | once the ledger has no history of the execution |
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
 
@@ -17,7 +17,8 @@ from itertools import groupby
 from noetl_contracts.passing import WAVES
 from noetl_storage.payload_ports import Owner, PayloadReferences, PayloadShelf, StoredObject
 
-FRAMES, SLICES, ARTIFACTS = "frames", "slices", "artifacts"
+FRAMES, WALKS, SLICES, ARTIFACTS = "frames", "walks", "slices", "artifacts"
+_OF_EXECUTIONS = frozenset({FRAMES, WALKS})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18
@@ -41,9 +42,9 @@ async def list_garbage(
 async def _of_unknown(
     owner: Owner, old: list[StoredObject], references: PayloadReferences
 ) -> list[StoredObject]:
-    frames = [one for one in old if _kind(one) == FRAMES and _is_identity(_second(one))]
-    known = await references.list_known(owner, {_second(one) for one in frames}) if frames else ()
-    return [one for one in frames if _second(one) not in known]
+    kept = [one for one in old if _kind(one) in _OF_EXECUTIONS and _is_identity(_second(one))]
+    known = await references.list_known(owner, {_second(one) for one in kept}) if kept else ()
+    return [one for one in kept if _second(one) not in known]
 
 
 async def _of_gone(
