@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl_contracts.payloads import COLLECTED_BYTES_MAX
 from noetl_playbook.canonical import Canonical, Expression, Number
 from noetl_playbook.executor import Executor, PriorityName
 
@@ -25,8 +26,6 @@ StoreKind = Literal[
     "duckdb",
 ]
 ActionName = Literal["continue", "retry", "jump", "break", "fail"]
-# What one task may collect over its repeats, as JSON.
-COLLECTED_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Metadata(Canonical, frozen=True, kw_only=True):
@@ -133,10 +132,7 @@ class RateLimit(Canonical, frozen=True, kw_only=True):
 
 
 class Task(Canonical, frozen=True, kw_only=True):
-    """One tool call; `fields` are the kind's own, templates unrendered.
-
-    A bare key of `set` is a pipeline variable; other keys are `ctx.x` or `iter.x`.
-    """
+    """One tool call; `fields` are unrendered. `set` writes a variable, or `ctx.x` and `iter.x`."""
 
     name: str
     kind: str

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from noetl_contracts.payloads import COLLECTED_BYTES_MAX
 from noetl_playbook import names
 from noetl_playbook.fragments import fragment
 from noetl_playbook.model import (
-    COLLECTED_BYTES_MAX,
     Accumulate,
     Action,
     AdmitRule,

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from noetl_contracts import codec
-from noetl_playbook.model import COLLECTED_BYTES_MAX, Accumulate, Output, Selection
+from noetl_contracts.payloads import COLLECTED_BYTES_MAX
+from noetl_playbook.model import Accumulate, Output, Selection
 from noetl_playbook.results import PipelineResult
 
 FIELD_BYTES_MAX = 256

@@ -119,11 +119,8 @@ class Scratch:
             self._step_names.collect(
                 PipelineResult(tasks=self.results, last=self.last), is_ok=is_ok
             )
-        except NotAccumulable as problem:
-            found = failure("schema", str(problem), step=self.site.step)
-            raise ToolFailure(found) from problem
-        except CollectionFull as problem:
-            raise ToolFailure(self._full(problem)) from problem
+        except (NotAccumulable, CollectionFull) as problem:
+            raise ToolFailure(self._not_collected(problem)) from problem
         if self._step_names.is_truncated:
             self.notes[ACCUMULATE_TRUNCATED] = None
 
@@ -247,14 +244,9 @@ class Scratch:
         raw = None if outcome.data is UNSET else outcome.data
         try:
             names = self._names(task, raw, is_ok=error is None)
-        except NotAccumulable as problem:
+        except (NotAccumulable, CollectionFull) as problem:
             names = {}
-            error = failure(
-                "schema", str(problem), step=self.site.step, task=task.name, attempt=attempt
-            )
-        except CollectionFull as problem:
-            names = {}
-            error = self._full(problem, task=task.name, attempt=attempt)
+            error = self._not_collected(problem, task=task.name, attempt=attempt)
         about = None if error is None else codec.builtins(error)
         result = TaskResult(kind=task.kind, raw=raw, names=names, error=about)
         view = self._show(
@@ -278,13 +270,13 @@ class Scratch:
         self.scope["output"] = parking.output_of(shown, stored or view)
         return view
 
-    def _full(self, problem: CollectionFull, **place: Any) -> ErrorObject:
-        """Say that no more can be collected."""
-        text = f"step '{self.site.step}': {problem}"
-        about = {"setting": "max_bytes"}
-        return failure(
-            "limit", text, code=REPEAT_BOUND, step=self.site.step, details=about, **place
-        )
+    def _not_collected(self, problem: NotAccumulable | CollectionFull, **place: Any) -> ErrorObject:
+        """Say that a value has no place in what is collected."""
+        step = self.site.step
+        if isinstance(problem, NotAccumulable):
+            return failure("schema", str(problem), step=step, **place)
+        text, about = f"step '{step}': {problem}", {"setting": "max_bytes"}
+        return failure("limit", text, code=REPEAT_BOUND, step=step, details=about, **place)
 
     def refer(self, task: CompiledTask, tried: Tried, envelope: ResultEnvelope) -> Tried:
         """Show an attempt's result, the current `output`, as what is stored."""
