@@ -301,6 +301,8 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
     names = {
         "frames/7/1": True,
         "frames/8/1": False,
+        "walks/7/a.1-1": True,
+        "walks/8/a.1-1": False,
         "frames/8/1/takeover-2": False,
         "workspaces/7/0000000001": True,
         "workspaces/8/0000000001": False,

@@ -80,6 +80,8 @@ PLANNER = PlannerSettings(
     states_max=2,
 )
 WORKER = WorkerSettings(
+    # Retries of flaky tasks wait longer: each is a timer of the planner.
+    held_wait_s=0.1,
     nats_url=_NOWHERE,
     payload_url=_NOWHERE,
     secret_key=SECRET_KEY,

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.test_child_playbooks import (
     DOUBLE,
     FAILS,
+    SETTINGS,
     begun,
     children,
     ended,
@@ -54,6 +55,38 @@ workflow:
 
 def each(spec: str, *, n: str, seen: str = "1") -> str:
     return EACH.replace("SPEC", spec).replace("n: N", f"n: {n}").replace("SEEN", seen)
+
+
+RESTS = """\
+workflow:
+  - step: each
+    loop: {in: "{{ range(6) | list }}", iterator: it, spec: SPEC}
+    tool:
+      - {name: before, kind: noop, result: {seen: "{{ iter.it }}"}, spec: {policy: {rules: [{else: {then: {do: continue, delay: "{{ 0.5 - iter.it / 20 }}"}}}]}}}
+      - {name: after, kind: noop, result: "{{ before.seen }}"}
+    set: {ctx.all: "{{ each.results }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{mode: parallel}",
+        "{mode: chunked, chunk_size: 6, frame: {row_concurrency: 3}}",
+        "{mode: fanout, fanout: {shard_size: 2}}",
+    ],
+)
+async def test_rows_of_a_frame_let_time_pass_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    monkeypatch.setitem(SETTINGS, "NOETL_WORKER_HELD_WAIT_S", "0.05")
+    async with running(tmp_path, rests=RESTS.replace("SPEC", spec)) as opened:
+        execution_id = await begun(opened, "rests")
+        state = await ended(opened, execution_id)
+        told = await types(opened, execution_id)
+    assert str(state.status) == "COMPLETED", state.failure
+    assert state.ctx["all"] == list(range(6))
+    assert 2 <= told.count("command.parked") == told.count("command.resumed") <= 6
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,7 @@ async def bench(
                 commands_max=config.commands_max,
                 halts=halts,
                 pacer=Pacer(registers=registers or MemoryRegisters(), clock=clock),
+                held_wait_s=config.held_wait_s,
             )
         )
         yield Bench(

@@ -19,11 +19,17 @@ from noetl_contracts.events.execution import (
 )
 from noetl_contracts.events.frame import FrameCommitted, FrameDispatched, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopFailed, LoopStarted
+from noetl_contracts.events.parking import CommandParked
 from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
+from noetl_contracts.parking import TimeWait
 from noetl_contracts.status import ExecutionStatus, RunStatus
 
 WINDOW = timedelta(seconds=10)
 _MARKS_MAX = 64
+_MEANINGS = {
+    "repeat_bound": "repeat_bound: it stopped at its bound, and its source has more",
+    "accumulate_truncated": "accumulate_truncated: more was collected than max_items keeps",
+}
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -155,6 +161,11 @@ class Tracker:
         match event:
             case StepEnter(step=step):
                 return [Note(text=f"{step}: started")]
+            case CommandParked(step=step, wait=TimeWait() as wait):
+                until = wait.until.isoformat(timespec="seconds")
+                return [Note(text=f"{step}: waits until {until}, for its task {wait.task}")]
+            case CallDone(step=step, notes=[_, *_] as notes):
+                return [Note(text=f"{step}: note {_MEANINGS.get(one, one)}") for one in notes]
             case StepExit(step=step, status=RunStatus.SKIPPED):
                 return [Note(text=f"{step}: skipped")]
             case StepExit(step=step, status=RunStatus.COMPLETED):

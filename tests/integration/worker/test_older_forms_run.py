@@ -70,14 +70,82 @@ async def test_a_repeat_follows_the_pages_and_collects_them(worker: Bench, serve
     assert end.notes == []
 
 
-async def test_a_repeat_that_reaches_its_bound_ends_normally_with_a_note(
+async def test_a_repeat_that_reaches_its_bound_fails_and_says_what_was_read(
     worker: Bench, server: Script
 ) -> None:
     server.answers(page(1, more=True), page(2, more=True), page(3, more=True))
-    end = await completed(worker, REPEAT.format(url=server.url, bound=2))
+    end = (await worker.run(command_of(REPEAT.format(url=server.url, bound=2))))[-1]
+    assert isinstance(end, CommandFailed), end
     assert pages(server.seen) == ["1", "2"]
+    error = end.error
+    assert (error.kind, error.code, error.retryable) == ("limit", "repeat_bound", False)
+    assert error.details == {"setting": "max_pages", "bound": 2, "pages": 2, "rows": 4}
+    assert "max_pages is 2" in error.message
+    assert "on_bound: stop" in error.message
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        (
+            'retry: [{when: "{{ response.more }}", then: {max_pages: 2, on_bound: stop, collect: rows, '
+            'next_call: {params: {page: "{{ response.page + 1 }}"}}}}]'
+        ),
+        (
+            'pagination: {continue_while: "{{ response.data.more }}", max_pages: 2, on_bound: stop, '
+            'merge_path: rows, next_page: {params: {page: "{{ attempt + 1 }}"}}}'
+        ),
+        (
+            'pagination: {continue_while: "{{ response.data.more }}", max_iterations: 2, '
+            "on_bound: stop, merge_path: rows}"
+        ),
+    ],
+)
+async def test_a_repeat_that_may_stop_at_its_bound_keeps_the_part_with_a_note(
+    worker: Bench, server: Script, repeat: str
+) -> None:
+    server.answers(page(1, more=True), page(2, more=True), page(3, more=True))
+    step = f"""
+  - step: pull
+    tool: {{kind: http, url: "{server.url}/rows"}}
+    {repeat}
+"""
+    end = await completed(worker, step)
+    assert len(server.seen) == 2
     assert len((await worker.value(end.result))["data"]) == 4
     assert end.notes == ["repeat_bound"]
+    assert end.result.context["notes"] == ["repeat_bound"]
+
+
+async def test_a_repeat_without_a_bound_of_its_own_reads_on_past_a_hundred_pages(
+    worker: Bench, server: Script
+) -> None:
+    server.answers(*[page(number, more=number < 150) for number in range(1, 151)])
+    step = f"""
+  - step: pull
+    tool: {{kind: http, url: "{server.url}/rows"}}
+    pagination: {{continue_while: "{{{{ response.data.more }}}}", merge_path: rows}}
+"""
+    end = await completed(worker, step)
+    assert len(server.seen) == 150
+    assert len((await worker.value(end.result))["data"]) == 300
+    assert end.notes == []
+
+
+async def test_a_repeat_fails_that_collects_more_bytes_than_it_may(
+    worker: Bench, server: Script
+) -> None:
+    server.answers(*[page(number, more=True) for number in range(1, 9)])
+    step = f"""
+  - step: pull
+    tool: {{kind: http, url: "{server.url}/rows"}}
+    pagination: {{continue_while: "{{{{ response.data.more }}}}", merge_path: rows, max_bytes: 50}}
+"""
+    end = (await worker.run(command_of(step)))[-1]
+    assert isinstance(end, CommandFailed), end
+    assert (end.error.kind, end.error.code) == ("limit", "repeat_bound")
+    assert "max_bytes is 50" in end.error.message
+    assert len(server.seen) < 8
 
 
 async def test_a_repeat_that_ends_at_its_bound_by_itself_has_no_note(

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec import structs
 from tests.support.scripted import Script, says, script
 from tests.support.servers import NatsServer, nats_server
 from tests.support.working import Bench, bench, command_of
 
 from noetl_chassis.clock import SystemClock
 from noetl_contracts.commands import Command
-from noetl_contracts.facts import CommandCompleted, CommandFailed
+from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandParked
+from noetl_contracts.parking import ELAPSED, Resume, TimeWait
 from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.apply import JetStreamStreams
@@ -127,7 +129,7 @@ async def test_keys_are_rendered_and_do_not_wait_for_each_other(server: Script) 
 
 
 async def test_a_call_that_waits_can_be_stopped(server: Script) -> None:
-    limit = "{key: k, rate: 1, per: 1h}"
+    limit = "{key: k, rate: 1, per: 50s}"
     async with bench() as worker:
         await worker.run(limited(server, limit))
         waiting = limited(server, limit)
@@ -141,6 +143,29 @@ async def test_a_call_that_waits_can_be_stopped(server: Script) -> None:
         worker.lane.release()
         await asyncio.wait_for(attending, 10)
         assert not any(line.waiting for line in pacer._lines.values())
+    assert len(server.seen) == 1
+
+
+async def test_a_call_whose_turn_is_far_away_lets_its_worker_go_and_keeps_its_attempt(
+    server: Script,
+) -> None:
+    limit = "{key: k, rate: 1, per: 1h}"
+    async with bench() as worker:
+        await worker.run(limited(server, limit))
+        waiting = limited(server, limit)
+        fact = (await worker.run(waiting))[-1]
+        assert isinstance(fact, CommandParked)
+        wait = fact.wait
+        assert isinstance(wait, TimeWait)
+        assert wait.reason == "rate_limit"
+        assert 3500 < wait.timeout_s <= 3600
+        resume = Resume(key=wait.key, ref=fact.resume_ref, status=ELAPSED)
+        again = structs.replace(waiting, attempt=2, resume=resume)
+        # The clock has not moved: it waits on, and no attempt of the task was used.
+        later = (await worker.run(again))[-1]
+        assert isinstance(later, CommandParked)
+        assert isinstance(later.wait, TimeWait)
+        assert later.wait.key == wait.key
     assert len(server.seen) == 1
 
 

@@ -186,7 +186,7 @@ async def test_python_code_is_ended_with_all_that_it_started(
         # A wait between two tries.
         (
             "[{name: t, kind: noop, spec: {policy: {rules:"
-            " [{else: {then: {do: retry, attempts: 3, delay: 600}}}]}}}]"
+            " [{else: {then: {do: retry, attempts: 3, delay: 4}}}]}}}]"
         ),
         # Jumps that wait for nothing.
         (

@@ -131,7 +131,7 @@ def test_names_inside_text_and_names_that_a_template_binds_are_left_alone() -> N
                 b: "{% for response in ctx.xs %}{{ response }}{% endfor %}"
         """)
     (rule, _) = step.tool[1].rules
-    assert rule.when == "{{ ('response' in s_task.names and x.response) and iter.calls < 100 }}"
+    assert rule.when == "{{ ('response' in s_task.names and x.response) and iter.calls < 10000 }}"
     assert rule.then.set["iter.next_call"]["params"] == {
         "a": "response {{ s_task.a }}",
         "b": "{% for response in ctx.xs %}{{ response }}{% endfor %}",

@@ -32,6 +32,10 @@ def lines(found: dict[str, Any]) -> list[str]:
     if error:
         where = f" in step {error['step']}" if error.get("step") else ""
         head.append(f"error: {error.get('kind')}{where}: {error.get('message')}")
+    if found["warnings"]:
+        notes = "note says" if found["warnings"] == 1 else "notes say"
+        told = f"noetl events {found['execution_id']}"
+        head.append(f"{found['warnings']:,} {notes} what was left out or done otherwise: {told}")
     frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
     head += [_waiting_line(one) for one in found["waiting"]]
     return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]

@@ -1,5 +1,6 @@
 """What a parked command waits for, how the wait ends, and how a child names its parent."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +18,9 @@ STARTED = "started"
 DELIVERED = "delivered"
 TIMED_OUT = "timeout"
 STOPPED = "stopped"
+ELAPSED = "elapsed"
+# The longest time that a task may let pass: a year, whichever it is.
+WAIT_S_MAX = 366 * 86_400
 
 
 class ChildWait(
@@ -62,7 +66,21 @@ class MessageWait(
     options: list[str] = msgspec.field(default_factory=list)
 
 
-Wait = ChildWait | MessageWait
+class TimeWait(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="wait", tag="time"):
+    """Time that passes before a task goes on; `reason` is what the pipeline does then.
+
+    The planner counts `timeout_s` from when it hears of the wait. `until` is the same by the clock
+    of the worker: rows of a frame that wait together begin to at different times.
+    """
+
+    key: str
+    task: str
+    reason: str
+    until: datetime
+    timeout_s: float
+
+
+Wait = ChildWait | MessageWait | TimeWait
 
 
 class ParentLink(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +101,8 @@ class Resume(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a command goes on: the pipeline that was kept, and how its wait ended.
 
     `status` is the child's; or `started` for a child that nobody waits for; or for a message
-    `delivered`, `timeout`, or `stopped` when only what was submitted is to be called off.
+    `delivered`, `timeout`, or `stopped` when only what was submitted is to be called off; or
+    `elapsed` when nothing but time was waited for.
     """
 
     key: str

@@ -14,6 +14,8 @@ INLINE_BYTES_MAX = 64 * 1024
 # What travels inside of events and commands: a larger result lies in the store, also one that the
 # playbook sees as inline.
 RESULT_INLINE_BYTES_MAX = 1024
+# What one task may collect over its attempts, as JSON.
+COLLECTED_BYTES_MAX = 256 * 1024 * 1024
 EVENT_INLINE_BYTES_MAX = 16 * 1024
 
 

@@ -228,7 +228,8 @@ _LIMITS = (
         "E603",
         Weight.ERROR,
         "A number of attempts or a wait is out of bounds",
-        advice="attempts is between 1 and 1,000; delay and max_delay are between 0 and 3,600 s.",
+        advice="attempts is between 1 and 1,000; delay and max_delay are between 0 and 31,622,400 s"
+        " (a year).",
         wrong="{do: retry, attempts: 5000}",
         right="{do: retry, attempts: 50, delay: 60}",
     ),

@@ -1,11 +1,11 @@
 """What the rules of tasks ask for: jumps that have a target, attempts and waits within bounds."""
 
+from noetl_contracts.parking import WAIT_S_MAX
 from noetl_playbook.model import Action
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 
 ATTEMPTS_MAX = 1_000
-DELAY_S_MAX = 3_600
 _PREVIOUS = ("previous", "prev")
 
 
@@ -22,8 +22,8 @@ def _check_bounds(reading: Reading, path: Path, action: Action) -> None:
     if isinstance(attempts, int) and not 1 <= attempts <= ATTEMPTS_MAX:
         reading.report("E603", (*path, "attempts"), f"attempts is between 1 and {ATTEMPTS_MAX}")
     for name, value in (("delay", action.delay), ("max_delay", action.max_delay)):
-        if isinstance(value, int | float) and not 0 <= value <= DELAY_S_MAX:
-            reading.report("E603", (*path, name), f"{name} is between 0 and {DELAY_S_MAX} s")
+        if isinstance(value, int | float) and not 0 <= value <= WAIT_S_MAX:
+            reading.report("E603", (*path, name), f"{name} is between 0 and {WAIT_S_MAX} s")
 
 
 def _check_target(reading: Reading, path: Path, target: str) -> None:

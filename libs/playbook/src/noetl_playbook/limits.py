@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from noetl_contracts.parking import WAIT_S_MAX
 from noetl_playbook.model import Loop, Playbook, Reduce
 from noetl_playbook.placed import placed
 from noetl_playbook.problems import Path
@@ -19,8 +20,8 @@ LIMITS_MAX = {
     "max_jumps": 100_000,
     "max_in_flight": 10_000,
     "attempts": 1_000,
-    "delay": 3_600,
-    "max_delay": 3_600,
+    "delay": WAIT_S_MAX,
+    "max_delay": WAIT_S_MAX,
     "max_items": ITEMS_MAX,
     "max_shards": SHARDS_MAX,
     "max_ctx_bytes": CTX_BYTES_MAX,

@@ -34,9 +34,9 @@ LOOPS = (
         code="E504",
         weight=Weight.STRICT_ERROR,
         title="A task that waits stands where none can",
-        advice="A child playbook, a message or a person is waited for without a worker. A frame"
-        " with transaction: true, and a loop with exec: local, keep theirs: the task fails with"
-        " unsupported_tool.",
+        advice="A child playbook, a message, a person or a long delay is waited for without a"
+        " worker. A frame with transaction: true, and a loop with exec: local, keep theirs: the"
+        " task fails with unsupported_tool, a delay of more than 60 s with limit.",
         wrong="loop: {spec: {policy: {exec: local}}, …}\n  tool: {kind: playbook, path: child}",
         right="loop: {spec: {mode: parallel}, …}\n  tool: {kind: playbook, path: child}",
     ),

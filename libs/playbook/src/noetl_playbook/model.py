@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl_contracts.payloads import COLLECTED_BYTES_MAX
 from noetl_playbook.canonical import Canonical, Expression, Number
 from noetl_playbook.executor import Executor, PriorityName
 
@@ -51,6 +52,7 @@ class Action(Canonical, frozen=True, kw_only=True):
     to: str | None = None
     message: str | None = None
     set: dict[str, Any] = msgspec.field(default_factory=dict)
+    on_bound: Literal["fail", "stop"] = "fail"
 
 
 class Rule(Canonical, frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ class Accumulate(Canonical, frozen=True, kw_only=True):
     on_success: bool = True
     on_error: bool = False
     max_items: int | None = None
+    max_bytes: int = COLLECTED_BYTES_MAX
 
 
 class Output(Canonical, frozen=True, kw_only=True):
@@ -129,10 +132,7 @@ class RateLimit(Canonical, frozen=True, kw_only=True):
 
 
 class Task(Canonical, frozen=True, kw_only=True):
-    """One tool call; `fields` are the kind's own, templates unrendered.
-
-    A bare key of `set` is a pipeline variable; other keys are `ctx.x` or `iter.x`.
-    """
+    """One tool call; `fields` are unrendered. `set` writes a variable, or `ctx.x` and `iter.x`."""
 
     name: str
     kind: str

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from noetl_contracts.payloads import COLLECTED_BYTES_MAX
 from noetl_playbook import names
 from noetl_playbook.fragments import fragment
 from noetl_playbook.model import (
@@ -215,6 +216,9 @@ def read_accumulate(reading: Reading, value: Any, path: Path) -> Accumulate | No
     accumulate: Accumulate | None = reading.struct(Accumulate, value, path)
     if accumulate is not None and accumulate.max_items is not None and accumulate.max_items < 0:
         reading.report("E104", (*path, "max_items"), "max_items is at least 0")
+    if accumulate is not None and not 1 <= accumulate.max_bytes <= COLLECTED_BYTES_MAX:
+        text = f"max_bytes is between 1 and {COLLECTED_BYTES_MAX}"
+        reading.report("E104", (*path, "max_bytes"), text)
     if accumulate is not None and not names.is_identifier(accumulate.manifest_as):
         reading.report(
             "E201", (*path, "manifest_as"), f"'{accumulate.manifest_as}' is not a variable name"

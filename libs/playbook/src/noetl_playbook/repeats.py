@@ -1,23 +1,30 @@
 """Repeats that end at their bound: a jump guarded by `… and iter.calls < n`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import nodes
+from msgspec import Struct
 
 from noetl_playbook import syntax
 from noetl_playbook.expressions import evaluator
 from noetl_playbook.model import Rule
 from noetl_playbook.undefined import Undefined
 
-NOTE = "repeat_bound"
-
-# Tells whether a repeat would have gone on but for its bound.
-Ended = Callable[[Mapping[str, Any]], bool]
+# The note of a repeat that its playbook lets stop at the bound, and the code of one that fails.
+REPEAT_BOUND = "repeat_bound"
 
 
-def ended_by_bound(rule: Rule) -> Ended | None:
-    """Give the question whether a rule's bound alone kept it from repeating; `None` without one."""
+class RepeatBound(Struct, frozen=True, kw_only=True):
+    """The bound of a jump: whether it alone ended the repeat, where it lies, and what is then."""
+
+    is_over: Callable[[Mapping[str, Any]], bool]
+    calls_max: Callable[[Mapping[str, Any]], Any]
+    on_bound: Literal["fail", "stop"]
+
+
+def bound_of(rule: Rule) -> RepeatBound | None:
+    """Return the bound of a rule that jumps; `None` without one."""
     if rule.then.do != "jump" or not isinstance(rule.when, str) or "iter.calls" not in rule.when:
         return None
     tree = syntax.parse(rule.when)
@@ -26,15 +33,16 @@ def ended_by_bound(rule: Rule) -> Ended | None:
             left=wanted,
             right=nodes.Compare(
                 expr=nodes.Getattr(node=nodes.Name(name="iter"), attr="calls"),
-                ops=[nodes.Operand(op="lt")],
+                ops=[nodes.Operand(op="lt", expr=most)],
             ) as bound,
         ):
             evaluate = evaluator(tree, nodes.And(wanted, nodes.Not(bound)))
+            calls_max = evaluator(tree, most)
         case _:
             return None
 
-    def ended(scope: Mapping[str, Any]) -> bool:
+    def is_over(scope: Mapping[str, Any]) -> bool:
         found = evaluate(scope)
         return not isinstance(found, Undefined) and bool(found)
 
-    return ended
+    return RepeatBound(is_over=is_over, calls_max=calls_max, on_bound=rule.then.on_bound)

@@ -6,6 +6,8 @@ from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 
 _WAITING_KINDS = frozenset({"playbook", "external"})
+# The longest wait of a pipeline that cannot let its worker go.
+HELD_S_MAX = 60
 
 
 def check_waits(reading: Reading, playbook: Playbook) -> None:
@@ -33,6 +35,18 @@ def _check_tasks(reading: Reading, step: Step, path: Path) -> None:
                 f"kind {task.kind} cannot wait {reason}",
                 hint="leave that out, or wait in a step of its own",
             )
+    for at, action in reading.actions:
+        if at[: len(path)] == path and _is_too_long(action.delay):
+            reading.report(
+                "E504",
+                (*at, "delay"),
+                f"a delay of more than {HELD_S_MAX} s cannot be waited for {reason}",
+                hint="leave that out, or wait in a step of its own",
+            )
+
+
+def _is_too_long(delay: object) -> bool:
+    return isinstance(delay, int | float) and delay > HELD_S_MAX
 
 
 def _why_held(step: Step) -> str | None:

@@ -109,6 +109,7 @@ def build(
             callbacks=Callbacks(base_url=config.callback_url, secret=config.secret_key),
             backend=backend_of(config),
             waves=None if entry is None or not is_spark else _waves(adapters, config, desk, entry),
+            held_wait_s=config.held_wait_s,
         )
     )
     return Worker(

@@ -58,6 +58,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     connect_s: Seconds = 30.0
     # Frames may finish for so long after SIGTERM; then they are given back.
     drain_s: Seconds = 20.0
+    # Longer waits of tasks (delays, retries) are timers of the planner, and hold no worker.
+    held_wait_s: Annotated[float, Meta(ge=0, le=60)] = 5.0
     # The planner's address as others see it: answers to submitted work are sent there.
     callback_url: str = "http://127.0.0.1:8080"
     # Addresses beyond the public ones that the http tool may reach: hosts, networks, each :port.

@@ -214,6 +214,7 @@ class Executor(Struct, frozen=True, kw_only=True):
             clock=self.clock,
             worker_id=share.worker_id,
             pacer=self.pacer,
+            may_park=False,
         )
 
 

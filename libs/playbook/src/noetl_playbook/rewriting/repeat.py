@@ -14,7 +14,12 @@ COLLECTED_AS = "data"
 
 _COUNT = "{{ (iter.calls | default(0)) + 1 }}"
 _RESPONSE = ("response.", "result.")
-_COLLECT_KEYS = ("strategy", "path", "into")
+_COLLECT_MOVES = (
+    *(("strategy", "strategy"), ("merge_path", "path"), ("manifest_as", "into")),
+    ("max_bytes", "max_bytes"),
+)
+_BOUNDS = ("max_pages", "max_attempts")
+_COLLECT_KEYS = ("strategy", "path", "into", "max_bytes")
 
 
 def collected_path(entry: Entry) -> str:
@@ -88,9 +93,11 @@ def _collect(reading: Reading, main: PlacedTask, entry: Entry) -> None:
     if raw.get("path"):
         how["merge_path"] = raw["path"]
     how["manifest_as"] = raw.get("into") or COLLECTED_AS
+    if raw.get("max_bytes") is not None:
+        how["max_bytes"] = raw["max_bytes"]
     output = main.raw.get("output")
     main.raw["output"] = {**(output if isinstance(output, dict) else {}), "accumulate": how}
-    for new, old in (("strategy", "strategy"), ("merge_path", "path"), ("manifest_as", "into")):
+    for new, old in _COLLECT_MOVES:
         main.moves[("output", "accumulate", new)] = (*place, old)
 
 
@@ -154,6 +161,7 @@ def page(
         moves[at] = entry.path
         moves[(*at, "when")] = entry.place("when")
         moves[(*at, "then", "set", "iter.next_call")] = entry.place("next_call")
+        moves[(*at, "then", "on_bound")] = entry.place("on_bound")
     rules.append({"else": {"then": {"do": "break" if is_last else "continue"}}})
     raw = {"name": f"{main.name}__page", "kind": "noop", "spec": {"policy": {"rules": rules}}}
     return PlacedTask(raw=raw, path=path, moves=moves)
@@ -173,6 +181,8 @@ def _rule(reading: Reading, entry: Entry, to: dict[str, str], *, target: str) ->
     delay = retry.waits(reading, entry).get("delay")
     if delay is not None:
         then["delay"] = delay
+    if entry.raw.get("on_bound") is not None:
+        then["on_bound"] = entry.raw["on_bound"]
     following = entry.raw.get("next_call")
     if isinstance(following, dict) and following:
         then["set"] = {"iter.next_call": renaming.renamed_within(following, to)}
@@ -180,12 +190,13 @@ def _rule(reading: Reading, entry: Entry, to: dict[str, str], *, target: str) ->
 
 
 def _bound(entry: Entry) -> Any:
-    value = entry.raw.get("max_attempts")
-    if value is None:
+    name = next((key for key in _BOUNDS if entry.raw.get(key) is not None), None)
+    if name is None:
         return REPEATS_DEFAULT
+    value = entry.raw[name]
     if coercion.is_template(value):
         return "{{ (" + renaming.expression(value) + ") }}"
     found = coercion.integer(value)
     if found is None:
-        raise NotAnExpressionError("max_attempts is not a whole number")
+        raise NotAnExpressionError(f"{name} is not a whole number")
     return found

@@ -12,7 +12,7 @@ from noetl_playbook.rewriting import renaming
 from noetl_playbook.rewriting.renaming import NotAnExpressionError
 
 ATTEMPTS_DEFAULT = 3
-REPEATS_DEFAULT = 100
+REPEATS_DEFAULT = 10_000
 
 _KINDS = {"connection_error": "connection", "http_5xx": "server_error"}
 _ANY_KIND = frozenset({"exception", "any", "all"})
@@ -27,14 +27,16 @@ _ERROR_PATHS = ("output.error", "output.status")
 _KNOWN = (
     *("when", "then", "max_attempts", "backoff", "backoff_seconds", "backoff_multiplier"),
     *("initial_delay", "delay_seconds", "delay", "max_delay", "retry_on", "retry_on_status"),
-    *("next_call", "collect", "sink", "save"),
+    *("next_call", "collect", "sink", "save", "max_pages", "on_bound"),
 )
 _PAGINATION = {
     "continue_while": "when",
     "next_page": "next_call",
     "max_iterations": "max_attempts",
 }
-_PAGINATION_KNOWN = (*_PAGINATION, "merge_path", "merge_strategy", "delay", "into")
+_PAGINATION_SAME = ("delay", "max_pages", "on_bound")
+_COLLECTED = {"merge_path": "path", "merge_strategy": "strategy"}
+_PAGINATION_KNOWN = (*_PAGINATION, *_COLLECTED, *_PAGINATION_SAME, "into", "max_bytes")
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -122,10 +124,10 @@ def pagination(reading: Reading, value: Any, path: Path) -> list[Entry]:
         elif key in _PAGINATION:
             found[_PAGINATION[key]] = item
             reading.move((*path, key), (*path, _PAGINATION[key]))
-        elif key == "delay":
+        elif key in _PAGINATION_SAME:
             found[key] = item
         else:
-            inner = {"merge_path": "path", "merge_strategy": "strategy"}.get(key, key)
+            inner = _COLLECTED.get(key, key)
             found["collect"][inner] = item
             reading.move((*path, key), (*path, "collect", inner))
     return [Entry(raw=found, path=path, then=path)]

@@ -4,7 +4,7 @@
 |---|---|
 | `waves/<execution>/…` | once they are old: only a wave that goes on reads them |
 | `frames/<execution>/…` | once the ledger has no history of the execution |
-| `workspaces/<execution>/…` | the same |
+| `workspaces/<execution>/…`, `walks/<execution>/…` | the same |
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
 
@@ -18,8 +18,9 @@ from itertools import groupby
 from noetl_contracts.passing import WAVES
 from noetl_storage.payload_ports import Owner, PayloadReferences, PayloadShelf, StoredObject
 
-WORKSPACES, FRAMES, SLICES, ARTIFACTS = "workspaces", "frames", "slices", "artifacts"
-_OF_EXECUTIONS = frozenset({FRAMES, WORKSPACES})
+FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
+SLICES, ARTIFACTS = "slices", "artifacts"
+_OF_EXECUTIONS = frozenset({FRAMES, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18

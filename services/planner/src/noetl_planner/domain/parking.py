@@ -14,11 +14,13 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.parking import (
     CHILD_DEPTH_MAX,
     DELIVERED,
+    ELAPSED,
     STARTED,
     STOPPED,
     TIMED_OUT,
     ChildWait,
     MessageWait,
+    TimeWait,
     Wait,
 )
 from noetl_contracts.payloads import ResultEnvelope
@@ -55,10 +57,13 @@ def park(draft: Draft, fact: facts.CommandParked) -> None:
             wait=wait,
         )
     )
-    if isinstance(wait, MessageWait):
-        if is_cancelled:
-            resume(draft, live, status=STOPPED)
-        return
+    if is_cancelled:
+        resume(draft, live, status=STOPPED)
+    elif isinstance(wait, ChildWait):
+        _start_child(draft, live, wait)
+
+
+def _start_child(draft: Draft, live: CommandState, wait: ChildWait) -> None:
     depth = children.depth(draft) + 1
     if depth > CHILD_DEPTH_MAX:
         resume(draft, live, status=ExecutionStatus.FAILED, error=_too_deep(live))
@@ -146,13 +151,16 @@ def resume(
 
 
 def expire(draft: Draft) -> None:
-    """End the waits whose time is over; what was waited for is called off."""
+    """End the waits whose time is over; what was waited for in vain is called off."""
     due = [command for command, at in draft.state.deadlines.items() if at <= draft.now]
     for command_id in due:
         live = draft.state.commands[command_id]
         assert live.parked is not None, "only a parked command has a deadline"
         wait = live.parked.wait
         match wait:
+            case TimeWait():
+                resume(draft, live, status=ELAPSED)
+                continue
             case ChildWait():
                 children.cancel_of(draft, live, reason="its parent's task timed out")
                 missed = f"playbook {wait.path!r} did not end"

@@ -5,8 +5,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from noetl_contracts.parking import WAIT_S_MAX
+
 ATTEMPTS_MAX = 1_000
-DELAY_MAX_S = 3_600.0
 _BACKED_OFF_DELAY_S = 1.0
 _EXPONENT_MAX = 32
 
@@ -70,4 +71,4 @@ def wait_s(
             wanted_s = base_s * 2.0 ** min(tries - 1, _EXPONENT_MAX)
         case _:
             wanted_s = delay_s if delay_s is not None else 0.0
-    return max(min(wanted_s, max_delay_s, DELAY_MAX_S), retry_after_s or 0.0)
+    return min(max(min(wanted_s, max_delay_s), retry_after_s or 0.0), WAIT_S_MAX)

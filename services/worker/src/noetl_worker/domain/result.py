@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from noetl_contracts import codec
-from noetl_playbook.model import Output, Selection
+from noetl_contracts.payloads import COLLECTED_BYTES_MAX
+from noetl_playbook.model import Accumulate, Output, Selection
 from noetl_playbook.results import PipelineResult
 
 FIELD_BYTES_MAX = 256
@@ -30,6 +31,17 @@ class NotAccumulable(Exception):  # noqa: N818 - it says what is wrong with the 
         super().__init__(
             f"accumulate with strategy '{strategy}' takes {takes}, but an attempt gave "
             f"{type(value).__name__}: choose append, or another merge_path"
+        )
+
+
+class CollectionFull(Exception):  # noqa: N818 - it says what was found
+    """A collection would take more bytes than it may."""
+
+    def __init__(self, how: Accumulate, size_bytes: int) -> None:
+        super().__init__(
+            f"'{how.manifest_as}' would take {size_bytes} bytes, max_bytes is {how.max_bytes}: "
+            "collect less of each attempt (its path), raise max_bytes up to "
+            f"{COLLECTED_BYTES_MAX}, or write each page to a table as it comes"
         )
 
 
@@ -127,31 +139,55 @@ def _is_scalar(value: Any) -> bool:
 
 
 class Collection:
-    """A value collected over repeated runs of one task."""
+    """A value collected over repeated runs of one task; a list grows where it is."""
 
-    def __init__(self, value: Any = None) -> None:
-        self.value = value
-        self.is_truncated = False
+    def __init__(self, value: Any = None, *, size_bytes: int | None = None) -> None:
+        # A list given is of an earlier run, or of a store: only its copy may grow.
+        self.value = [*value] if isinstance(value, list) else value
+        self.is_truncated = self.is_replaced = False
+        if size_bytes is None:
+            size_bytes = 0 if value is None else len(codec.encode(value))
+        self.size_bytes = size_bytes
 
     def add(self, output: Output, value: Any) -> None:
-        """Add what one attempt contributed; raises `NotAccumulable`."""
+        """Add what one attempt contributed; raises `NotAccumulable` or `CollectionFull`."""
         how = output.accumulate
         if how is None or value is ABSENT:
             return
+        self._weigh(how, value)
         match how.strategy:
             case "append":
-                self.value = [*(self.value or []), *(value if isinstance(value, list) else [value])]
+                self._extend(value if isinstance(value, list) else [value])
             case "concat":
-                self.value = _joined(self.value, value)
+                if isinstance(value, list) and isinstance(self.value, list | None):
+                    self._extend(value)
+                else:
+                    self.value = _joined(self.value, value)
             case "merge":
                 if not isinstance(value, dict):
                     raise NotAccumulable("merge", "mappings", value)
                 self.value = merged(self.value or {}, value)
             case "replace":
-                self.value = value
+                self.value, self.is_replaced = value, True
         if how.max_items is not None and isinstance(self.value, list):
             self.is_truncated = self.is_truncated or len(self.value) > how.max_items
             self.value = self.value[: how.max_items]
+
+    def _extend(self, values: list[Any]) -> None:
+        if not isinstance(self.value, list):
+            self.value = [*(self.value or [])]
+        self.value.extend(values)
+
+    def _weigh(self, how: Accumulate, value: Any) -> None:
+        """Count what is added; raises `CollectionFull`."""
+        added = len(codec.encode(value))
+        size_bytes = added if how.strategy == "replace" else self.size_bytes + added
+        if size_bytes > how.max_bytes and how.strategy == "merge" and isinstance(value, dict):
+            # A key that was there before is replaced, not added.
+            size_bytes = len(codec.encode(merged(self.value or {}, value)))
+        if size_bytes > how.max_bytes:
+            raise CollectionFull(how, size_bytes)
+        self.size_bytes = size_bytes
 
 
 def _joined(before: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ from noetl_contracts.parking import TIMEOUT_S_MAX
 from noetl_playbook import coercion, keychain
 from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
-from noetl_playbook.repeats import Ended, ended_by_bound
+from noetl_playbook.repeats import RepeatBound, bound_of
 from noetl_playbook.tools import NESTED_FIELDS
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.nesting import nested
@@ -115,7 +115,7 @@ class CompiledTask(Struct, frozen=True, kw_only=True):
     shows_secrets: bool
     output: Output | None = None
     is_kept: bool = False
-    bounds: tuple[Ended, ...] = ()
+    bounds: tuple[RepeatBound, ...] = ()
     rate_limit: CompiledLimit | None = None
     submit: "CompiledTask | None" = None
     cancel: "CompiledTask | None" = None
@@ -186,7 +186,7 @@ def _task(
         code_mentions=_code_mentions(task),
         is_result_unread=_is_result_unread(task, step),
         may_spread=_may_spread(task, step),
-        bounds=tuple(one for one in map(ended_by_bound, task.rules) if one is not None),
+        bounds=tuple(one for one in map(bound_of, task.rules) if one is not None),
         rate_limit=compile_limit(task.rate_limit),
         submit=_nested(task, "submit", step),
         cancel=_nested(task, "cancel", step),

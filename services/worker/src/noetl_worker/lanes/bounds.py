@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.parking import WAIT_S_MAX
 from noetl_playbook import coercion
 from noetl_playbook.expressions import Compiled, TemplateError
 from noetl_playbook.model import Action
@@ -52,11 +53,12 @@ class Bounds:
         error: ErrorObject | None,
     ) -> float:
         """Return how long to wait before the next try."""
+        delay_s = self.delay_s(action, scope, task=task)
         return decisions.wait_s(
             action.backoff,
-            delay_s=self.delay_s(action, scope, task=task),
+            delay_s=delay_s,
             tries=tries,
-            max_delay_s=self._max_delay_s(action.max_delay, scope, task),
+            max_delay_s=self._max_delay_s(action.max_delay, scope, task, delay_s=delay_s or 0.0),
             retry_after_s=None if error is None else error.retry_after,
         )
 
@@ -66,12 +68,16 @@ class Bounds:
             return None
         return self._duration_s(action.delay, scope, task, "delay")
 
-    def _max_delay_s(self, compiled: Compiled, scope: Scope, task: CompiledTask) -> float:
+    def _max_delay_s(
+        self, compiled: Compiled, scope: Scope, task: CompiledTask, *, delay_s: float
+    ) -> float:
+        """Return the longest wait; where nobody says it, a delay that is longer stays as long."""
         found_s = None
         if compiled.source != _UNSAID.max_delay:
             found_s = self._duration_s(compiled, scope, task, "max_delay")
         if found_s is None:
-            return self.limit("max_delay", int(_UNSAID.max_delay))
+            unsaid_s = max(float(_UNSAID.max_delay), delay_s)
+            return min(unsaid_s, self.limit("max_delay", WAIT_S_MAX))
         return found_s
 
     def _duration_s(
@@ -84,7 +90,7 @@ class Bounds:
         found_s = coercion.duration_s(given)
         if found_s is None or math.isnan(found_s):
             raise self._refused(task, field, f"{given!r} is not a duration")
-        most = self.limit(field, int(decisions.DELAY_MAX_S))
+        most = self.limit(field, WAIT_S_MAX)
         if found_s > most:
             raise self._exceeded(task, field, f"{found_s:g} s exceeds the limit of {most} s")
         return found_s

@@ -9,7 +9,7 @@ from noetl_chassis import instruments, names
 from noetl_chassis.together import together
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.parking import Resume
+from noetl_contracts.parking import ELAPSED, Resume
 from noetl_playbook import error_view, forms, kept
 from noetl_playbook.views import pipeline_view
 from noetl_worker.domain.frames import Frame, FrameResult
@@ -20,8 +20,9 @@ from noetl_worker.lanes.outputs import Outputs
 from noetl_worker.lanes.parking import FrameParked, Parked, Resumed, SavedFrame, WaitingRow
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
+from noetl_worker.lanes.time_waits import in_order, is_over
 from noetl_worker.lanes.unit import Surrounding, frame_names
-from noetl_worker.tools.call import Transaction
+from noetl_worker.tools.call import Outcome, Transaction
 
 
 async def run_frame(
@@ -94,8 +95,14 @@ class _Run:
         self._error, self._patch = saved.error, dict(saved.patch)
         for index, value in saved.results:
             await self._outputs.put(index, value)
-        first, *self._waiting = saved.waiting
+        first, *others = saved.waiting
+        now = self._hands.clock.now()
+        due = [row for row in others if is_over(row.wait, now)]
+        self._waiting = [row for row in others if not is_over(row.wait, now)]
         await self._ran(first.index, resumed)
+        for row in due:
+            passed = Resumed(saved=row.saved, status=ELAPSED, outcome=Outcome())
+            await self._ran(row.index, passed)
         await self._park()
 
     async def _park(self) -> None:
@@ -105,7 +112,7 @@ class _Run:
         raise FrameParked(
             SavedFrame(
                 frame_id=self._frame.frame_id,
-                waiting=sorted(self._waiting, key=lambda row: row.index or 0),
+                waiting=in_order(self._waiting, self._hands.clock.now()),
                 next=self._next,
                 done=self._done,
                 failed=self._failed,

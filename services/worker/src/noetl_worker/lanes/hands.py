@@ -28,4 +28,7 @@ class Hands(Struct, frozen=True, kw_only=True):
     callbacks: Callbacks = Callbacks()
     # Where frames run in waves; without them they run in the lane's own event loop.
     waves: Waves | None = None
+    # Longer waits let the worker go, where the command may be taken up by another one.
+    held_wait_s: float = 5.0
+    may_park: bool = True
     progress: Progress = msgspec.field(default_factory=Progress)

@@ -21,7 +21,7 @@ from noetl_worker.lanes.once import run_once
 from noetl_worker.lanes.unit import Surrounding, frame_names, rendered
 
 _RETRY_WAIT_S = 1.0
-_RETRY_WAIT_MAX_S = 3600.0
+_RETRY_WAIT_MAX_S = 60.0
 
 
 class UnitEnd(Struct, frozen=True, kw_only=True):

@@ -54,6 +54,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     backend: str = "memory"
     # Of the spark lane: its frames run in waves.
     waves: Waves | None = None
+    # Longer waits of tasks let the worker go.
+    held_wait_s: float = 5.0
 
 
 class IoLane:
@@ -270,6 +272,7 @@ class IoLane:
             callbacks=lane.callbacks,
             pacer=lane.pacer,
             waves=lane.waves,
+            held_wait_s=lane.held_wait_s,
         )
 
 

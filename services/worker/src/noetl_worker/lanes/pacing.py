@@ -26,7 +26,9 @@ from noetl_worker.domain.pacing import Pace
 from noetl_worker.lanes.unit import template_failure
 
 HORIZON_S = 1.0
-WAIT_S_MAX = 3_600.0
+# A call that would wait longer lets its worker go; one that cannot fails after its time.
+LEAVE_AFTER_S = 60.0
+HELD_S_MAX = 3_600.0
 LINES_MAX = 10_000
 _DIGEST_CHARACTERS = 40
 # How long to rest when another worker was faster, or the bus is away.
@@ -53,6 +55,14 @@ class Limit(Struct, frozen=True, kw_only=True):
 
     key: str
     pace: Pace
+
+
+class LongWait(Exception):  # noqa: N818 - it says what was found
+    """A call's turn comes so late that nobody is to wait for it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the turn comes in {seconds:g} s")
+        self.seconds = seconds
 
 
 class _Ticket:
@@ -87,20 +97,23 @@ class Pacer:
         self._clock = clock
         self._lines: OrderedDict[str, _Line] = OrderedDict()
 
-    async def wait(self, limit: Limit, command: Command) -> float:
-        """Return when a call may go, and how many seconds that took; raises `ToolFailure`."""
+    async def wait(self, limit: Limit, command: Command, *, may_leave: bool = False) -> float:
+        """Return when a call may go, and how many seconds that took; raises `ToolFailure`.
+
+        Raises `LongWait` for a call that may leave, and come back when its turn is near.
+        """
         digest = codec.digest(limit.key.encode())[:_DIGEST_CHARACTERS]
         name = subjects.limit(command.tenant_id, command.organization_id, digest)
         line, started = self._line(name), self._clock.monotonic()
         ticket = _Ticket()
         line.waiting.append(ticket)
         try:
-            async with asyncio.timeout(WAIT_S_MAX):
-                await self._get_time(line, ticket, limit.pace)
+            async with asyncio.timeout(HELD_S_MAX):
+                await self._get_time(line, ticket, limit.pace, may_leave=may_leave)
                 if ticket.at is not None:
                     await asyncio.sleep(max(0.0, ticket.at - self._now()))
         except TimeoutError:
-            text = f"rate limit {limit.key!r} let the call wait for more than {WAIT_S_MAX:g} s"
+            text = f"rate limit {limit.key!r} let the call wait for more than {HELD_S_MAX:g} s"
             raise ToolFailure(failure("rate_limit", text, code="RATE_LIMIT_WAIT")) from None
         finally:
             if ticket.at is None:
@@ -110,12 +123,17 @@ class Pacer:
         instruments.count(names.RATE_LIMIT_WAITED, waited_s)
         return waited_s
 
-    async def _get_time(self, line: _Line, ticket: _Ticket, pace: Pace) -> None:
+    async def _get_time(self, line: _Line, ticket: _Ticket, pace: Pace, *, may_leave: bool) -> None:
         while ticket.at is None:
             rest_s = 0.0
             async with line.lock:
                 if ticket.at is None:
                     rest_s = await self._ask(line, pace)
+            if may_leave and ticket.at is None:
+                # Those who stand before it have their turns first.
+                turn_s = rest_s + line.waiting.index(ticket) * pace.interval_s
+                if turn_s > LEAVE_AFTER_S:
+                    raise LongWait(turn_s)
             # Others ask at the same moment: without the noise they would meet again.
             await asyncio.sleep(rest_s * (1 + identity.noise() * 0.1))
 

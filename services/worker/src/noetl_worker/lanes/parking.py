@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import FrameId
+from noetl_contracts.ids import FrameId, WorkerId
 from noetl_contracts.parking import ChildWait, MessageWait, Resume, Wait
 from noetl_contracts.payloads import (
     JSON_MEDIA_TYPE,
@@ -22,7 +22,11 @@ from noetl_contracts.payloads import (
     ResultEnvelope,
 )
 from noetl_playbook import carried, coercion, forms
+from noetl_playbook.envelope import Output
+from noetl_playbook.handles import Handle
+from noetl_playbook.lookup import MISSING
 from noetl_playbook.results import TaskResult
+from noetl_playbook.views import ResultView
 from noetl_storage import envelopes
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.hands import Hands
@@ -43,24 +47,56 @@ def key_of(task: str, *, visit: int, attempt: int, place: str = "") -> str:
 class Walk(Struct, kw_only=True):
     """Where a pipeline stands: the task that it is at, and how often it came by.
 
-    `wait` and `submitted` are those of an `external` task.
+    `wait` and `submitted` are those of an `external` task. A walk `is_between_tries` where its task
+    is tried again.
     """
 
     visits: list[int]
     position: int = 0
     jumps: int = 0
     attempt: int = 0
+    is_between_tries: bool = False
     started_at: datetime | None = None
     input: Any = None
     wait: MessageWait | None = None
     submitted: Any = None
 
 
+class SavedOutput(Struct, frozen=True, kw_only=True):
+    """The attempt that is the current `output`; without `has_data` its tool gave nothing."""
+
+    task: str
+    result: TaskResult
+    has_data: bool
+    attempt: int
+    duration_s: float
+    started_at: datetime
+    worker_id: WorkerId
+    kept: ResultEnvelope | None = None
+
+
+class SavedCollection(Struct, frozen=True, kw_only=True):
+    """What a task has collected: a list's beginning in chunks of its own, and the rest.
+
+    It is left out wherever else the pipeline holds it: among the names of results, and in the
+    variables `held_in`.
+    """
+
+    name: str
+    rest: Any
+    size_bytes: int
+    chunks: list[PayloadRef] = []
+    is_truncated: bool = False
+    held_in: list[str] = []
+
+
 class SavedScratch(Struct, frozen=True, kw_only=True):
     """What a pipeline knows; `views` are the variables that hold a task's result.
 
     What tasks gave that is stored by itself stands in `kept`, and variables that lead to it in
-    `kept_views`, with the task.
+    `kept_views`, with the task. `view_tasks` are the tasks of `views` that leave out what they
+    have collected. Pipelines that were parked by an earlier release have `collections` in place of
+    `collected`.
     """
 
     ctx: dict[str, Any]
@@ -71,16 +107,21 @@ class SavedScratch(Struct, frozen=True, kw_only=True):
     previous: TaskResult | None
     variables: dict[str, Any]
     views: dict[str, TaskResult]
-    collections: dict[str, Any]
+    collections: dict[str, Any] = {}
     kept: dict[str, ResultEnvelope] = {}
     kept_views: dict[str, str] = {}
+    collected: dict[str, SavedCollection] = {}
+    view_tasks: dict[str, str] = {}
+    output: SavedOutput | None = None
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """A pipeline between two workers."""
+    """A pipeline between two workers; `attempt` is that of its command which kept it."""
 
     walk: Walk
     scratch: SavedScratch
+    attempt: int = 0
+    notes: list[str] = []
 
 
 class WaitingRow(Struct, frozen=True, kw_only=True):
@@ -221,6 +262,22 @@ async def child_wait(call: Call, hands: Hands, *, key: str) -> ChildWait:
         is_awaited=_is_awaited(call),
         timeout_s=call.timeout.total,
     )
+
+
+def output_of(shown: SavedOutput, view: ResultView | Handle) -> Output:
+    """Return the envelope of an attempt, also of one that another worker made."""
+    meta = {
+        "attempt": shown.attempt,
+        "attempts_total": shown.attempt,
+        "duration_ms": shown.duration_s * 1000,
+        "started_at": shown.started_at,
+        "worker_id": shown.worker_id,
+    }
+    result = shown.result
+    if isinstance(view, Handle):
+        return Output(view, kind=result.kind, meta=meta)
+    data = view if shown.has_data else MISSING
+    return Output(data, kind=result.kind, error=result.error, meta=meta)
 
 
 def _mapping(call: Call, field: str) -> dict[str, Any]:

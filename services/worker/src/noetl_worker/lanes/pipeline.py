@@ -1,6 +1,5 @@
 """The one interpreter of a step's pipeline: attempts, rules, jumps, results."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -9,27 +8,26 @@ import structlog
 from msgspec import Struct, structs
 
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.parking import STOPPED, TIMED_OUT
-from noetl_playbook.expressions import TemplateError
+from noetl_contracts.parking import ELAPSED, STOPPED, TIMED_OUT
 from noetl_playbook.handles import Needed
 from noetl_playbook.model import Output
-from noetl_playbook.repeats import NOTE as REPEAT_BOUND
 from noetl_playbook.results import PipelineResult
-from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure, not_a_text
-from noetl_worker.domain.outcome import Choice
 from noetl_worker.lanes import emitting, external, pacing, parking
 from noetl_worker.lanes.attempt import INPUT, checked, prepare
-from noetl_worker.lanes.block import Block, CompiledAction, CompiledRule, CompiledTask
+from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
+from noetl_worker.lanes.checkpoints import Checkpoints, is_resumable
 from noetl_worker.lanes.counting import count_call
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.kept_results import kept
 from noetl_worker.lanes.output_blocks import rendered
 from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
+from noetl_worker.lanes.rules import Rules
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
-from noetl_worker.lanes.unit import Surrounding, template_failure
+from noetl_worker.lanes.time_waits import Waits
+from noetl_worker.lanes.unit import Surrounding
 from noetl_worker.tools.call import Call, Outcome
 
 T = TypeVar("T")
@@ -37,7 +35,6 @@ T = TypeVar("T")
 JUMPS_MAX = 100_000
 
 log = structlog.get_logger(__name__)
-_NO_RULES = Choice(index=None)
 
 
 class PipelineEnd(Struct, frozen=True, kw_only=True):
@@ -61,6 +58,20 @@ class Pipeline:
         self._scratch = Scratch(
             block=block, unit=unit, surrounding=surrounding, worker_id=hands.worker_id
         )
+        self._rules = Rules(bounds=self._bounds, scratch=self._scratch, step=unit.site.step)
+        self._waits = Waits(
+            clock=hands.clock,
+            held_s=hands.held_wait_s,
+            is_parkable=unit.may_park and hands.may_park,
+            emitter=unit.emitter,
+            step=unit.site.step,
+            place=unit.place,
+        )
+        self._checkpoints = Checkpoints(
+            command=surrounding.command,
+            hands=hands,
+            is_wanted=is_resumable(unit) and hands.may_park,
+        )
         self._notes: set[str] = set()
         self._walk = Walk(visits=[0] * len(block.tasks))
         self._resumed: Resumed | None = None
@@ -69,8 +80,11 @@ class Pipeline:
     async def run(self, resumed: Resumed | None = None) -> PipelineEnd:
         """Run the tasks to the pipeline's end; raises `Parked` when a task waits."""
         if resumed is not None:
-            self._scratch.restore(resumed.saved.scratch)
-            self._walk, self._resumed = resumed.saved.walk, resumed
+            await self._scratch.restore(resumed.saved.scratch, self._hands.payloads)
+            self._walk = resumed.saved.walk
+            self._notes.update(resumed.saved.notes)
+            # After a wait for nothing but time no attempt is under way.
+            self._resumed = None if resumed.status == ELAPSED else resumed
         scratch = self._scratch
         error: ErrorObject | None = None
         try:
@@ -95,21 +109,29 @@ class Pipeline:
         return await self._loading(lambda: rendered(output, scope, step=self._unit.site.step))
 
     async def saved(self) -> Saved:
-        """Return the parked pipeline as another worker takes it up."""
-        return Saved(walk=self._walk, scratch=await self._loading(self._scratch.save))
+        """Return the pipeline as another worker takes it up; raises `ToolFailure`."""
+        await self._scratch.collections.store(self._hands)
+        return Saved(
+            walk=self._walk,
+            scratch=await self._loading(self._scratch.save),
+            attempt=self._surrounding.command.attempt,
+            notes=sorted({*self._notes, *self._scratch.notes}),
+        )
 
     async def _run_tasks(self) -> None:
         walk, tasks = self._walk, self._block.tasks
         jumps_max = self._bounds.limit("max_jumps", JUMPS_MAX)
         await self._loading(self._scratch.seed)
         while walk.position < len(tasks):
-            if self._resumed is None:
+            if self._resumed is None and not walk.is_between_tries:
                 walk.visits[walk.position] += 1
                 walk.attempt = 0
-            task = tasks[walk.position]
-            action = await self._run_task(task)
+            position, task = walk.position, tasks[walk.position]
+            action, wait_s = await self._run_task(task)
             if action is None or action.do == "continue":
                 walk.position += 1
+                if wait_s:
+                    await self._waits.pause(wait_s, task, walk, "continue")
             elif action.do == "break":
                 return
             else:
@@ -118,42 +140,41 @@ class Pipeline:
                     text = f"step '{self._unit.site.step}' jumped more than {jumps_max} times"
                     about = {"step": self._unit.site.step, "task": task.name}
                     raise ToolFailure(failure("limit", text, code="max_jumps", **about))
-                await self._pause(
-                    await self._loading(lambda: self._jump_wait_s(action, task))  # noqa: B023 - called at once
-                )
                 walk.position = action.to
+                await self._waits.pause(wait_s, task, walk, "jump")
+                if action.to <= position:
+                    await self._checkpoints.count(self.saved)
 
-    async def _run_task(self, task: CompiledTask) -> CompiledAction | None:
-        """Try a task until the pipeline may go on; raises `ToolFailure` when it may not."""
+    async def _run_task(self, task: CompiledTask) -> tuple[CompiledAction | None, float]:
+        """Try a task until the pipeline may go on, after a wait; raises `ToolFailure` if never."""
+        walk = self._walk
         while True:
             if self._resumed is None:
-                self._walk.attempt += 1
-            attempt = self._walk.attempt
+                walk.attempt += 1
+                walk.is_between_tries = False
+            attempt = walk.attempt
             tried = await self._try(task, attempt)
-            rules = task.rules_of_success if tried.error is None else task.rules
-            choice = _NO_RULES
-            if rules:
-                choice = await self._loading(lambda: self._choose(rules, task, attempt))  # noqa: B023 - called at once
-            action = None if choice.index is None else rules[choice.index].action
+            action, is_exhausted = await self._loading(partial(self._choose, task, tried))
             if task.bounds:
-                await self._loading(lambda: self._note_bound(task, action))  # noqa: B023 - called at once
+                note = await self._loading(partial(self._rules.note_bound, task, action))
+                self._notes.update(() if note is None else (note,))
             if action is None:
-                self._check_unmatched(task, tried, attempt, choice)
+                self._check_unmatched(task, tried, attempt, is_exhausted=is_exhausted)
                 await self._finish(task, tried, None)
-                return None
+                return None, 0.0
+            wait_s = partial(self._rules.wait_s, action, task, tried, attempt=attempt)
             if action.do == "retry":
-                await self._loading(lambda: self._scratch.write(action.set, task))  # noqa: B023 - called at once
-                await self._pause(
-                    await self._loading(lambda: self._retry_wait_s(action, task, tried, attempt))  # noqa: B023 - called at once
-                )
+                await self._loading(partial(self._scratch.write, action.set, task))
+                walk.is_between_tries = True
+                await self._waits.pause(await self._loading(wait_s), task, walk, "retry")
                 continue
             await self._finish(task, tried, action)
             if action.do == "fail":
                 error = tried.error
                 if error is None:
-                    error = await self._loading(lambda: self._refusal(action, task, attempt))  # noqa: B023 - called at once
-                raise ToolFailure(error)
-            return action
+                    error = await self._loading(partial(self._rules.refusal, action, task))
+                raise ToolFailure(self._placed(error, task, attempt))
+            return action, await self._loading(wait_s)
 
     async def _try(self, task: CompiledTask, attempt: int) -> Tried:
         """Run one attempt, or end the one that waited; make its outcome the current `output`."""
@@ -229,7 +250,15 @@ class Pipeline:
         """Wait until a call may go; one that has grown old meanwhile is rendered again."""
         step, scope = self._unit.site.step, self._scratch.scope
         wanted = await self._loading(lambda: pacing.rendered(limit, scope, step, task.name))
-        self._waited_s = await self._hands.pacer.wait(wanted, self._surrounding.command)
+        try:
+            self._waited_s = await self._hands.pacer.wait(
+                wanted, self._surrounding.command, may_leave=self._waits.may_park
+            )
+        except pacing.LongWait as wait:
+            # The attempt has not begun: it is made when the time has come.
+            self._walk.attempt -= 1
+            self._walk.is_between_tries = True
+            self._waits.leave(wait.seconds, task, self._walk, "rate_limit")
         is_old = self._waited_s > pacing.HORIZON_S
         return await self._prepared(task, call.attempt) if is_old else call
 
@@ -308,36 +337,21 @@ class Pipeline:
             )
         names["_task"], names[INPUT] = task.name, self._walk.input
 
-    def _choose(self, rules: tuple[CompiledRule, ...], task: CompiledTask, attempt: int) -> Choice:
-        scope = self._scratch.scope
-
-        def holds(index: int) -> bool:
-            condition = rules[index].condition
-            return condition is not None and condition.holds(scope)
-
-        def attempts(index: int) -> int:
-            return self._bounds.attempts(rules[index].action.attempts, scope, task=task)
-
-        try:
-            return decisions.choose(rules, holds=holds, attempts=attempts, attempt=attempt)
-        except TemplateError as error:
-            found = template_failure(
-                error, step=self._unit.site.step, task=task.name, field="spec.policy.rules"
-            )
-            raise ToolFailure(found) from error
-
-    def _note_bound(self, task: CompiledTask, action: CompiledAction | None) -> None:
-        """Note a repeat that only its bound ended."""
-        repeats = action is not None and action.do == "jump"
-        if not repeats and any(is_ended(self._scratch.scope) for is_ended in task.bounds):
-            self._notes.add(REPEAT_BOUND)
+    def _choose(self, task: CompiledTask, tried: Tried) -> tuple[CompiledAction | None, bool]:
+        """Return what follows an attempt, and whether it has used up its tries."""
+        rules = task.rules_of_success if tried.error is None else task.rules
+        if not rules:
+            return None, False
+        choice = self._rules.choose(rules, task, attempt=self._walk.attempt)
+        action = None if choice.index is None else rules[choice.index].action
+        return action, choice.is_exhausted
 
     def _check_unmatched(
-        self, task: CompiledTask, tried: Tried, attempt: int, choice: Choice
+        self, task: CompiledTask, tried: Tried, attempt: int, *, is_exhausted: bool
     ) -> None:
         """Let an attempt pass that no rule decides, or fail the pipeline with it."""
         passes = tried.error is None if task.on_unmatched == "default" else True
-        if passes and task.on_unmatched != "fail" and not choice.is_exhausted:
+        if passes and task.on_unmatched != "fail" and not is_exhausted:
             return
         self._scratch.record(task, tried)
         text = f"task '{task.name}' was tried {attempt} times and no rule lets it pass"
@@ -353,30 +367,6 @@ class Pipeline:
             await self._loading(lambda: scratch.write_own(task, tried))
         if action is not None and action.set:
             await self._loading(lambda: scratch.write(action.set, task))
-
-    def _refusal(self, action: CompiledAction, task: CompiledTask, attempt: int) -> ErrorObject:
-        message = "a rule failed the task"
-        if action.message is not None:
-            try:
-                message = str(action.message.render(self._scratch.scope))
-            except TemplateError as error:
-                step = self._unit.site.step
-                found = template_failure(error, step=step, task=task.name, field="message")
-                raise ToolFailure(found) from error
-        return self._placed(failure("policy", message), task, attempt)
-
-    def _retry_wait_s(
-        self, action: CompiledAction, task: CompiledTask, tried: Tried, tries: int
-    ) -> float:
-        scope = self._scratch.scope
-        return self._bounds.retry_wait_s(action, scope, task=task, tries=tries, error=tried.error)
-
-    def _jump_wait_s(self, action: CompiledAction, task: CompiledTask) -> float:
-        return self._bounds.delay_s(action, self._scratch.scope, task=task) or 0.0
-
-    async def _pause(self, seconds: float) -> None:
-        # Also without a wait: a pipeline of jumps alone would never hear that it is to stop.
-        await asyncio.sleep(max(0.0, seconds))
 
     def _placed(
         self, error: ErrorObject, task: CompiledTask | None = None, attempt: int | None = None

@@ -1,6 +1,6 @@
 """The state of one pipeline run: its names, its writes, its results."""
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from datetime import datetime
 from typing import Any
 
@@ -11,23 +11,27 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import WorkerId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_playbook import forms, kept, lasting
-from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.handles import Handle
 from noetl_playbook.lookup import MISSING, member
+from noetl_playbook.repeats import REPEAT_BOUND
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_playbook.scope import Scope
 from noetl_playbook.views import ResultView, Views, body_of, pipeline_view, task_view
+from noetl_worker.domain.dotted_writes import NotAMapping, whole_values
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.domain.result import Collection, NotAccumulable, at_path, selected
+from noetl_worker.domain.result import ABSENT, CollectionFull, NotAccumulable, at_path, selected
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.step_names import StepNames
 from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED
-from noetl_worker.lanes.block import Block, CompiledTask, Room, Target
+from noetl_worker.lanes import parking
+from noetl_worker.lanes.block import Block, CompiledTask, Target
+from noetl_worker.lanes.collected_chunks import Collections
 from noetl_worker.lanes.emitting import Emitter
-from noetl_worker.lanes.parking import SavedScratch
+from noetl_worker.lanes.parking import SavedOutput, SavedScratch
 from noetl_worker.lanes.referring import handle_of
 from noetl_worker.lanes.unit import Surrounding, template_failure
+from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools.call import Outcome, Transaction
 
 
@@ -75,7 +79,8 @@ class Scratch:
         self._variables: dict[str, Any] = {}
         self._views: dict[str, ResultView | Handle] = {}
         self._kept: dict[str, ResultEnvelope] = {}
-        self._collections: dict[str, Collection] = {}
+        self._collections = Collections(block.tasks)
+        self._output: SavedOutput | None = None
         self._worker_id = worker_id
         self._step = block.step
         self._step_names = None if block.outputs.names is None else StepNames(block.outputs.names)
@@ -114,9 +119,8 @@ class Scratch:
             self._step_names.collect(
                 PipelineResult(tasks=self.results, last=self.last), is_ok=is_ok
             )
-        except NotAccumulable as problem:
-            found = failure("schema", str(problem), step=self.site.step)
-            raise ToolFailure(found) from problem
+        except (NotAccumulable, CollectionFull) as problem:
+            raise ToolFailure(self._not_collected(problem)) from problem
         if self._step_names.is_truncated:
             self.notes[ACCUMULATE_TRUNCATED] = None
 
@@ -127,65 +131,91 @@ class Scratch:
 
     def save(self) -> SavedScratch:
         """Return all that was found out so far; raises `PayloadNeeded` to be called again."""
-        kept_views = {
-            name: task
-            for name, value in self._variables.items()
-            for task in self._kept
-            if value is self._views.get(task)
-        }
+        collections = self._collections
+        kept_views = self._variables_of(self._kept)
         views = {
             name: TaskResult(
                 kind=value.kind,
                 raw=forms.plain(value.raw),
-                names=forms.plain(dict(value.names)),
+                names=forms.plain(collections.without(value.names)),
                 error=None if value.error is None else dict(value.error),
             )
             for name, value in self._variables.items()
             if isinstance(value, ResultView)
         }
+        collected = collections.saved(self._variables)
+        left_out = {name for one in collected.values() for name in one.held_in}
+        previous = self._previous
         return SavedScratch(
             ctx=forms.plain(self.ctx),
             patch=forms.plain(self.patch),
             iter=self._sealed(dict(self.scope["iter"])),
-            results=self.results,
+            results={task: collections.bare(result) for task, result in self.results.items()},
             last=self.last,
-            previous=self._previous,
+            previous=None if previous is None else collections.bare(previous),
             variables={
                 name: self._sealed(value)
                 for name, value in self._variables.items()
-                if name not in views and name not in kept_views
+                if name not in views and name not in kept_views and name not in left_out
             },
             views=views,
             kept=self._kept,
             kept_views=kept_views,
-            collections={name: one.value for name, one in self._collections.items()},
+            collected=collected,
+            view_tasks=self._variables_of(collected),
+            output=None
+            if self._output is None
+            else structs.replace(self._output, result=collections.bare(self._output.result)),
         )
+
+    def _variables_of(self, tasks: Iterable[str]) -> dict[str, str]:
+        """Find the variables that hold what one of some tasks gave, by their names."""
+        return {
+            name: task
+            for name, value in self._variables.items()
+            for task in tasks
+            if value is self._views.get(task)
+        }
+
+    @property
+    def collections(self) -> Collections:
+        """Return what the tasks collect over their repeats."""
+        return self._collections
 
     def _sealed(self, value: Any) -> Any:
         return self._surrounding.keychain.kept_safe(forms.plain(value), is_secret=False)
 
-    def restore(self, saved: SavedScratch) -> None:
-        """Go on with what another worker had found out."""
+    async def restore(self, saved: SavedScratch, payloads: TenantPayloads) -> None:
+        """Go on with what another worker had found out; raises `ToolFailure`."""
+        whole_of = self._collections.whole_of
+        await self._collections.load(saved, payloads)
         self.ctx, self.patch = saved.ctx, saved.patch
         parts = structs.replace(self.scope.parts, ctx=self.ctx)
         self.scope = self.scope.extended({"ctx": self.ctx}, parts=parts)
         self.scope["iter"].update(saved.iter)
-        self.results.update(saved.results)
-        self._views.update({name: task_view(one) for name, one in saved.results.items()})
+        self.results.update({task: whole_of(task, one) for task, one in saved.results.items()})
+        self._views.update({name: task_view(one) for name, one in self.results.items()})
         for name, envelope in saved.kept.items():
             self._kept[name] = envelope
-            self._views[name] = self._handle(name, envelope, task_view(saved.results[name]))
+            self._views[name] = self._handle(name, envelope, task_view(self.results[name]))
         self._variables.update(saved.variables)
-        self._variables.update({name: task_view(one) for name, one in saved.views.items()})
+        for name, view in saved.views.items():
+            task = saved.view_tasks.get(name)
+            self._variables[name] = task_view(whole_of(task, view))
+        for collected, one in saved.collected.items():
+            shown = self._collections.shown(collected)
+            self._variables.update(dict.fromkeys(one.held_in, shown))
         self._variables.update({name: self._views[task] for name, task in saved.kept_views.items()})
-        self.last, self._previous = saved.last, saved.previous
+        self.last = saved.last
         if saved.previous is not None:
+            self._previous = whole_of(saved.last, saved.previous)
             is_kept = saved.last in saved.kept
             self.scope["_prev"] = (
-                self._views[str(saved.last)] if is_kept else task_view(saved.previous)
+                self._views[str(saved.last)] if is_kept else task_view(self._previous)
             )
-        for name, value in saved.collections.items():
-            self._collections[name] = Collection(value)
+        if saved.output is not None:
+            result = whole_of(saved.output.task, saved.output.result)
+            self._show(structs.replace(saved.output, result=result))
         if self._own is not None and self.results:
             self._steps[self._own] = pipeline_view(self.result())
 
@@ -214,33 +244,46 @@ class Scratch:
         raw = None if outcome.data is UNSET else outcome.data
         try:
             names = self._names(task, raw, is_ok=error is None)
-        except NotAccumulable as problem:
+        except (NotAccumulable, CollectionFull) as problem:
             names = {}
-            error = failure(
-                "schema", str(problem), step=self.site.step, task=task.name, attempt=attempt
-            )
+            error = self._not_collected(problem, task=task.name, attempt=attempt)
         about = None if error is None else codec.builtins(error)
         result = TaskResult(kind=task.kind, raw=raw, names=names, error=about)
-        view = task_view(result)
-        self.scope["output"] = Output(
-            MISSING if outcome.data is UNSET else view,
-            kind=task.kind,
-            error=about,
-            meta={
-                "attempt": attempt,
-                "attempts_total": attempt,
-                "duration_ms": duration_s * 1000,
-                "started_at": started_at,
-                "worker_id": self._worker_id,
-            },
+        view = self._show(
+            SavedOutput(
+                task=task.name,
+                result=result,
+                has_data=outcome.data is not UNSET,
+                attempt=attempt,
+                duration_s=duration_s,
+                started_at=started_at,
+                worker_id=self._worker_id,
+            )
         )
         return Tried(result=result, view=view, error=error)
+
+    def _show(self, shown: SavedOutput) -> ResultView:
+        """Make an attempt the current `output`, also one that another worker made."""
+        self._output = shown
+        view = task_view(shown.result)
+        stored = None if shown.kept is None else self._handle(shown.task, shown.kept, view)
+        self.scope["output"] = parking.output_of(shown, stored or view)
+        return view
+
+    def _not_collected(self, problem: NotAccumulable | CollectionFull, **place: Any) -> ErrorObject:
+        """Say that a value has no place in what is collected."""
+        step = self.site.step
+        if isinstance(problem, NotAccumulable):
+            return failure("schema", str(problem), step=step, **place)
+        text, about = f"step '{step}': {problem}", {"setting": "max_bytes"}
+        return failure("limit", text, code=REPEAT_BOUND, step=step, details=about, **place)
 
     def refer(self, task: CompiledTask, tried: Tried, envelope: ResultEnvelope) -> Tried:
         """Show an attempt's result, the current `output`, as what is stored."""
         view = self._handle(task.name, envelope, task_view(tried.result))
-        meta = self.scope["output"].find("meta")
-        self.scope["output"] = Output(view, kind=task.kind, meta=meta)
+        assert self._output is not None, "what is stored was an attempt's output before"
+        self._output = structs.replace(self._output, kept=envelope)
+        self.scope["output"] = parking.output_of(self._output, view)
         self.notes.update(dict.fromkeys(envelope.context.get("notes", ())))
         return structs.replace(tried, view=view, kept=envelope)
 
@@ -253,14 +296,13 @@ class Scratch:
         names = selected(raw, body, output.select) if is_ok else {}
         how = output.accumulate
         if how is not None and how.enabled:
-            collection = self._collections.setdefault(task.name, Collection())
+            value = ABSENT
             if how.on_success if is_ok else how.on_error:
-                source = raw if body is None else body
-                collection.add(output, at_path(source, how.merge_path or ""))
-            if collection.is_truncated:
+                value = at_path(raw if body is None else body, how.merge_path or "")
+            if self._collections.add(task.name, output, value):
                 self.notes[ACCUMULATE_TRUNCATED] = None
-            names[how.manifest_as] = collection.value if collection.value is not None else []
-            self._variables[how.manifest_as] = names[how.manifest_as]
+            shown = self._collections.shown(task.name)
+            names[how.manifest_as] = self._variables[how.manifest_as] = shown
         return names
 
     def record(self, task: CompiledTask, tried: Tried) -> None:
@@ -312,39 +354,25 @@ class Scratch:
     def _whole(
         self, targets: tuple[Target, ...], values: list[Any], task: CompiledTask
     ) -> list[Any]:
-        """Return what each target's top-level name holds after it, one after another."""
-        written: dict[tuple[Room, str], Any] = {}
-        found = []
-        for target, value in zip(targets, values, strict=True):
-            place, whole = (target.room, target.path[0]), value
-            if target.path[1:]:
-                before = written[place] if place in written else self._before(target)
-                whole = self._below(before, target, value, task)
-            written[place] = whole
-            found.append(whole)
-        return found
+        """Return what each target's top-level name holds afterwards; raises `ToolFailure`.
 
-    def _before(self, target: Target) -> Any:
-        rooms = {"variable": self._variables, "iter": self.scope["iter"], "ctx": self.ctx}
-        return rooms[target.room].get(target.path[0], {})
-
-    def _below(self, before: Any, target: Target, value: Any, task: CompiledTask) -> Any:
-        """Return what a dotted write makes of the value before it; raises `ToolFailure`.
-
-        Raises `PayloadNeeded` for one that is not loaded.
+        Raises `PayloadNeeded` for a value before it that is not loaded.
         """
+        rooms = {"variable": self._variables, "iter": self.scope["iter"], "ctx": self.ctx}
         try:
-            return _within(before, target.path, value)
+            return whole_values(
+                targets, values, before=lambda one: rooms[one.room].get(one.path[0], {})
+            )
         except NotAMapping as problem:
             step = self.site.step
-            text = f"step '{step}', task '{task.name}', field 'set.{target.key}': {problem}"
+            text = f"step '{step}', task '{task.name}', field 'set.{problem.target}': {problem}"
             found = failure("validation", text, step=step, task=task.name)
             raise ToolFailure(found) from problem
 
     def _value(self, target: Target, task: CompiledTask) -> Any:
         render = target.value.render if target.room == "ctx" else target.value.evaluate
         try:
-            value = render(self.scope)
+            value = self._collections.apart(render(self.scope))
             if target.room == "ctx":
                 # A value of `ctx` may hold `ctx` itself, and all that JSON does not keep.
                 value = lasting.lasting(value, target.value.source)
@@ -365,21 +393,3 @@ class Scratch:
             parts = structs.replace(self.scope.parts, ctx=self.ctx)
             self.scope = self.scope.extended({"ctx": self.ctx}, parts=parts)
         self.ctx[name] = self.patch[name] = value
-
-
-class NotAMapping(Exception):  # noqa: N818 - it says what was found
-    """A dotted target leads through a value that has no keys."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} is not a mapping, it has no keys: set {name!r} as a whole")
-
-
-def _within(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Write below a value; the mappings on the way are copied, not shared."""
-    name, key, *_ = path
-    whole = base if type(base) is dict else forms.plain(base)
-    if not isinstance(whole, dict):
-        raise NotAMapping(name)
-    branch = whole.copy()
-    branch[key] = _within(branch.get(key, {}), path[1:], value) if path[2:] else value
-    return branch

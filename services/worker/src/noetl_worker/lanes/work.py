@@ -25,24 +25,26 @@ from noetl_contracts.facts import (
     CommandStopped,
     FrameClosed,
 )
+from noetl_contracts.parking import ELAPSED
 from noetl_contracts.slicing import Form
 from noetl_playbook.expressions import TemplateError
 from noetl_worker.domain.failures import ToolFailure, failure, not_a_text
 from noetl_worker.domain.result import SelectionTooLarge
-from noetl_worker.lanes import parking
+from noetl_worker.lanes import checkpoints, parking
 from noetl_worker.lanes.block import Block, compile_block
 from noetl_worker.lanes.collection import read_items
 from noetl_worker.lanes.emitting import Emitter, emitter_of
 from noetl_worker.lanes.framebook import TakenElsewhere
 from noetl_worker.lanes.framed import Framed
 from noetl_worker.lanes.hands import Hands
-from noetl_worker.lanes.parking import FrameParked, Halted, Parked
+from noetl_worker.lanes.parking import FrameParked, Halted, Parked, Resumed
 from noetl_worker.lanes.pipeline import Pipeline, PipelineEnd
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.slot import Slot
 from noetl_worker.lanes.unit import Surrounding, item_names, template_failure
 from noetl_worker.lanes.waves import FrameLost, lost_in_wave
 from noetl_worker.reporting import Reporter
+from noetl_worker.tools.call import Outcome
 
 log = structlog.get_logger(__name__)
 
@@ -196,7 +198,7 @@ async def _run_unit(
     reporter: Reporter,
 ) -> bool:
     pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
-    resumed = None if command.resume is None else await parking.take_up(command.resume, hands)
+    resumed = await _resumed(command, block, unit, hands)
     try:
         end = await pipeline.run(resumed)
     except Parked as parked:
@@ -207,6 +209,18 @@ async def _run_unit(
         return True
     await _end(command, block, end, pipeline, hands, reporter, emitter=unit.emitter)
     return True
+
+
+async def _resumed(command: Command, block: Block, unit: Unit, hands: Hands) -> Resumed | None:
+    """Return where to go on: after a wait, or where an attempt that was lost last kept it."""
+    resumed = None if command.resume is None else await parking.take_up(command.resume, hands)
+    if not checkpoints.is_resumable(unit) or not checkpoints.has_repeats(block):
+        return resumed
+    since = 0 if resumed is None else resumed.saved.attempt
+    saved = await checkpoints.find(command, hands, after=since)
+    if saved is None:
+        return resumed
+    return Resumed(saved=saved, status=ELAPSED, outcome=Outcome())
 
 
 async def _parked(

@@ -1,0 +1,68 @@
+"""Writes to dotted names: the mappings on the way are copied, not shared."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from noetl_playbook import forms
+
+
+class TargetShape(Protocol):
+    """What a write needs to know of its target."""
+
+    @property
+    def room(self) -> str:
+        """The mapping that is written to."""
+
+    @property
+    def key(self) -> str:
+        """The target as its author wrote it."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The name in the room, and the keys below it."""
+
+
+T = TypeVar("T", bound=TargetShape)
+
+
+class NotAMapping(Exception):  # noqa: N818 - it says what was found
+    """A dotted target leads through a value that has no keys."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is not a mapping, it has no keys: set {name!r} as a whole")
+        self.target = ""
+
+
+def whole_values(
+    targets: Sequence[T], values: Sequence[Any], *, before: Callable[[T], Any]
+) -> list[Any]:
+    """Return what each target's top-level name holds after it, one after another.
+
+    Raises `NotAMapping`, which says whose `target` it is.
+    """
+    written: dict[tuple[str, str], Any] = {}
+    found = []
+    for target, value in zip(targets, values, strict=True):
+        place, whole = (target.room, target.path[0]), value
+        if target.path[1:]:
+            base = written[place] if place in written else before(target)
+            try:
+                whole = _written_within(base, target.path, value)
+            except NotAMapping as problem:
+                problem.target = target.key
+                raise
+        written[place] = whole
+        found.append(whole)
+    return found
+
+
+def _written_within(base: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Write below a value; the mappings on the way are copied, not shared."""
+    name, key, *_ = path
+    whole = base if type(base) is dict else forms.plain(base)
+    if not isinstance(whole, dict):
+        raise NotAMapping(name)
+    branch = whole.copy()
+    inner = branch.get(key, {})
+    branch[key] = _written_within(inner, path[1:], value) if path[2:] else value
+    return branch

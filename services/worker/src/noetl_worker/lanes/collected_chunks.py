@@ -1,0 +1,154 @@
+"""What a task collects over its repeats, between two workers: stored chunk by chunk, once each."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from noetl_contracts import codec
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, PayloadRef
+from noetl_playbook import forms
+from noetl_playbook.model import Output
+from noetl_playbook.results import TaskResult
+from noetl_worker.domain.result import Collection
+from noetl_worker.lanes.block import CompiledTask
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.parking import SavedCollection, SavedScratch
+from noetl_worker.stores import TenantPayloads
+
+
+class StoredCollection:
+    """A collection of one task, and how much of it is stored."""
+
+    def __init__(self, name: str, collection: Collection | None = None) -> None:
+        self.name = name
+        self.collection = collection or Collection()
+        self._chunks: list[PayloadRef] = []
+        self._stored_count = 0
+
+    @property
+    def shown(self) -> Any:
+        """Return what templates see under the collection's name."""
+        return [] if self.collection.value is None else self.collection.value
+
+    async def store(self, hands: Hands) -> None:
+        """Store what a list has got since the last time, unless it is little."""
+        value = self.collection.value
+        if not isinstance(value, list):
+            return
+        if self.collection.is_replaced or len(value) < self._stored_count:
+            self._chunks, self._stored_count = [], 0
+        added = forms.plain(value[self._stored_count :])
+        data = hands.mask.data(codec.encode(added))
+        if len(data) <= RESULT_INLINE_BYTES_MAX:
+            return
+        reference = await hands.payloads.store(
+            data, media_type=JSON_MEDIA_TYPE, row_count=len(added)
+        )
+        self._chunks, self._stored_count = [*self._chunks, reference], len(value)
+
+    def saved(self, held_in: list[str]) -> SavedCollection:
+        """Return the collection as another worker takes it up, with what is not stored beside."""
+        value = self.collection.value
+        rest = value[self._stored_count :] if isinstance(value, list) else value
+        return SavedCollection(
+            name=self.name,
+            rest=forms.plain(rest),
+            size_bytes=self.collection.size_bytes,
+            chunks=self._chunks,
+            is_truncated=self.collection.is_truncated,
+            held_in=held_in,
+        )
+
+    @classmethod
+    async def load(cls, saved: SavedCollection, payloads: TenantPayloads) -> "StoredCollection":
+        """Return a collection with all that was stored of it; raises `ToolFailure`."""
+        value = saved.rest
+        if saved.chunks:
+            value = []
+            for reference in saved.chunks:
+                value += await payloads.load(reference)
+        found = cls(saved.name, Collection(value, size_bytes=saved.size_bytes))
+        found.collection.is_truncated = saved.is_truncated
+        if saved.chunks:
+            found._chunks, found._stored_count = saved.chunks, len(value)
+            found.collection.value += saved.rest
+        return found
+
+
+class Collections:
+    """What the tasks of one pipeline collect, each under its own name."""
+
+    def __init__(self, tasks: Iterable[CompiledTask]) -> None:
+        self._by_task: dict[str, StoredCollection] = {}
+        self._names = {
+            task.name: task.output.accumulate.manifest_as
+            for task in tasks
+            if task.output is not None and task.output.accumulate is not None
+        }
+
+    @property
+    def row_count(self) -> int | None:
+        """How many values are collected in lists, None where nothing is."""
+        values = [one.collection.value for one in self._by_task.values()]
+        counts = [len(value) for value in values if isinstance(value, list)]
+        return sum(counts) if counts else None
+
+    def shown(self, task: str) -> Any:
+        """Return what templates see of a task's collection."""
+        return self._by_task[task].shown
+
+    def add(self, task: str, output: Output, value: Any) -> bool:
+        """Add what an attempt gave; tell whether the collection is cut.
+
+        Raises `NotAccumulable` or `CollectionFull`.
+        """
+        held = self._by_task.get(task)
+        if held is None:
+            held = self._by_task[task] = StoredCollection(self._names[task])
+        held.collection.add(output, value)
+        return held.collection.is_truncated
+
+    def apart(self, value: Any) -> Any:
+        """Copy a list that goes on growing: what is written is the list as it is now."""
+        if isinstance(value, dict) and self._by_task:
+            return {name: self.apart(item) for name, item in value.items()}
+        is_growing = any(value is one.shown for one in self._by_task.values())
+        return [*value] if is_growing and isinstance(value, list) else value
+
+    async def store(self, hands: Hands) -> None:
+        """Store what was collected since the last time; raises `ToolFailure`."""
+        for held in self._by_task.values():
+            await held.store(hands)
+
+    async def load(self, saved: SavedScratch, payloads: TenantPayloads) -> None:
+        """Take up what another worker had collected; raises `ToolFailure`."""
+        for task, one in saved.collected.items():
+            self._by_task[task] = await StoredCollection.load(one, payloads)
+        for task, value in saved.collections.items():
+            self._by_task[task] = StoredCollection(self._names[task], Collection(value))
+
+    def saved(self, variables: Mapping[str, Any]) -> dict[str, SavedCollection]:
+        """Return the collections as another worker takes them up."""
+        return {
+            task: one.saved([name for name, held in variables.items() if held is one.shown])
+            for task, one in self._by_task.items()
+        }
+
+    def without(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Leave out of a result's names what is saved as a collection."""
+        shown = [one.shown for one in self._by_task.values()]
+        return {
+            name: value for name, value in names.items() if all(value is not one for one in shown)
+        }
+
+    def bare(self, result: TaskResult) -> TaskResult:
+        """Leave out of a result what its task has collected."""
+        return structs.replace(result, names=self.without(result.names))
+
+    def whole_of(self, task: str | None, result: TaskResult) -> TaskResult:
+        """Give back to a result what its task has collected."""
+        held = self._by_task.get(task or "")
+        if held is None:
+            return result
+        return structs.replace(result, names={**result.names, held.name: held.shown})
