@@ -66,9 +66,27 @@ class Lookup:
         """Give the finite value of JSON types that leaves the template."""
         raise NotImplementedError
 
+    def may_lack(self, _key: Any) -> bool:
+        """Tell whether a member that is missing is one that this value has at times."""
+        return False
+
     def known_names(self) -> Iterable[str]:
         """List names for spelling hints; never loads anything."""
         return ()
+
+
+class Record(dict[str, Any]):
+    """A mapping of the language's own, with the fields that it has at times; None is any."""
+
+    __slots__ = ("optional",)
+
+    def __init__(self, fields: Mapping[str, Any], *, optional: frozenset[str] | None) -> None:
+        super().__init__(fields)
+        self.optional = optional
+
+    def may_lack(self, key: Any) -> bool:
+        """Tell whether a field that is missing is one that this mapping has at times."""
+        return self.optional is None or key in self.optional
 
 
 class SafeCall:
@@ -234,7 +252,7 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def contains(container: Any, item: Any) -> bool:
-    """Tell whether an item is in a container; undefined is in none."""
+    """Tell whether an item is in a container; what is absent is in none."""
     if isinstance(item, jinja2.Undefined) and not isinstance(container, jinja2.Undefined):
-        return False
+        return bool(item)
     return item in container

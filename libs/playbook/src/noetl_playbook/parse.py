@@ -4,7 +4,15 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook import document, keychain_entries, loop_bounds, loops, policies, tools
+from noetl_playbook import (
+    dialect,
+    document,
+    keychain_entries,
+    loop_bounds,
+    loops,
+    policies,
+    tools,
+)
 from noetl_playbook.document import Document, UnreadableError
 from noetl_playbook.executor import Executor
 from noetl_playbook.fragments import fragment
@@ -91,10 +99,14 @@ def _parsed(found: Document, level: Level) -> Parsed:
     _report_remarks(reading)
     playbook = _read_root(reading, found.value)
     validate(reading, playbook)
-    problems = sorted(reading.problems, key=lambda each: (each.line, each.column, each.code))
+    mode = dialect.mode_of(reading, playbook.executor.spec.undefined if playbook else None)
+    found_problems = dialect.weighed(reading, mode)
+    problems = sorted(found_problems, key=lambda each: (each.line, each.column, each.code))
     distinct = tuple(dict.fromkeys(problems))
     if any(problem.is_error for problem in distinct):
         playbook = None
+    if playbook is not None:
+        playbook = dialect.settled(playbook, mode)
     return Parsed(playbook=playbook, problems=distinct, begins=found.begins)
 
 

@@ -7,6 +7,7 @@ from jinja2 import nodes
 
 from noetl_playbook import syntax
 from noetl_playbook.expressions import evaluator
+from noetl_playbook.faults import FAULTS
 from noetl_playbook.model import Rule
 from noetl_playbook.undefined import Undefined
 
@@ -34,7 +35,11 @@ def ended_by_bound(rule: Rule) -> Ended | None:
             return None
 
     def ended(scope: Mapping[str, Any]) -> bool:
-        found = evaluate(scope)
+        try:
+            found = evaluate(scope)
+        except FAULTS:
+            # The rule itself says what is wrong with its condition.
+            return False
         return not isinstance(found, Undefined) and bool(found)
 
     return ended

@@ -7,7 +7,7 @@ from jinja2 import nodes
 from noetl_playbook import names, places, sql_templates, syntax, visibility
 from noetl_playbook.coercion import is_template
 from noetl_playbook.model import Playbook, Step
-from noetl_playbook.problems import Place
+from noetl_playbook.problems import Level, Place, Severity
 from noetl_playbook.reading import Reading, Site
 from noetl_playbook.sandbox import GLOBALS
 from noetl_playbook.syntax import NOT_AVAILABLE, SyntaxProblemError, Tree
@@ -117,6 +117,7 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
     read = syntax.names(tree)
     paths = syntax.paths(tree, read)
     here = visibility.view_of(reading, site.path, known)
+    is_strict = reading.level is Level.STRICT
     for finding in here.findings(read, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
@@ -127,6 +128,7 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
             finding.message,
             hint=hint,
             place=_place(reading, site, _offset_of(site.source, tree, name)),
+            severity=Severity.WARNING if finding.is_open and not is_strict else None,
         )
 
 
