@@ -34,12 +34,14 @@ _PADDED = frozenset({"zfill", "ljust", "rjust"})
 _MAPPING_METHODS = frozenset({"keys", "values", "items", "get"})
 _LIST_METHODS = frozenset({"index", "count"})
 _TIME_METHODS = frozenset({"isoformat", "strftime", "date", "time", "timestamp"})
+_LOOP_METHODS = frozenset({"cycle", "changed"})
 # By what the documentation calls their owners.
 METHODS = {
     "text": _STR_METHODS,
     "mappings": _MAPPING_METHODS,
     "lists": _LIST_METHODS,
     "times": _TIME_METHODS,
+    "loop": _LOOP_METHODS,
 }
 _LOOP_NAMES = frozenset(
     {
@@ -113,6 +115,8 @@ def member(owner: Any, key: Any) -> Any:
         return owner.find(key)
     if isinstance(owner, Mapping):
         return _entry(owner, key)
+    if isinstance(owner, range):
+        return _element(owner, key)
     if isinstance(owner, list | str | tuple):
         # The groups of `groupby` are named tuples.
         named = isinstance(key, str) and key in getattr(owner, "_fields", ())
@@ -186,6 +190,8 @@ def _methods_of(owner: Any) -> frozenset[str]:
         return _LIST_METHODS
     if isinstance(owner, date | datetime | time):
         return _TIME_METHODS & frozenset(dir(owner))
+    if isinstance(owner, LoopContext):
+        return _LOOP_METHODS
     return frozenset()
 
 
