@@ -44,7 +44,7 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def version(number: int | None) -> str:
+def name_version(number: int | None) -> str:
     """Name a version of a playbook; those below zero are drafts."""
     if number is None:
         return ""

@@ -74,7 +74,7 @@ def test_playbooks_that_are_called_have_to_be_registered(noetl: Noetl, tmp_path:
     both.write_text(PLAYBOOK + "---\n" + called.read_text())
     assert noetl("run", str(both), "--detach").code == 2
     assert noetl("run", registered, "--with", str(called), "--register", "--detach").code == 0
-    assert "demo/called" in noetl("catalog", "list").out
+    assert "demo/called" in noetl("catalog", "ls").out
 
 
 def test_a_draft_says_that_it_is_one(door: Door, noetl: Noetl, tmp_path: Path) -> None:

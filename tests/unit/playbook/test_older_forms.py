@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl_playbook import dialect, document
+from noetl_playbook import document
 from noetl_playbook.model import Playbook
 from noetl_playbook.parse import Parsed, parse
 from noetl_playbook.problems import Level, Problem
+from noetl_playbook.rewriting import dialect
 from noetl_playbook.rewriting.shapes import BESIDE
 from noetl_playbook.writing import document_of
 
@@ -62,7 +63,7 @@ def test_an_older_form_loads_as_the_canonical_one(case: dict[str, Any]) -> None:
     if case["canonical"] is not None:
         today = canonical(read(case["canonical"]))
         # All that is left of the older dialect is what it says of missing values.
-        assert dialect.settled(found, "strict") == today
+        assert dialect.settle_undefined(found, "strict") == today
         assert today == canonical(read(case["canonical"], level=Level.STRICT))
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from noetl_playbook import dialect
 from noetl_playbook.parse import parse
+from noetl_playbook.rewriting import dialect
 from noetl_playbook.writing import document_of
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ def test_the_older_example_of_the_page_becomes_its_canonical_one() -> None:
         for name in ("older", "canonical")
     )
     assert older is not None
-    assert dialect.settled(older, "strict") == canonical
+    assert dialect.settle_undefined(older, "strict") == canonical
 
 
 def test_there_are_examples_to_load() -> None:

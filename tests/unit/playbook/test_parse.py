@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from tests.support.playbooks import HEADER, a_playbook, a_step, codes, document, judged
 
-from noetl_playbook import dialect
 from noetl_playbook.model import Loop, Playbook, Step
 from noetl_playbook.parse import parse, parse_all
 from noetl_playbook.problems import Level, text_form
+from noetl_playbook.rewriting import dialect
 from noetl_playbook.writing import document_of
 
 NOOP = "- {step: s, tool: {kind: noop}}"
@@ -427,7 +427,7 @@ def test_names_that_can_resolve_are_not_reported() -> None:
     ],
 )  # fmt: skip
 def test_older_forms_become_canonical_and_strict_refuses_them(older: str, canonical: str) -> None:
-    today = dialect.settled(a_playbook(older), "strict")
+    today = dialect.settle_undefined(a_playbook(older), "strict")
     assert today == a_playbook(canonical)
     assert normalised_again(today) == normalised_again(a_playbook(canonical))
     strict = judged(older, level=Level.STRICT)

@@ -232,7 +232,7 @@ def _announce(begun: dict[str, Any]) -> None:
     again = ", which this key began before" if begun["deduplicated"] else ""
     render.note(
         f"execution {begun['execution_id']} of {begun['path']} "
-        f"{render.version(begun['version'])}{again}"
+        f"{render.name_version(begun['version'])}{again}"
     )
 
 

@@ -12,7 +12,7 @@ from jinja2 import nodes
 from jinja2.nodes import EvalContext
 from jinja2.utils import _PassArg
 
-from noetl_playbook import absence, filters, lookup, sandbox, syntax
+from noetl_playbook import filters, lookup, sandbox, syntax, undefined
 from noetl_playbook.lookup import MISSING, Lookup
 from noetl_playbook.sandbox import GLOBALS
 from noetl_playbook.undefined import Absent, Undefined
@@ -116,7 +116,7 @@ def _name(name: str) -> Run:
         try:
             return scope[name]
         except KeyError:
-            return absence.missing_name(scope, name) if fallback is None else fallback
+            return undefined.missing_name(scope, name) if fallback is None else fallback
 
     return run
 
@@ -137,7 +137,7 @@ def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
         try:
             value = scope[name]
         except KeyError:
-            return absence.missing_name(scope, name, keys)
+            return undefined.missing_name(scope, name, keys)
         for key in keys:
             if type(value) is dict and key in value:
                 value = value[key]
@@ -147,7 +147,7 @@ def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
                 if isinstance(value, Undefined) and value.path:
                     return value
                 first, rest = missing[key]
-                return absence.missing_member(scope, value, rest, name=whole, missing=first)
+                return undefined.missing_member(scope, value, rest, name=whole, missing=first)
             value = found
         if settles and type(value) not in _SIMPLE and isinstance(value, Lookup):
             return value.settled()
@@ -176,7 +176,7 @@ def _computed(base: Run, argument: Run, text: str) -> Run:
         found = lookup.member(owner, key) if owner is not None else MISSING
         if found is not MISSING:
             return found
-        return absence.missing_member(scope, owner, [key], name=f"{text}[{key!r}]")
+        return undefined.missing_member(scope, owner, [key], name=f"{text}[{key!r}]")
 
     return run
 
@@ -241,7 +241,7 @@ def _conditional(node: nodes.CondExpr) -> Run:
         other = translate(node.expr2)
         return lambda scope: then(scope) if test(scope) else other(scope)
     hint = "the inline if is false and has no else"
-    return lambda scope: then(scope) if test(scope) else absence.missing_branch(scope, hint)
+    return lambda scope: then(scope) if test(scope) else undefined.missing_branch(scope, hint)
 
 
 def _applied(node: nodes.Filter | nodes.Test) -> Run:
@@ -325,7 +325,7 @@ def _callee(node: nodes.Expr) -> Run:
     def run(scope: Scope) -> Any:
         value = owner(scope)
         if value is None or isinstance(value, Undefined):
-            return absence.missing_member(scope, value, [name], name=text)
+            return undefined.missing_member(scope, value, [name], name=text)
         return method(value, name)
 
     return run

@@ -71,7 +71,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def spelled(document: Document, value: Any, path: Path, name: str) -> str | None:
+def read_spelling(document: Document, value: Any, path: Path, name: str) -> str | None:
     """Read a scalar as the text that the document has for it: 1.10 stays so; `None` for others.
 
     Booleans are text only where any text is as good: in metadata and descriptions.

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from noetl_playbook import aliases, error_view, forms
-from noetl_playbook.absence import HTTP_FIELDS, PG_FIELDS, PY_FIELDS
 from noetl_playbook.handles import Handle
 from noetl_playbook.lookup import MISSING, Lookup, Record, member
+from noetl_playbook.undefined import HTTP_FIELDS, PG_FIELDS, PY_FIELDS
 from noetl_playbook.views import CARRIERS, ResultView
 
 _DATA = frozenset({"data", "result", "response"})

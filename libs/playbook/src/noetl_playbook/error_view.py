@@ -5,8 +5,8 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
-from noetl_playbook.absence import DETAILS, ERROR_FIELDS
 from noetl_playbook.lookup import Record
+from noetl_playbook.undefined import DETAILS, ERROR_FIELDS
 
 _HTTP_STATUSES = ("status", "status_code", "http_status")
 

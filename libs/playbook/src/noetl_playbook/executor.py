@@ -46,17 +46,15 @@ class ExecPolicy(Canonical, frozen=True, kw_only=True):
 
 
 class ExecSpec(Canonical, frozen=True, kw_only=True):
-    """Where an execution begins and ends, and within which bounds.
-
-    `undefined` says what a test of a missing value does: it fails, or is false. Parsing always sets
-    it; a model that was stored without it is lenient, as playbooks were then.
-    """
+    """Where an execution begins and ends, and within which bounds."""
 
     entry_step: str | None = None
     final_step: str | None = None
     no_next_is_error: bool = False
     timeout: Number | None = None
     loop_mode: str | None = None
+    # What a test of a missing value does. Parsing always sets it; a model that was stored without
+    # it is lenient, as playbooks were then.
     undefined: UndefinedMode | None = None
     pool: str | None = None
     priority: PriorityName | None = None

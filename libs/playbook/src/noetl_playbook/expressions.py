@@ -215,7 +215,7 @@ def _fault(
 ) -> TemplateError:
     """Make a template error; `paths` are those that the template reads."""
     if isinstance(error, UndefinedUsedError):
-        error = error.among(paths)
+        error = error.with_whole_path(paths)
     hint = getattr(error, "hint", None)
     return TemplateError(
         readable(str(error) or type(error).__name__),

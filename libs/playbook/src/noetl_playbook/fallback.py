@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Template, nodes
 from jinja2.visitor import NodeTransformer
 
-from noetl_playbook import absence, rendering, sandbox, syntax
+from noetl_playbook import rendering, sandbox, syntax, undefined
 from noetl_playbook.closures import Run, Scope
 from noetl_playbook.rendering import Budget
 from noetl_playbook.sandbox import (
@@ -85,7 +85,7 @@ def _template(root: nodes.Template, flavour: Flavour) -> Callable[[Scope], Templ
     lenient: list[Template] = []
 
     def template_for(scope: Scope) -> Template:
-        if not absence.is_lenient(scope):
+        if not undefined.is_lenient(scope):
             return strict
         if not lenient:
             lenient.append(_compiled(root, sandbox.environment(flavour, is_lenient=True)))
@@ -136,5 +136,5 @@ def _slice(scope: Scope, names: tuple[str, ...]) -> dict[str, Any]:
         try:
             found[name] = scope[name]
         except KeyError:
-            found[name] = absence.missing_name(scope, name)
+            found[name] = undefined.missing_name(scope, name)
     return found

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from noetl_playbook import (
-    dialect,
     document,
     keychain_entries,
     loop_bounds,
@@ -34,7 +33,7 @@ from noetl_playbook.model import (
 from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
-from noetl_playbook.rewriting import outcome
+from noetl_playbook.rewriting import dialect, outcome
 from noetl_playbook.steps import read_workflow
 from noetl_playbook.tasks import read_task
 from noetl_playbook.validate import validate
@@ -99,14 +98,14 @@ def _parsed(found: Document, level: Level) -> Parsed:
     _report_remarks(reading)
     playbook = _read_root(reading, found.value)
     validate(reading, playbook)
-    mode = dialect.mode_of(reading, playbook.executor.spec.undefined if playbook else None)
-    found_problems = dialect.weighed(reading, mode)
+    mode = dialect.find_mode(reading, playbook.executor.spec.undefined if playbook else None)
+    found_problems = dialect.weigh_problems(reading, mode)
     problems = sorted(found_problems, key=lambda each: (each.line, each.column, each.code))
     distinct = tuple(dict.fromkeys(problems))
     if any(problem.is_error for problem in distinct):
         playbook = None
     if playbook is not None:
-        playbook = dialect.settled(playbook, mode)
+        playbook = dialect.settle_undefined(playbook, mode)
     return Parsed(playbook=playbook, problems=distinct, begins=found.begins)
 
 

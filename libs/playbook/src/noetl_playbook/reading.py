@@ -378,7 +378,7 @@ class Reading:
     def _scalar(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
         found, expected = declared.scalar(info, value, name)
         if isinstance(info, inspect.StrType) and not isinstance(value, str):
-            found = declared.spelled(self.document, value, self.origin(path), name)
+            found = declared.read_spelling(self.document, value, self.origin(path), name)
         if found is None:
             self._refuse(info, value, path, expected)
         elif name in _RENDERED_FIELDS:

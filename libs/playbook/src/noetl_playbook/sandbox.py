@@ -10,7 +10,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, pass_context
 
-from noetl_playbook import absence, filters, forms, lookup, rendering
+from noetl_playbook import filters, forms, lookup, rendering, undefined
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall
 from noetl_playbook.undefined import Absent, Undefined
 
@@ -92,7 +92,7 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
         if found is not MISSING:
             return found
         path = f"{obj.path}." if isinstance(obj, Undefined) and obj.path else ""
-        return absence.missing_member(self, obj, [argument], name=f"{path}{argument}")
+        return undefined.missing_member(self, obj, [argument], name=f"{path}{argument}")
 
     def method(self, obj: Any, name: str) -> Any:
         """Find a callable method."""
@@ -140,7 +140,7 @@ def environment(flavour: Flavour, *, is_lenient: bool = False) -> PlaybookEnviro
 
 def environment_for(scope: Any) -> PlaybookEnvironment:
     """Give the environment in which a scope's values are looked up."""
-    return environment("text", is_lenient=absence.is_lenient(scope))
+    return environment("text", is_lenient=undefined.is_lenient(scope))
 
 
 def _checked_test(test: Callable[..., Any]) -> Callable[..., Any]:

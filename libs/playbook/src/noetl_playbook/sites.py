@@ -117,7 +117,7 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
     read = syntax.names(tree)
     paths = syntax.paths(tree, read)
     here = visibility.view_of(reading, site.path, known)
-    asked = syntax.asked(tree) if reading.level is not Level.STRICT else None
+    asked = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
     for finding in here.findings(read, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:

@@ -178,7 +178,7 @@ def _undeclared(root: nodes.Template) -> set[str]:
     return generator.undeclared_identifiers
 
 
-def asked(tree: Tree) -> frozenset[str]:
+def list_asked_names(tree: Tree) -> frozenset[str]:
     """List the names that a template asks for, as `x is defined` and `x | default(…)` do."""
     return frozenset(
         found.name for node in tree.root.find_all(nodes.Expr) for found in _asked_of(node)

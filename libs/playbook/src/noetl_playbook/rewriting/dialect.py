@@ -13,21 +13,21 @@ from noetl_playbook.problems import Level, Problem, Severity
 from noetl_playbook.reading import Reading
 
 
-def settled(playbook: Playbook, mode: UndefinedMode) -> Playbook:
+def settle_undefined(playbook: Playbook, mode: UndefinedMode) -> Playbook:
     """Write into a playbook what its tests of missing values do."""
     spec = msgspec.structs.replace(playbook.executor.spec, undefined=mode)
     executor = msgspec.structs.replace(playbook.executor, spec=spec)
     return msgspec.structs.replace(playbook, executor=executor)
 
 
-def mode_of(reading: Reading, written: UndefinedMode | None) -> UndefinedMode:
+def find_mode(reading: Reading, written: UndefinedMode | None) -> UndefinedMode:
     """Tell what tests of missing values do: what is written, else what the dialect implies."""
     if written is not None:
         return written
     return "lenient" if reading.is_older else "strict"
 
 
-def weighed(reading: Reading, mode: UndefinedMode) -> list[Problem]:
+def weigh_problems(reading: Reading, mode: UndefinedMode) -> list[Problem]:
     """Give the problems, those that a tolerant document may have as warnings."""
     if reading.level is Level.STRICT:
         return reading.problems
