@@ -156,6 +156,7 @@ CALLS = {
         "place_hold",
         "register_instance",
         "register_playbook",
+        "keep_draft",
         "release_hold",
         "release_outbox",
         "set_retention",

@@ -44,6 +44,13 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def name_version(number: int | None) -> str:
+    """Name a version of a playbook; those below zero are drafts."""
+    if number is None:
+        return ""
+    return f"draft {-number}" if number < 0 else f"version {number}"
+
+
 def json_line(value: Any) -> None:
     """Write one value as one line of JSON."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

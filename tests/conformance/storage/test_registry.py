@@ -143,3 +143,38 @@ async def test_the_latest_snapshot_is_kept(stores: Stores) -> None:
     for version in (10, 30, 20):
         await stores.snapshots.put(at(version))
     assert await stores.snapshots.find(execution) == at(30)
+
+
+async def test_a_draft_is_no_version_of_its_path(stores: Stores) -> None:
+    alone = await stores.catalog.keep_draft(an_entry(digest="d0"))
+    assert alone.version == -1
+    assert await stores.catalog.find("demo/a", **PLACE) is None
+    assert await stores.catalog.list_paths(**PLACE, entries_max=9) == []
+
+    registered = await stores.catalog.register(an_entry())
+    draft = await stores.catalog.keep_draft(an_entry(digest="d2"))
+    assert (registered.version, draft.version) == (1, -2)
+    assert await stores.catalog.find("demo/a", **PLACE) == registered
+    assert await stores.catalog.list_paths(**PLACE, entries_max=9) == [registered]
+    assert await stores.catalog.find("demo/a", **PLACE, version=-2) == draft
+    assert await stores.catalog.get(draft.catalog_id) == draft
+    assert (await stores.catalog.register(an_entry(digest="d3"))).version == 2
+
+
+async def test_the_same_draft_keeps_its_number(stores: Stores) -> None:
+    first = await stores.catalog.keep_draft(an_entry())
+    await stores.catalog.keep_draft(an_entry(digest="d2"))
+    assert await stores.catalog.keep_draft(an_entry()) == first
+
+
+async def test_drafts_kept_at_once_are_numbered_without_a_gap(stores: Stores) -> None:
+    kept = await asyncio.gather(
+        *(stores.catalog.keep_draft(an_entry(digest=f"d{n}")) for n in range(8))
+    )
+    assert sorted(entry.version for entry in kept) == list(range(-8, 0))
+
+
+async def test_a_text_that_a_release_reads_otherwise_is_a_new_version(stores: Stores) -> None:
+    await stores.catalog.register(an_entry())
+    again = await stores.catalog.register(an_entry(model={"b": 2}))
+    assert again.version == 2

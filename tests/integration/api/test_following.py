@@ -72,7 +72,7 @@ def play(door: Door, events: list[object]) -> threading.Thread:
     return thread
 
 
-def test_a_file_is_registered_run_and_watched_to_its_end(
+def test_a_file_is_run_as_a_draft_and_watched_to_its_end(
     door: Door, noetl: Noetl, file: Path
 ) -> None:
     thread = play(door, [*beginning(), *loop_events(), *ending()])
@@ -82,7 +82,7 @@ def test_a_file_is_registered_run_and_watched_to_its_end(
     assert "start: started" in outcome.out
     assert "fetch: 10 rows, 3 retries in" in outcome.out
     assert "COMPLETED in" in outcome.out
-    assert "demo/hello version 1" in outcome.err
+    assert "demo/hello draft 1" in outcome.err
 
 
 def test_json_is_every_event_on_a_line(door: Door, noetl: Noetl, file: Path) -> None:

@@ -21,8 +21,10 @@ workflow:
 """
 )
 
+LENIENT = HEAD + "executor: {spec: {undefined: lenient}}\n"
+
 ARCS = (
-    HEAD
+    LENIENT
     + """
 workflow:
   - step: first
@@ -68,7 +70,7 @@ def test_steps_are_envelopes_and_an_undefined_condition_is_noted_once() -> None:
 
 
 SKIPPED = (
-    HEAD
+    LENIENT
     + """
 workflow:
   - step: only

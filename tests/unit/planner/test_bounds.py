@@ -49,7 +49,7 @@ def test_the_bound_of_an_execution_may_be_a_template_of_its_inputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "kind"), [("{{ nothing }}", "template"), ("{{ 'soon' }}", "validation")]
+    ("bound", "kind"), [("{{ ctx.nothing }}", "template"), ("{{ 'soon' }}", "validation")]
 )
 def test_an_unusable_bound_fails_the_execution_at_its_start(bound: str, kind: str) -> None:
     desk = desk_of(SLOW, executor=f'{{spec: {{timeout: "{bound}"}}}}')

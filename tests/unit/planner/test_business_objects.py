@@ -60,7 +60,7 @@ def test_a_step_that_fails_says_nothing_of_objects() -> None:
 @pytest.mark.parametrize(
     ("objects", "kind", "words"),
     [
-        ("[{type: o, id: '{{ nothing }}'}]", "template", "nothing"),
+        ("[{type: o, id: '{{ ctx.nothing }}'}]", "template", "nothing"),
         ("[{type: o, id: ['x']}]", "validation", "neither a text nor a number"),
         ("[{type: o, id: ''}]", "validation", "neither a text nor a number"),
         ("[{type: o, id: '{{ \"x\" * 300 }}'}]", "validation", "more than 200 characters"),

@@ -44,5 +44,5 @@ def test_a_command_says_what_the_execution_keeps_inline() -> None:
     spec = "executor: {spec: {policy: {results: {inline_max_bytes: 100}}}}\nworkload:"
     desk = Desk(PLAYBOOK.replace("workload:", spec))
     desk.start()
-    assert desk.sent()[0].defaults == {"inline_max_bytes": 100}
-    assert at("one").sent()[0].defaults == {}
+    assert desk.sent()[0].defaults == {"inline_max_bytes": 100, "undefined": "strict"}
+    assert at("one").sent()[0].defaults == {"undefined": "strict"}

@@ -67,7 +67,7 @@ def error_of(desk: Desk) -> ErrorObject:
             "field 'next.arcs[0].when'",
         ),
         (
-            two_steps("next: {arcs: [{step: b, when: \"{{ text == 't' }}\"}]}"),
+            two_steps("next: {arcs: [{step: b, when: \"{{ ctx.text == 't' }}\"}]}"),
             "a",
             "field 'next.arcs[0].when'",
         ),

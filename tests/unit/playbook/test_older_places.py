@@ -89,7 +89,7 @@ def test_tasks_around_an_older_construct_keep_their_places() -> None:
         ("tool: [{kind: noop}, {kind: noop}], retry: {collect: {}}", "workflow[0].retry"),
         ("tool: {kind: noop}, case: [{when: '{% if a %}1{% endif %}', then: {set: {a: 1}}}]",
          "workflow[0].case[0].when"),
-        ("tool: {kind: http, url: '{% if a %}b{% endif %}'}, retry: {next_call: {url: x}}",
+        ("tool: {kind: http, url: '{% if ctx.a %}b{% endif %}'}, retry: {next_call: {url: x}}",
          "workflow[0].retry.next_call.url"),
         ("tool: {kind: noop}, retry: [{collect: {}}, {collect: {}}]",
          "workflow[0].retry[1].collect"),
@@ -124,14 +124,14 @@ def test_names_inside_text_and_names_that_a_template_binds_are_left_alone() -> N
         - step: s
           tool: {kind: http, url: u}
           retry:
-            when: "{{ 'response' in response.names and x.response }}"
+            when: "{{ 'response' in response.names and ctx.response }}"
             next_call:
               params:
                 a: "response {{ response.a }}"
                 b: "{% for response in ctx.xs %}{{ response }}{% endfor %}"
         """)
     (rule, _) = step.tool[1].rules
-    assert rule.when == "{{ ('response' in s_task.names and x.response) and iter.calls < 10000 }}"
+    assert rule.when == "{{ ('response' in s_task.names and ctx.response) and iter.calls < 10000 }}"
     assert rule.then.set["iter.next_call"]["params"] == {
         "a": "response {{ s_task.a }}",
         "b": "{% for response in ctx.xs %}{{ response }}{% endfor %}",

@@ -7,6 +7,7 @@ from tests.support.playbooks import HEADER, a_playbook, a_step, codes, document,
 from noetl_playbook.model import Loop, Playbook, Step
 from noetl_playbook.parse import parse, parse_all
 from noetl_playbook.problems import Level, text_form
+from noetl_playbook.rewriting import dialect
 from noetl_playbook.writing import document_of
 
 NOOP = "- {step: s, tool: {kind: noop}}"
@@ -265,10 +266,8 @@ FAULTS = [
     ("W906", "- {step: s, tool: {kind: noop, result: yes}}"),
 ]  # fmt: skip
 TOLERATED = {
-    "E103",
     "E106",
     "E205",
-    "E303",
     "E304",
     "E402",
     "E502",
@@ -428,8 +427,9 @@ def test_names_that_can_resolve_are_not_reported() -> None:
     ],
 )  # fmt: skip
 def test_older_forms_become_canonical_and_strict_refuses_them(older: str, canonical: str) -> None:
-    assert a_playbook(older) == a_playbook(canonical)
-    assert normalised_again(a_playbook(older)) == normalised_again(a_playbook(canonical))
+    today = dialect.settle_undefined(a_playbook(older), "strict")
+    assert today == a_playbook(canonical)
+    assert normalised_again(today) == normalised_again(a_playbook(canonical))
     strict = judged(older, level=Level.STRICT)
     assert strict.playbook is None
     assert all(each.code.startswith("W90") for each in strict.problems if each.is_error)

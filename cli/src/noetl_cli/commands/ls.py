@@ -40,6 +40,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
         one["status"],
         (one["started_at"] or "")[:19].replace("T", " "),
         "" if duration is None else f"{duration:.1f}",
-        one["path"],
+        one["path"]
+        + (f" ({render.name_version(one['version'])})" if (one["version"] or 0) < 0 else ""),
         one["current_step"] or "",
     )

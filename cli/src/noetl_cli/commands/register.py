@@ -44,7 +44,7 @@ def checked(file: Path, *, strict: bool = False) -> str:
     errors = sum(1 for problem in problems if problem.is_error)
     if errors:
         raise CliError(
-            f"{file} has {errors} error{'' if errors == 1 else 's'}; nothing was registered.",
+            f"{file} has {errors} error{'' if errors == 1 else 's'}; nothing was done.",
             way_out=f"noetl lint {file}",
             exit_code=ExitCode.USAGE,
         )

@@ -18,6 +18,7 @@ from noetl_cli.follow import Following
 from noetl_cli.local.asking import Asked
 from noetl_cli.watching import Watch
 from noetl_contracts.lanes import Priority
+from noetl_playbook.parse import parse_all
 
 CANCEL_REASON = "cancelled at the terminal"
 # Every service hangs on it: loaded for a run in this process alone.
@@ -58,6 +59,10 @@ Urgency = Annotated[
 Attach = Annotated[
     str | None, typer.Option("--attach", metavar="ID", help="Watch an execution again.")
 ]
+Register = Annotated[
+    bool,
+    typer.Option("--register", help="Register the file first, and run it as its new version."),
+]
 Where = Annotated[
     Runtime, typer.Option("--runtime", "-r", help="On the server, or in this process.")
 ]
@@ -91,6 +96,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     timeout_s: Timeout = None,
     idempotency_key: Key = None,
     version: Version = None,
+    is_registered: Register = False,
     pool: Pool = None,
     priority: Urgency = None,
     attach: Attach = None,
@@ -102,6 +108,8 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Run a playbook and watch it; Ctrl-C leaves it running, twice cancels it.
+
+    A file runs as a draft: what schedules, webhooks and other playbooks run stays as it is.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 cancelled, 4 completed with failed rows or
     items, 124 not over in time.
@@ -121,17 +129,16 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             credentials=inputs.read_credentials(credentials),
         )
         raise typer.Exit(_run_here(asked, timeout_s=timeout_s, as_json=as_json))
+    _check_registration(text, called, file=file, is_registered=is_registered)
     with client.open_client(server) as planner:
         if attach is not None:
             raise typer.Exit(_watch(planner, attach, timeout_s=timeout_s, as_json=as_json))
-        for other, source in called.items():
-            register.put(planner, source, file=other)
-        path = str(playbook)
+        body: dict[str, Any] = {"path": str(playbook), "version": version}
         if file is not None and text is not None:
-            registered = register.put(planner, text, file=file)
-            path, version = registered["path"], registered["version"]
-        body = {"path": path, "workload": given, "version": version}
-        body |= {"pool": pool, "priority": priority}
+            body = {"content": text}
+            if is_registered:
+                body = _registered(planner, {**called, file: text}, file=file)
+        body |= {"workload": given, "pool": pool, "priority": priority}
         begun = _begin(planner, body, key=idempotency_key)
         show_begun(begun, planner, follow=follow, timeout_s=timeout_s, as_json=as_json)
 
@@ -172,6 +179,32 @@ def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) 
         )
 
 
+def _check_registration(
+    text: str | None, called: dict[Path, str], *, file: Path | None, is_registered: bool
+) -> None:
+    """Refuse what only registering could do: other playbooks are found by path."""
+    if is_registered and file is None:
+        raise CliError(
+            "--register needs a file.",
+            way_out="noetl run FILE --register",
+            exit_code=ExitCode.USAGE,
+        )
+    several = text is not None and len(parse_all(text)) > 1
+    if (called or several) and not is_registered:
+        others = "--with" if called else f"{file} holds several playbooks, which"
+        raise CliError(
+            f"{others} would have to be registered: a playbook finds those that it calls by path.",
+            way_out="register them first with noetl register FILE, or add --register",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def _registered(planner: Client, texts: dict[Path, str], *, file: Path) -> dict[str, Any]:
+    """Register a file behind those that it calls, and name its version."""
+    answers = {one: register.put(planner, text, file=one) for one, text in texts.items()}
+    return {name: answers[file][name] for name in ("path", "version")}
+
+
 def _begin(planner: Client, body: dict[str, Any], *, key: str | None) -> dict[str, Any]:
     """Ask for an execution, leaving out what is None; it is durable when this returns."""
     headers = {} if key is None else {"Idempotency-Key": key}
@@ -198,7 +231,8 @@ def _run_here(asked: Asked, *, timeout_s: float | None, as_json: bool) -> ExitCo
 def _announce(begun: dict[str, Any]) -> None:
     again = ", which this key began before" if begun["deduplicated"] else ""
     render.note(
-        f"execution {begun['execution_id']} of {begun['path']} version {begun['version']}{again}"
+        f"execution {begun['execution_id']} of {begun['path']} "
+        f"{render.name_version(begun['version'])}{again}"
     )
 
 

@@ -23,7 +23,8 @@ def status(
 def lines(found: dict[str, Any]) -> list[str]:
     """Write a status for people."""
     duration = found["duration"]
-    head = [f"{found['execution_id']}  {found['path']}  {found['status']}"]
+    draft = f" {render.name_version(found['version'])}" if (found["version"] or 0) < 0 else ""
+    head = [f"{found['execution_id']}  {found['path']}{draft}  {found['status']}"]
     if duration is not None:
         head[0] += f"  {duration:.1f} s"
     if found["current_step"]:

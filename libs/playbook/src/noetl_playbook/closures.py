@@ -12,10 +12,10 @@ from jinja2 import nodes
 from jinja2.nodes import EvalContext
 from jinja2.utils import _PassArg
 
-from noetl_playbook import filters, lookup, sandbox, syntax
+from noetl_playbook import filters, lookup, sandbox, syntax, undefined
 from noetl_playbook.lookup import MISSING, Lookup
 from noetl_playbook.sandbox import GLOBALS
-from noetl_playbook.undefined import Undefined
+from noetl_playbook.undefined import Absent, Undefined
 
 Scope = Mapping[str, Any]
 Run = Callable[[Scope], Any]
@@ -39,7 +39,7 @@ _BINARY: dict[type[nodes.BinExpr], Callable[[Any, Any], Any]] = {
     nodes.Mod: lookup.modulo,
     nodes.Pow: lookup.powered,
 }
-_SIMPLE = frozenset({str, int, float, bool, type(None), dict, list, Undefined})
+_SIMPLE = frozenset({str, int, float, bool, type(None), dict, list, Undefined, Absent})
 
 
 class NotTranslatedError(Exception):
@@ -116,7 +116,7 @@ def _name(name: str) -> Run:
         try:
             return scope[name]
         except KeyError:
-            return Undefined(name=name, owner=scope) if fallback is None else fallback
+            return undefined.missing_name(scope, name) if fallback is None else fallback
 
     return run
 
@@ -129,13 +129,15 @@ def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
     find = lookup.member
     whole = _spelled(name, keys)
     # One key may occur twice in a path; the hint then speaks of the first.
-    missing = {key: _spelled(name, keys[: i + 1]) for i, key in reversed([*enumerate(keys)])}
+    missing = {
+        key: (_spelled(name, keys[: i + 1]), keys[i:]) for i, key in reversed([*enumerate(keys)])
+    }
 
     def run(scope: Scope) -> Any:
         try:
             value = scope[name]
         except KeyError:
-            return Undefined(name=name, owner=scope)
+            return undefined.missing_name(scope, name, keys)
         for key in keys:
             if type(value) is dict and key in value:
                 value = value[key]
@@ -144,7 +146,8 @@ def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
             if found is MISSING:
                 if isinstance(value, Undefined) and value.path:
                     return value
-                return Undefined(name=whole, owner=value, missing=missing[key])
+                first, rest = missing[key]
+                return undefined.missing_member(scope, value, rest, name=whole, missing=first)
             value = found
         if settles and type(value) not in _SIMPLE and isinstance(value, Lookup):
             return value.settled()
@@ -154,9 +157,8 @@ def _path(name: str, keys: list[syntax.Key], *, settles: bool) -> Run:
 
 
 def _members(base: Run, keys: list[syntax.Key]) -> Run:
-    getitem = sandbox.environment("text").getitem
-
     def run(scope: Scope) -> Any:
+        getitem = sandbox.environment_for(scope).getitem
         value = base(scope)
         for key in keys:
             value = getitem(value, key)
@@ -174,7 +176,7 @@ def _computed(base: Run, argument: Run, text: str) -> Run:
         found = lookup.member(owner, key) if owner is not None else MISSING
         if found is not MISSING:
             return found
-        return Undefined(name=f"{text}[{key!r}]", owner=owner)
+        return undefined.missing_member(scope, owner, [key], name=f"{text}[{key!r}]")
 
     return run
 
@@ -239,7 +241,7 @@ def _conditional(node: nodes.CondExpr) -> Run:
         other = translate(node.expr2)
         return lambda scope: then(scope) if test(scope) else other(scope)
     hint = "the inline if is false and has no else"
-    return lambda scope: then(scope) if test(scope) else Undefined(hint)
+    return lambda scope: then(scope) if test(scope) else undefined.missing_branch(scope, hint)
 
 
 def _applied(node: nodes.Filter | nodes.Test) -> Run:
@@ -256,13 +258,15 @@ def _applied(node: nodes.Filter | nodes.Test) -> Run:
     named = [(str(each.key), translate(each.value)) for each in node.kwargs]
     if named:
         return lambda scope: function(
-            *leading,
+            *leading(scope),
             value(scope),
             *[each(scope) for each in arguments],
             **{key: each(scope) for key, each in named},
         )
-    if leading or len(arguments) > 1:
-        return lambda scope: function(*leading, value(scope), *[each(scope) for each in arguments])
+    if leading is not _no_leading or len(arguments) > 1:
+        return lambda scope: function(
+            *leading(scope), value(scope), *[each(scope) for each in arguments]
+        )
     if arguments:
         (only,) = arguments
         return _binary(function, value, only)
@@ -281,16 +285,19 @@ def _checked(apply: Callable[[Any], Any], inner: Run) -> Run:
     return run
 
 
-def _leading(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Give the argument that some of Jinja's filters want first."""
-    environment = sandbox.environment("text")
+def _no_leading(_scope: Scope) -> tuple[Any, ...]:
+    return ()
+
+
+def _leading(function: Callable[..., Any]) -> Callable[[Scope], tuple[Any, ...]]:
+    """Give what finds the argument that some of Jinja's filters want first."""
     match _PassArg.from_obj(function):
         case None:
-            return ()
+            return _no_leading
         case _PassArg.environment:
-            return (environment,)
+            return lambda scope: (sandbox.environment_for(scope),)
         case _PassArg.eval_context:
-            return (EvalContext(environment),)
+            return lambda scope: (EvalContext(sandbox.environment_for(scope)),)
         case _:
             raise NotTranslatedError(getattr(function, "__name__", "filter"))
 
@@ -318,7 +325,7 @@ def _callee(node: nodes.Expr) -> Run:
     def run(scope: Scope) -> Any:
         value = owner(scope)
         if value is None or isinstance(value, Undefined):
-            return Undefined(name=text, owner=value)
+            return undefined.missing_member(scope, value, [name], name=text)
         return method(value, name)
 
     return run

@@ -30,9 +30,10 @@ _DOCUMENT = (
     ),
     _code(
         "E103",
-        Weight.STRICT_ERROR,
+        Weight.ERROR,
         "Unknown key",
-        advice="The key is kept but nothing reads it. Correct its spelling, or remove it.",
+        advice="Nothing reads the key. Correct its spelling, or remove it. In a playbook of the"
+        " older dialect it is a warning, unless one edit makes it a known key.",
         wrong="tool: {kind: http, url: u, methd: POST}",
         right="tool: {kind: http, url: u, method: POST}",
     ),
@@ -153,10 +154,11 @@ _TEMPLATES = (
     ),
     _code(
         "E303",
-        Weight.STRICT_ERROR,
+        Weight.ERROR,
         "A name can never have a value",
         advice="No step, task, workload key, variable or fixed name is called so. A key that only"
-        " a request gives needs a default in workload.",
+        " a request gives needs a default in workload, or is written workload.key. Where"
+        " executor.spec.undefined is lenient, and in the older dialect, it is a warning.",
         wrong='url: "{{ wokload.api }}"',
         right='url: "{{ workload.api }}"',
     ),

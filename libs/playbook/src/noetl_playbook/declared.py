@@ -1,11 +1,14 @@
 """Scalars of the fields whose type the model declares, by the field's name where units matter."""
 
 import math
+import re
 from typing import Any
 
 from msgspec import inspect
 
-from noetl_playbook import coercion
+from noetl_playbook import coercion, scalars
+from noetl_playbook.document import Document
+from noetl_playbook.problems import Path
 
 DURATION_EXPECTED = "a duration (seconds, or 500ms, 30s, 5m, 2h, 1d)"
 
@@ -20,6 +23,8 @@ _SIZE_FIELDS = frozenset(["inline_max_bytes", "preview_max_bytes", "max_bytes", 
 _NEVER_NEGATIVE = frozenset(
     {"timeout", "timeout_s", "deadline_s", "ttl", "inline_max_bytes", "preview_max_bytes"}
 )
+_FREE_TEXTS = frozenset({"desc", "description", "message"})
+_UNQUOTED = re.compile(r"[^\s,\[\]{}#'\"]+")
 
 
 def scalar(info: inspect.Type, value: Any, name: str) -> tuple[Any, str]:
@@ -63,7 +68,28 @@ def count_or_share(value: Any) -> int | str | None:
 
 
 def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
+    return value if isinstance(value, str) else None
+
+
+def read_spelling(document: Document, value: Any, path: Path, name: str) -> str | None:
+    """Read a scalar as the text that the document has for it: 1.10 stays so; `None` for others.
+
+    Booleans are text only where any text is as good: in metadata and descriptions.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else None
+    is_free = path[:1] == ("metadata",) or name in _FREE_TEXTS
+    if not is_number and not (is_free and isinstance(value, bool)):
+        return None
+    text = _unquoted(document, path)
+    if text is not None and scalars.resolve(text) == value:
+        return text
+    return str(value) if is_number else str(value).lower()
+
+
+def _unquoted(document: Document, path: Path) -> str | None:
+    """Find the text of a scalar without quotes."""
+    place = document.values.get(path)
+    if place is None or place.line > len(document.lines):
+        return None
+    found = _UNQUOTED.match(document.lines[place.line - 1], place.column - 1)
+    return None if found is None else found[0]

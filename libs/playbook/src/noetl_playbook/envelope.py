@@ -5,10 +5,13 @@ from typing import Any
 
 from noetl_playbook import aliases, error_view, forms
 from noetl_playbook.handles import Handle
-from noetl_playbook.lookup import MISSING, Lookup, member
+from noetl_playbook.lookup import MISSING, Lookup, Record, member
+from noetl_playbook.undefined import HTTP_FIELDS, PG_FIELDS, PY_FIELDS
 from noetl_playbook.views import CARRIERS, ResultView
 
 _DATA = frozenset({"data", "result", "response"})
+_FIELDS = frozenset({*_DATA, "error", "ref", "http", "pg", "py", "shell"})
+_META = frozenset({"attempt", "attempts_total", "duration_ms", "started_at", "worker_id"})
 
 
 class Output(Lookup):
@@ -45,9 +48,16 @@ class Output(Lookup):
         if key == "error":
             return MISSING if self._error is None else self._error
         if key == "meta":
-            return self._meta
+            return Record(self._meta, optional=_META)
         found = self._particular(key)
         return found if found is not MISSING else self._below(key)
+
+    def may_lack(self, key: Any) -> bool:
+        """Tell whether a field is one of the envelope's own, or nothing was produced."""
+        data = self._produced()
+        if key in _FIELDS or data is MISSING:
+            return True
+        return isinstance(data, Lookup) and data.may_lack(key)
 
     def _particular(self, key: Any) -> Any:
         if key == "ref":
@@ -59,16 +69,13 @@ class Output(Lookup):
         if self._error is None:
             return MISSING
         if key == "pg" and "pg_code" in self._error:
-            return {
-                "code": self._error.get("code"),
-                "sqlstate": self._error["pg_code"],
-                **_chosen(self._error.get("details"), ("constraint", "table")),
-            }
+            told = _chosen(self._error.get("details"), ("constraint", "table"))
+            sqlstate = self._error["pg_code"]
+            code = self._error.get("code")
+            return Record({"code": code, "sqlstate": sqlstate, **told}, optional=PG_FIELDS)
         if key == "py" and "exception_type" in self._error:
-            return {
-                "exception": self._error["exception_type"],
-                **_chosen(self._error.get("details"), ("traceback",)),
-            }
+            told = _chosen(self._error.get("details"), ("traceback",))
+            return Record({"exception": self._error["exception_type"], **told}, optional=PY_FIELDS)
         return MISSING
 
     def _produced(self) -> Any:
@@ -94,7 +101,7 @@ class Output(Lookup):
         front = self._front()
         raw = front.raw if isinstance(front, ResultView) else None
         if type(raw) is not dict or "status_code" not in raw:
-            return {}
+            return Record({}, optional=HTTP_FIELDS)
         return {"status": raw["status_code"], "headers": raw.get("headers", {})}
 
     def _shell(self) -> dict[str, Any]:

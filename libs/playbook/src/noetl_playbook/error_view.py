@@ -5,6 +5,8 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_playbook.lookup import Record
+from noetl_playbook.undefined import DETAILS, ERROR_FIELDS
 
 _HTTP_STATUSES = ("status", "status_code", "http_status")
 
@@ -26,4 +28,13 @@ def shown(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
 
 def found(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Show an error, if there is one."""
-    return None if error is None else shown(error)
+    return None if error is None else record_of(shown(error))
+
+
+def record_of(fields: Mapping[str, Any]) -> Record:
+    """Make the record of an error: the fields that do not apply are absent, and any detail is."""
+    record = Record(fields, optional=ERROR_FIELDS)
+    details = fields.get(DETAILS)
+    if type(details) is dict:
+        record[DETAILS] = Record(details, optional=None)
+    return record

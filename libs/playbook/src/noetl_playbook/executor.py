@@ -7,6 +7,7 @@ import msgspec
 from noetl_playbook.canonical import Canonical, Number
 
 PriorityName = Literal["high", "normal", "low"]
+UndefinedMode = Literal["strict", "lenient"]
 
 
 class Requires(Canonical, frozen=True, kw_only=True):
@@ -52,9 +53,17 @@ class ExecSpec(Canonical, frozen=True, kw_only=True):
     no_next_is_error: bool = False
     timeout: Number | None = None
     loop_mode: str | None = None
+    # What a test of a missing value does. Parsing always sets it; a model that was stored without
+    # it is lenient, as playbooks were then.
+    undefined: UndefinedMode | None = None
     pool: str | None = None
     priority: PriorityName | None = None
     policy: ExecPolicy = ExecPolicy()
+
+    @property
+    def is_lenient(self) -> bool:
+        """Tell whether a test of a missing value is false."""
+        return self.undefined != "strict"
 
 
 class Executor(Canonical, frozen=True, kw_only=True):

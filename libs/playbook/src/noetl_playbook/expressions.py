@@ -210,7 +210,12 @@ def shortened(source: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "…"
 
 
-def _fault(error: BaseException, expression: str) -> TemplateError:
+def _fault(
+    error: BaseException, expression: str, paths: frozenset[str] = frozenset()
+) -> TemplateError:
+    """Make a template error; `paths` are those that the template reads."""
+    if isinstance(error, UndefinedUsedError):
+        error = error.with_whole_path(paths)
     hint = getattr(error, "hint", None)
     return TemplateError(
         readable(str(error) or type(error).__name__),
@@ -231,6 +236,7 @@ def evaluator(tree: Tree, value: nodes.Expr) -> Run:
 def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
     evaluate = evaluator(tree, value)
     expression = shortened(tree.source)
+    paths = syntax.paths(tree, syntax.names(tree))
     # Below its root a path yields raw data, which holds no views: no need to walk it.
     is_raw = isinstance(value, nodes.Getattr | nodes.Getitem) and syntax.chain(value)[1] != []
     untouched = frozenset({str, int, float, bool, type(None), *((dict, list) if is_raw else ())})
@@ -246,7 +252,7 @@ def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
                 return found
             return forms.plain(found)
         except FAULTS as error:
-            raise _fault(error, expression) from error
+            raise _fault(error, expression, paths) from error
 
     return run
 
@@ -295,15 +301,8 @@ def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
     def run(scope: Scope) -> str:
         try:
             return render(scope)
-        except UndefinedUsedError as error:
-            # Jinja's code forgets the way to a value; the template's own paths tell it.
-            known = [path for path in paths if path.endswith(f".{error.path}")]
-            message = f"'{known[0]}' is undefined" if len(known) == 1 else str(error)
-            raise TemplateError(
-                readable(message), expression=expression, hint=error.hint
-            ) from error
         except FAULTS as error:
-            raise _fault(error, expression) from error
+            raise _fault(error, expression, paths) from error
 
     return run
 
@@ -329,11 +328,11 @@ class Condition:
         self._judge = judge
 
     def holds(self, scope: Scope) -> bool:
-        """Tell whether the condition is true; undefined is false."""
+        """Tell whether the condition is true; what is absent is false."""
         return self._judge(scope)[0]
 
     def judge(self, scope: Scope) -> tuple[bool, str | None]:
-        """Tell whether it is true, and which path was undefined if the whole of it was."""
+        """Tell whether it is true, and which path was absent if the whole of it was."""
         return self._judge(scope)
 
 
@@ -364,15 +363,16 @@ def _cached_condition(source: str) -> Condition:
 def _judge_value(tree: Tree, value: nodes.Expr) -> Callable[[Scope], tuple[bool, str | None]]:
     evaluate = evaluator(tree, value)
     expression = shortened(tree.source)
+    paths = syntax.paths(tree, syntax.names(tree))
 
     def judge(scope: Scope) -> tuple[bool, str | None]:
         try:
             found = evaluate(scope)
             if isinstance(found, Undefined):
-                return False, found.path
+                return bool(found), found.path
             return bool(found), None
         except FAULTS as error:
-            raise _fault(error, expression) from error
+            raise _fault(error, expression, paths) from error
 
     return judge
 

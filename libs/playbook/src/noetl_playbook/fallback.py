@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Template, nodes
 from jinja2.visitor import NodeTransformer
 
-from noetl_playbook import rendering, sandbox, syntax
+from noetl_playbook import rendering, sandbox, syntax, undefined
 from noetl_playbook.closures import Run, Scope
 from noetl_playbook.rendering import Budget
 from noetl_playbook.sandbox import (
@@ -17,6 +17,7 @@ from noetl_playbook.sandbox import (
     METHOD_MARK,
     SETTLE_FILTER,
     Flavour,
+    PlaybookEnvironment,
 )
 from noetl_playbook.syntax import Tree
 
@@ -78,20 +79,36 @@ def _ended(node: nodes.Expr) -> nodes.Expr:
     return nodes.Filter(node, SETTLE_FILTER, [], [], None, None, lineno=node.lineno)
 
 
-def _template(root: nodes.Template, flavour: Flavour) -> Template:
+def _template(root: nodes.Template, flavour: Flavour) -> Callable[[Scope], Template]:
+    """Compile a template for strict playbooks at once, and for lenient ones when one runs."""
+    strict = _compiled(root, sandbox.environment(flavour))
+    lenient: list[Template] = []
+
+    def template_for(scope: Scope) -> Template:
+        if not undefined.is_lenient(scope):
+            return strict
+        if not lenient:
+            lenient.append(_compiled(root, sandbox.environment(flavour, is_lenient=True)))
+        return lenient[0]
+
+    return template_for
+
+
+def _compiled(root: nodes.Template, environment: PlaybookEnvironment) -> Template:
     rewritten = _Rewriter().visit(copy.deepcopy(root))
-    rewritten.set_environment(sandbox.environment(flavour))
-    return sandbox.environment(flavour).from_string(rewritten)
+    rewritten.set_environment(environment)
+    return environment.from_string(rewritten)
 
 
 def value(tree: Tree, expression: nodes.Expr) -> Run:
     """Compile a whole-value template with Jinja; gives its native value."""
     target = nodes.Name(_RESULT, "store", lineno=1)
     body: list[nodes.Node] = [nodes.Assign(target, expression, lineno=1)]
-    template = _template(nodes.Template(body, lineno=1), "text")
+    template_for = _template(nodes.Template(body, lineno=1), "text")
     names = tuple(syntax.names(tree))
 
     def run(scope: Scope) -> Any:
+        template = template_for(scope)
         context = template.new_context(_slice(scope, names))
         for _ in template.root_render_func(context):
             pass
@@ -102,10 +119,11 @@ def value(tree: Tree, expression: nodes.Expr) -> Run:
 
 def text(tree: Tree, flavour: Flavour) -> Callable[[Scope], str]:
     """Compile a text template with Jinja."""
-    template = _template(tree.root, flavour)
+    template_for = _template(tree.root, flavour)
     names = tuple(syntax.names(tree))
 
     def run(scope: Scope) -> str:
+        template = template_for(scope)
         context = template.new_context(_slice(scope, names))
         return rendering.joined(template.root_render_func(context))
 
@@ -118,5 +136,5 @@ def _slice(scope: Scope, names: tuple[str, ...]) -> dict[str, Any]:
         try:
             found[name] = scope[name]
         except KeyError:
-            continue
+            found[name] = undefined.missing_name(scope, name)
     return found

@@ -84,6 +84,10 @@ class Handle(Lookup):
             return False
         return key == "rows" or (self.stored.shape == "loop" and key in ("results", "data"))
 
+    def may_lack(self, key: Any) -> bool:
+        """Tell whether a name is one that only some results have."""
+        return key == "error" or key in _OF_STORED
+
     def loaded(self) -> Any:
         """Return the view or value behind it; raises `PayloadNeeded`."""
         return self._load(self.stored)

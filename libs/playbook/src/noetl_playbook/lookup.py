@@ -34,12 +34,14 @@ _PADDED = frozenset({"zfill", "ljust", "rjust"})
 _MAPPING_METHODS = frozenset({"keys", "values", "items", "get"})
 _LIST_METHODS = frozenset({"index", "count"})
 _TIME_METHODS = frozenset({"isoformat", "strftime", "date", "time", "timestamp"})
+_LOOP_METHODS = frozenset({"cycle", "changed"})
 # By what the documentation calls their owners.
 METHODS = {
     "text": _STR_METHODS,
     "mappings": _MAPPING_METHODS,
     "lists": _LIST_METHODS,
     "times": _TIME_METHODS,
+    "loop": _LOOP_METHODS,
 }
 _LOOP_NAMES = frozenset(
     {
@@ -66,9 +68,27 @@ class Lookup:
         """Give the finite value of JSON types that leaves the template."""
         raise NotImplementedError
 
+    def may_lack(self, _key: Any) -> bool:
+        """Tell whether a member that is missing is one that this value has at times."""
+        return False
+
     def known_names(self) -> Iterable[str]:
         """List names for spelling hints; never loads anything."""
         return ()
+
+
+class Record(dict[str, Any]):
+    """A mapping of the language's own, with the fields that it has at times; None is any."""
+
+    __slots__ = ("optional",)
+
+    def __init__(self, fields: Mapping[str, Any], *, optional: frozenset[str] | None) -> None:
+        super().__init__(fields)
+        self.optional = optional
+
+    def may_lack(self, key: Any) -> bool:
+        """Tell whether a field that is missing is one that this mapping has at times."""
+        return self.optional is None or key in self.optional
 
 
 class SafeCall:
@@ -95,6 +115,8 @@ def member(owner: Any, key: Any) -> Any:
         return owner.find(key)
     if isinstance(owner, Mapping):
         return _entry(owner, key)
+    if isinstance(owner, range):
+        return _element(owner, key)
     if isinstance(owner, list | str | tuple):
         # The groups of `groupby` are named tuples.
         named = isinstance(key, str) and key in getattr(owner, "_fields", ())
@@ -168,6 +190,8 @@ def _methods_of(owner: Any) -> frozenset[str]:
         return _LIST_METHODS
     if isinstance(owner, date | datetime | time):
         return _TIME_METHODS & frozenset(dir(owner))
+    if isinstance(owner, LoopContext):
+        return _LOOP_METHODS
     return frozenset()
 
 
@@ -234,7 +258,7 @@ def modulo(left: Any, right: Any) -> Any:
 
 
 def contains(container: Any, item: Any) -> bool:
-    """Tell whether an item is in a container; undefined is in none."""
+    """Tell whether an item is in a container; what is absent is in none."""
     if isinstance(item, jinja2.Undefined) and not isinstance(container, jinja2.Undefined):
-        return False
+        return bool(item)
     return item in container

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 from noetl_playbook import coercion
 from noetl_playbook.model import Loop, LoopMode
-from noetl_playbook.problems import Path, Severity
+from noetl_playbook.problems import Level, Path, Severity
 from noetl_playbook.reading import Reading, shown
 
 FANOUT = "fanout"
@@ -35,6 +35,7 @@ def check_default_mode(reading: Reading, value: Any, path: Path) -> None:
             path,
             f"loop_mode: {value} has no effect, only {FANOUT} has",
             hint=f"write mode: {value} in the spec of the loop",
+            severity=Severity.ERROR if reading.level is Level.STRICT else Severity.WARNING,
         )
         return
     hint = reading.hint(value, _MODES) if isinstance(value, str) else None

@@ -4,7 +4,14 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook import document, keychain_entries, loop_bounds, loops, policies, tools
+from noetl_playbook import (
+    document,
+    keychain_entries,
+    loop_bounds,
+    loops,
+    policies,
+    tools,
+)
 from noetl_playbook.document import Document, UnreadableError
 from noetl_playbook.executor import Executor
 from noetl_playbook.fragments import fragment
@@ -26,7 +33,7 @@ from noetl_playbook.model import (
 from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
-from noetl_playbook.rewriting import outcome
+from noetl_playbook.rewriting import dialect, outcome
 from noetl_playbook.steps import read_workflow
 from noetl_playbook.tasks import read_task
 from noetl_playbook.validate import validate
@@ -91,10 +98,14 @@ def _parsed(found: Document, level: Level) -> Parsed:
     _report_remarks(reading)
     playbook = _read_root(reading, found.value)
     validate(reading, playbook)
-    problems = sorted(reading.problems, key=lambda each: (each.line, each.column, each.code))
+    mode = dialect.find_mode(reading, playbook.executor.spec.undefined if playbook else None)
+    found_problems = dialect.weigh_problems(reading, mode)
+    problems = sorted(found_problems, key=lambda each: (each.line, each.column, each.code))
     distinct = tuple(dict.fromkeys(problems))
     if any(problem.is_error for problem in distinct):
         playbook = None
+    if playbook is not None:
+        playbook = dialect.settle_undefined(playbook, mode)
     return Parsed(playbook=playbook, problems=distinct, begins=found.begins)
 
 

@@ -62,6 +62,10 @@ class PartView(Lookup):
             known["error"] = part.error
         return known.get(key, MISSING)
 
+    def may_lack(self, key: Any) -> bool:
+        """Tell whether a field is that of a failed part alone."""
+        return bool(key == "error")
+
     def plain(self) -> Any:
         """Give every field, the output loaded."""
         names = ("index", "key", "status", "data", "ref", "row_count")

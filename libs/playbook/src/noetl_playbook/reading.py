@@ -21,6 +21,9 @@ from noetl_playbook.problems import (
     severity_of,
 )
 
+_OLDER_FORMS = frozenset({"W901", "W902", "W903", "W904"})
+# Short forms that a document of today has too.
+_SHORT_FORMS = frozenset({"next", "retry", "pagination"})
 _RENDERED_FIELDS = frozenset(["claim", "message", "key", "bucket", "prefix", "credential"])
 _PERCENT_FIELDS = frozenset({"max_failed", "min_success"})
 _SHOWN_CHARACTERS_MAX = 60
@@ -76,6 +79,8 @@ class Reading:
     def __init__(self, document: Document, *, level: Level, readers: Mapping[type, Reader]) -> None:
         self.document = document
         self.level = level
+        # Whether the document has shown that it is of the older dialect.
+        self.is_older = False
         self.problems: list[Problem] = []
         self.sites: list[Site] = []
         # Where each step that could be read stands in the document.
@@ -103,6 +108,8 @@ class Reading:
         severity: Severity | None = None,
     ) -> None:
         """Add a problem at a path."""
+        if code in _OLDER_FORMS and path[-1:] and path[-1] not in _SHORT_FORMS:
+            self.is_older = True
         severity = severity or severity_of(code, self.level)
         if severity is None or not self._has_room(severity):
             return
@@ -370,6 +377,8 @@ class Reading:
 
     def _scalar(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
         found, expected = declared.scalar(info, value, name)
+        if isinstance(info, inspect.StrType) and not isinstance(value, str):
+            found = declared.read_spelling(self.document, value, self.origin(path), name)
         if found is None:
             self._refuse(info, value, path, expected)
         elif name in _RENDERED_FIELDS:

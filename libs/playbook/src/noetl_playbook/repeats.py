@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from noetl_playbook import syntax
 from noetl_playbook.expressions import evaluator
+from noetl_playbook.faults import FAULTS
 from noetl_playbook.model import Rule
 from noetl_playbook.undefined import Undefined
 
@@ -42,7 +43,11 @@ def bound_of(rule: Rule) -> RepeatBound | None:
             return None
 
     def is_over(scope: Mapping[str, Any]) -> bool:
-        found = evaluate(scope)
+        try:
+            found = evaluate(scope)
+        except FAULTS:
+            # The rule itself says what is wrong with its condition.
+            return False
         return not isinstance(found, Undefined) and bool(found)
 
     return RepeatBound(is_over=is_over, calls_max=calls_max, on_bound=rule.then.on_bound)

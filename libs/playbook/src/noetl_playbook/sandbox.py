@@ -10,9 +10,9 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, pass_context
 
-from noetl_playbook import filters, forms, lookup, rendering
+from noetl_playbook import filters, forms, lookup, rendering, undefined
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall
-from noetl_playbook.undefined import Undefined
+from noetl_playbook.undefined import Absent, Undefined
 
 Flavour = Literal["text", "python"]
 
@@ -23,6 +23,10 @@ COUNT_FILTER = "\x00count"
 BOUND_FILTER = "\x00bound"
 BUDGET = "\x00budget"
 _NEVER = "\x00never"
+# What Jinja's code adds to a call inside a block, for functions that want its context: ours do not.
+_BLOCK_ARGUMENTS = ("_loop_vars", "_block_vars")
+# The tests that ask whether a value is there, and those that ask nothing of it.
+_PRESENCE_TESTS = frozenset({"defined", "undefined", "filter", "test"})
 
 GLOBALS: dict[str, SafeCall] = {
     "range": SafeCall(safe_range),
@@ -48,12 +52,12 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
-    def __init__(self, *, flavour: Flavour) -> None:
+    def __init__(self, *, flavour: Flavour, is_lenient: bool = False) -> None:
         super().__init__(
             # Comments do not exist: shell's ${#a} is plain text.
             comment_start_string=_NEVER + "{",
             comment_end_string=_NEVER + "}",
-            undefined=Undefined,
+            undefined=Absent if is_lenient else Undefined,
             finalize=forms.text_of if flavour == "text" else forms.python_of,
             autoescape=False,
             keep_trailing_newline=True,
@@ -61,6 +65,7 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
             optimized=False,
             cache_size=0,
         )
+        self.is_lenient = is_lenient
         self.globals = dict(GLOBALS)
         self.filters = {
             **filters.table(),
@@ -68,7 +73,12 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
             COUNT_FILTER: counted,
             BOUND_FILTER: rendering.bounded,
         }
-        self.tests = {**self.tests, "in": lambda item, container: lookup.contains(container, item)}
+        tests: dict[str, Any] = self.tests
+        self.tests = {
+            name: test if name in _PRESENCE_TESTS else _checked_test(test)
+            for name, test in tests.items()
+        }
+        self.tests["in"] = lambda item, container: lookup.contains(container, item)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Look up `obj.attribute`; a marked attribute is a method about to be called."""
@@ -82,7 +92,7 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
         if found is not MISSING:
             return found
         path = f"{obj.path}." if isinstance(obj, Undefined) and obj.path else ""
-        return Undefined(name=f"{path}{argument}", owner=obj)
+        return undefined.missing_member(self, obj, [argument], name=f"{path}{argument}")
 
     def method(self, obj: Any, name: str) -> Any:
         """Find a callable method."""
@@ -96,6 +106,8 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
 
     def call(self, _context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function that templates may call."""
+        for name in _BLOCK_ARGUMENTS:
+            kwargs.pop(name, None)
         return call(obj, *args, **kwargs)
 
     def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -121,6 +133,24 @@ def call(function: Any, *args: Any, **named: Any) -> Any:
 
 
 @functools.cache
-def environment(flavour: Flavour) -> PlaybookEnvironment:
+def environment(flavour: Flavour, *, is_lenient: bool = False) -> PlaybookEnvironment:
     """Give the environment of a flavour, made once."""
-    return PlaybookEnvironment(flavour=flavour)
+    return PlaybookEnvironment(flavour=flavour, is_lenient=is_lenient)
+
+
+def environment_for(scope: Any) -> PlaybookEnvironment:
+    """Give the environment in which a scope's values are looked up."""
+    return environment("text", is_lenient=undefined.is_lenient(scope))
+
+
+def _checked_test(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a test refuse what is not there, as comparisons do."""
+
+    @functools.wraps(test)
+    def checked(*args: Any, **named: Any) -> Any:
+        for each in args:
+            if type(each) is Undefined:
+                each.refuse_test()
+        return test(*args, **named)
+
+    return checked

@@ -24,6 +24,7 @@ _ANYTHING: Schema = {}
 _TEMPLATE = r"\{\{|\{%"
 # A number as text: with a unit, a percent sign, or made by a template.
 _NUMBER_TEXT: Schema = {"type": "string", "pattern": rf"^\s*[-+.]?\d|{_TEMPLATE}"}
+_ANY_SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 _FLAG_TEXT: Schema = {
     "enum": [
         spelled
@@ -163,7 +164,13 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
         "anyOf": [{"enum": [*ENGINES]}, template],
         "default": engine["default"],
     }
-    properties["Metadata"]["name"] = {"type": "string"}
+    labels = {"type": ["object", "null"], "additionalProperties": _ANY_SCALAR}
+    properties["Metadata"] |= {"name": {"type": "string"}, "labels": labels}
+    properties["ExecSpec"]["undefined"] = {
+        "description": "What a test of a missing value does: it fails, or is false.",
+        "enum": ["strict", "lenient", None],
+        "default": "strict",
+    }
     properties["ExecSpec"]["loop_mode"] = {"enum": [FANOUT, None]}
     properties["Arc"]["on"] = {"enum": [*sorted(BOUNDARY_EVENTS), None]}
 

@@ -35,7 +35,7 @@ class Clockwork(msgspec.Struct, frozen=True, kw_only=True):
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Where bare names come from after the fixed ones, in this order; all may change in place.
 
-    `limits` bound every render of the place.
+    `limits` bound every render of the place. Where it `is_lenient`, what is not there is false.
     """
 
     variables: Mapping[str, Any] = _NOTHING
@@ -45,6 +45,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     ctx: Mapping[str, Any] = _NOTHING
     workload: Mapping[str, Any] = _NOTHING
     limits: RenderLimits = WORKER
+    is_lenient: bool = False
 
 
 class Scope(dict[str, Any]):
@@ -54,13 +55,14 @@ class Scope(dict[str, Any]):
     templates of `STEADY_NAMES` gave, for all places in which these mean the same.
     """
 
-    __slots__ = ("_in_order", "parts", "steady")
+    __slots__ = ("_in_order", "is_lenient", "parts", "steady")
 
     def __init__(
         self, fixed: Mapping[str, Any], parts: Parts, *, steady: dict[Any, Any] | None = None
     ) -> None:
         super().__init__(fixed)
         self.parts = parts
+        self.is_lenient = parts.is_lenient
         self.steady = steady
         self._in_order = (
             parts.variables,

@@ -7,11 +7,11 @@ from jinja2 import nodes
 from noetl_playbook import names, places, sql_templates, syntax, visibility
 from noetl_playbook.coercion import is_template
 from noetl_playbook.model import Playbook, Step
-from noetl_playbook.problems import Place
+from noetl_playbook.problems import Level, Place, Severity
 from noetl_playbook.reading import Reading, Site
 from noetl_playbook.sandbox import GLOBALS
 from noetl_playbook.syntax import NOT_AVAILABLE, SyntaxProblemError, Tree
-from noetl_playbook.visibility import Known
+from noetl_playbook.visibility import Finding, Known
 
 _SNIPPETS_TRIED_MAX = 50
 # What is said of a template that ends too early.
@@ -117,6 +117,7 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
     read = syntax.names(tree)
     paths = syntax.paths(tree, read)
     here = visibility.view_of(reading, site.path, known)
+    asked = syntax.list_asked_names(tree) if reading.level is not Level.STRICT else None
     for finding in here.findings(read, paths):
         name, hint = finding.name, finding.hint
         if finding.is_unknown and reading.has_hints:
@@ -127,7 +128,15 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
             finding.message,
             hint=hint,
             place=_place(reading, site, _offset_of(site.source, tree, name)),
+            severity=Severity.WARNING if _is_decided_by_run(finding, asked) else None,
         )
+
+
+def _is_decided_by_run(finding: Finding, asked: frozenset[str] | None) -> bool:
+    """Tell whether a name may come with a run: by a request, or where its template asks for it."""
+    if asked is None or not finding.is_unknown:
+        return False
+    return finding.is_open or finding.name.split(".")[0] in asked
 
 
 def _offset_of(source: str, tree: Tree, name: str) -> int:

@@ -32,6 +32,9 @@ _FORBIDDEN = (
     nodes.EvalContextModifier,
 )
 
+_ASKING = (nodes.Filter, nodes.Test)
+_ASKING_NAMES = frozenset({"default", "d", "defined", "undefined"})
+
 Key = str | int
 
 
@@ -173,6 +176,20 @@ def _undeclared(root: nodes.Template) -> set[str]:
     generator.optimizer = None
     generator.visit(root)
     return generator.undeclared_identifiers
+
+
+def list_asked_names(tree: Tree) -> frozenset[str]:
+    """List the names that a template asks for, as `x is defined` and `x | default(…)` do."""
+    return frozenset(
+        found.name for node in tree.root.find_all(nodes.Expr) for found in _asked_of(node)
+    )
+
+
+def _asked_of(node: nodes.Expr) -> Iterator[nodes.Name]:
+    if isinstance(node, _ASKING) and node.name in _ASKING_NAMES and node.node is not None:
+        root, _ = chain(node.node)
+        if isinstance(root, nodes.Name):
+            yield root
 
 
 def paths(tree: Tree, read: frozenset[str]) -> frozenset[str]:

@@ -1,27 +1,67 @@
-"""A value that is not there: it remembers where it was looked for, and fails when used."""
+"""A value that is not there: it remembers where it was looked for, and fails when used.
 
-from collections.abc import Mapping
+The language's own records have fields without a value at times: `output.error` of a success. They
+are absent: false, and unequal to everything. So is all that is missing in a lenient playbook. All
+else that is not there is a mistake, and a test of it fails.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeGuard
 
 import jinja2
 from jinja2.utils import missing as nothing
 
 from noetl_playbook import spelling
+from noetl_playbook.lookup import Lookup, Record
 
 _KEYS_MAX = 500
+_WAY_OUT = "where it may be absent, write 'is defined', 'default(...)' or '.get(...)'"
+
+ERROR = "error"
+DETAILS = "details"
+# The fields of an error object; an error has those that apply (language, section 14).
+ERROR_FIELDS = frozenset(
+    {
+        *("kind", "message", "retryable", "code", "status", "retry_after", "pg_code"),
+        *("exception_type", "source", "step", "task", "attempt", DETAILS),
+        *("status_code", "http_status"),
+    }
+)
+HTTP_FIELDS = frozenset({"status", "headers"})
+PG_FIELDS = frozenset({"code", "sqlstate", "constraint", "table"})
+PY_FIELDS = frozenset({"exception", "traceback"})
+# What an envelope's records hold; any other field of them is a mistake, also where they are absent.
+_BELOW = {ERROR: ERROR_FIELDS, "http": HTTP_FIELDS, "pg": PG_FIELDS, "py": PY_FIELDS}
+# Names of the language that have no value at times: of an entry step, of a success.
+OPTIONAL_NAMES = frozenset(
+    {
+        *("output", "outcome", "result", "response", ERROR, "event", "input", "_prev"),
+        *("payload", "parent_execution_id"),
+    }
+)
 
 
 class UndefinedUsedError(jinja2.UndefinedError):
-    """An undefined value was used where a value is needed."""
+    """A value that is not there was used."""
 
     def __init__(self, message: str, *, hint: str | None = None, path: str = "") -> None:
         super().__init__(message)
         self.hint = hint
         self.path = path
 
+    def with_whole_path(self, paths: Collection[str]) -> "UndefinedUsedError":
+        """Tell the whole path: Jinja's code forgets the way to a value, its template reads it."""
+        if self.path in paths:
+            return self
+        whole = [path for path in paths if path.endswith(f".{self.path}")]
+        if len(whole) != 1:
+            return self
+        message = str(self).replace(f"'{self.path}'", f"'{whole[0]}'", 1)
+        return UndefinedUsedError(message, hint=self.hint, path=whole[0])
+
 
 class Undefined(jinja2.Undefined):
-    """False in tests, unequal to everything, an error in every other use."""
+    """An error in every use: tests and comparisons too."""
 
     __slots__ = ("_first_missing", "_owner")
 
@@ -52,13 +92,29 @@ class Undefined(jinja2.Undefined):
         """Refuse the use of this value."""
         if self._undefined_hint:
             raise UndefinedUsedError(self._undefined_hint)
-        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=self._near(), path=self.path)
+        near = self._near()
+        raise UndefinedUsedError(
+            f"'{self.path}' is undefined",
+            hint=None if near is None else f"did you mean '{near}'?",
+            path=self.path,
+        )
+
+    def refuse_test(self, *_args: Any, **_named: Any) -> NoReturn:
+        """Refuse to be true, false, equal or unequal."""
+        if self._undefined_hint:
+            raise UndefinedUsedError(self._undefined_hint)
+        near = self._near()
+        asked = f" (did you mean '{near.rpartition('.')[2]}'?)" if near is not None else ""
+        raise UndefinedUsedError(
+            f"'{self.path}' is not there{asked}", hint=_WAY_OUT, path=self.path
+        )
 
     def _near(self) -> str | None:
+        """Find the path that was probably meant."""
         head, dot, last = self._first_missing.rpartition(".")
         known = [key for key in _keys(self._owner) if isinstance(key, str)]
         found = spelling.nearest(last, known)
-        return None if found is None else f"did you mean '{head}{dot}{found}'?"
+        return None if found is None else f"{head}{dot}{found}"
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = fail
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = fail
@@ -67,6 +123,24 @@ class Undefined(jinja2.Undefined):
     __call__ = __getitem__ = __iter__ = __len__ = __contains__ = __index__ = fail
     # Also inside a list that is written as text.
     __str__ = __repr__ = __format__ = __html__ = fail
+
+    def __bool__(self) -> bool:
+        return self.refuse_test()
+
+    def __eq__(self, other: object) -> bool:
+        return self.refuse_test()
+
+    def __ne__(self, other: object) -> bool:
+        return self.refuse_test()
+
+    def __hash__(self) -> int:
+        return self.refuse_test()
+
+
+class Absent(Undefined):
+    """A value that may be absent here: false in tests, unequal to everything."""
+
+    __slots__ = ()
 
     def __bool__(self) -> bool:
         return False
@@ -93,3 +167,41 @@ def _keys(owner: Any) -> list[Any]:
         return [key for key, _ in zip(owner, range(_KEYS_MAX), strict=False)]
     listed = getattr(owner, "known_names", None)
     return list(listed())[:_KEYS_MAX] if listed is not None else []
+
+
+def missing_name(scope: Any, name: str, keys: Sequence[Any] = ()) -> Undefined:
+    """Make what stands for a name that the scope does not have; `keys` are looked up below it."""
+    is_absent = is_lenient(scope) or (name in OPTIONAL_NAMES and _is_known(name, keys))
+    return (Absent if is_absent else Undefined)(name=name, owner=scope)
+
+
+def missing_member(
+    scope: Any, owner: Any, keys: Sequence[Any], *, name: str, missing: str | None = None
+) -> Undefined:
+    """Make what stands for `owner.key`; `keys` begin with the one that is missing."""
+    is_absent = is_lenient(scope) or can_lack(owner, keys)
+    return (Absent if is_absent else Undefined)(name=name, owner=owner, missing=missing)
+
+
+def missing_branch(scope: Any, hint: str) -> Undefined:
+    """Make what an inline `if` without an else gives when it is false."""
+    return (Absent if is_lenient(scope) else Undefined)(hint)
+
+
+def is_lenient(scope: Any) -> bool:
+    """Tell whether whatever is missing is absent, by what the playbook says of undefined."""
+    return getattr(scope, "is_lenient", False)
+
+
+def can_lack(owner: Any, keys: Sequence[Any]) -> bool:
+    """Tell whether a value has a field at times, and the fields of it that are asked for."""
+    key, *below = keys
+    if isinstance(owner, Absent):
+        return _is_known(owner.path.rpartition(".")[2], keys)
+    if isinstance(owner, Lookup):
+        return owner.may_lack(key) and _is_known(key, below)
+    return isinstance(owner, Record) and owner.may_lack(key) and _is_known(key, below)
+
+
+def _is_known(key: Any, below: Sequence[Any]) -> bool:
+    return not below or key not in _BELOW or below[0] in _BELOW[key]

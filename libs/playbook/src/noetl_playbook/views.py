@@ -15,6 +15,8 @@ SQL_KINDS = frozenset({"postgres", "duckdb", "spark"})
 
 _STATEMENT = re.compile(r"(?:command|statement)_(\d+)\Z")
 _SELF = frozenset({"data", "context", "result"})
+# What only some results have: those of failures, and those that are stored.
+OPTIONAL = frozenset({"error", "_ref", "_store", "_bytes", "_preview"})
 
 
 def body_of(kind: str, raw: Any, absent: Any = None) -> Any:
@@ -151,6 +153,10 @@ class ResultView(Lookup, Mapping[str, Any]):
         if key == "error" and self.error is not None:
             return self.error
         return member(self._raw, key) if type(self._raw) is not dict else MISSING
+
+    def may_lack(self, key: Any) -> bool:
+        """Tell whether a name is one that only some results have."""
+        return key in OPTIONAL
 
     def settled(self) -> Any:
         """Give a scalar or a list itself; mappings stay views."""

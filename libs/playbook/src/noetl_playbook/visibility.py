@@ -82,6 +82,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     hint: str | None = None
     is_unknown: bool = False
+    # Whether a run alone can tell: a request may bring the name.
+    is_open: bool = False
 
 
 def stream_targets(playbook: Playbook) -> frozenset[str]:
@@ -169,7 +171,8 @@ class View:
             message = f"'{name}' exists once steps run, not before the start"
             return Finding(code="E304", name=name, message=message)
         message = f"'{name}' is not a name here"
-        return Finding(code="E303", name=name, message=message, is_unknown=True)
+        is_open = self._spot is Spot.WORKLOAD
+        return Finding(code="E303", name=name, message=message, is_unknown=True, is_open=is_open)
 
     def _is_here(self, name: str) -> bool:
         """Tell whether a name of the step's own exists at this place."""

@@ -11,7 +11,10 @@ class Catalog(Protocol):
     """Registered playbooks."""
 
     async def register(self, entry: CatalogEntry) -> CatalogEntry:
-        """Keep a playbook as the next version of its path; the same digest keeps its version."""
+        """Keep a playbook as the next version of its path; the same one keeps its version."""
+
+    async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
 
     async def find(
         self,
@@ -21,7 +24,7 @@ class Catalog(Protocol):
         organization_id: OrganizationId,
         version: int | None = None,
     ) -> CatalogEntry | None:
-        """Return a version of a playbook, the latest when none is named."""
+        """Return a version or a draft of a playbook, the latest version when none is named."""
 
     async def get(self, catalog_id: str) -> CatalogEntry:
         """Return an entry by identity; raises `KeyError`."""

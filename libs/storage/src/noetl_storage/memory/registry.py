@@ -70,6 +70,11 @@ class MemoryPast:
         self._store.past_by_execution.pop(execution_id, None)
 
 
+def _is_same(kept: CatalogEntry, new: CatalogEntry) -> bool:
+    """Tell whether a playbook is kept already: its text, and as this release reads it."""
+    return kept.digest == new.digest and kept.model == new.model
+
+
 class MemoryCatalog:
     """Numbers the versions of each path; an entry is never changed."""
 
@@ -77,14 +82,28 @@ class MemoryCatalog:
         self._store = store
 
     async def register(self, entry: CatalogEntry) -> CatalogEntry:
-        """Keep a playbook as the next version of its path; the same digest keeps its version."""
+        """Keep a playbook as the next version of its path; the same one keeps its version."""
         latest = await self.find(
             entry.path, tenant_id=entry.tenant_id, organization_id=entry.organization_id
         )
-        if latest is not None and latest.digest == entry.digest:
+        if latest is not None and _is_same(latest, entry):
             return latest
         version = 1 if latest is None else latest.version + 1
         kept = structs.replace(entry, version=version, created_at=self._store.now())
+        self._store.catalog.append(kept)
+        return kept
+
+    async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
+        drafts = [
+            one
+            for one in self._of(entry.tenant_id, entry.organization_id)
+            if one.path == entry.path and one.version < 0
+        ]
+        known = next((one for one in drafts if _is_same(one, entry)), None)
+        if known is not None:
+            return known
+        kept = structs.replace(entry, version=-len(drafts) - 1, created_at=self._store.now())
         self._store.catalog.append(kept)
         return kept
 
@@ -100,7 +119,8 @@ class MemoryCatalog:
         found = [
             entry
             for entry in self._of(tenant_id, organization_id)
-            if entry.path == path and version in (None, entry.version)
+            if entry.path == path
+            and (entry.version > 0 if version is None else entry.version == version)
         ]
         return max(found, key=lambda entry: entry.version, default=None)
 
@@ -117,7 +137,8 @@ class MemoryCatalog:
         """Return the latest version of every playbook, by path."""
         latest: dict[str, CatalogEntry] = {}
         for entry in self._of(tenant_id, organization_id):
-            latest[entry.path] = entry
+            if entry.version > 0:
+                latest[entry.path] = entry
         return [latest[path] for path in sorted(latest)][:entries_max]
 
     def _of(self, tenant_id: TenantId, organization_id: OrganizationId) -> list[CatalogEntry]:

@@ -18,8 +18,15 @@ class PostgresCatalog:
 
     async def register(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as the next version of its path; the same digest keeps its version."""
+        return await self._kept(_QUERIES["register"], entry)
+
+    async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
+        """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
+        return await self._kept(_QUERIES["keep_draft"], entry)
+
+    async def _kept(self, query: str, entry: CatalogEntry) -> CatalogEntry:
         (row,) = await self._database.fetch(
-            _QUERIES["register"],
+            query,
             int(entry.catalog_id),
             entry.tenant_id,
             entry.organization_id,

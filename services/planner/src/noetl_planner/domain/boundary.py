@@ -7,7 +7,11 @@ from noetl_contracts.status import RunStatus
 from noetl_planner.domain import evaluation
 from noetl_planner.domain.draft import Draft
 from noetl_playbook import aliases, error_view
+from noetl_playbook.lookup import Record
 from noetl_replay.state import StepState
+
+# What the event of a failure, a loop or a stream has alone.
+_SOMETIMES = frozenset({"error", "stats", "chunks"})
 
 
 def event(
@@ -20,7 +24,7 @@ def event(
         name = aliases.LOOP_FAILED if has_failed else aliases.LOOP_DONE
     else:
         name = aliases.ERROR if has_failed else aliases.DONE
-    shown: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": aliases.event_name(name),
         "status": aliases.FAILED if has_failed else aliases.OK,
         "step": step.step,
@@ -28,5 +32,5 @@ def event(
         "timestamp": draft.now,
     }
     if error is not None:
-        shown["error"] = error_view.shown(error)
-    return shown
+        fields["error"] = error_view.found(error)
+    return Record(fields, optional=_SOMETIMES)

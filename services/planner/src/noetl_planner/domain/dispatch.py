@@ -18,7 +18,7 @@ from noetl_contracts.commands import (
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain import framing, limits
 from noetl_planner.domain.draft import Draft
-from noetl_playbook.executor import ExecPolicy
+from noetl_playbook.executor import ExecSpec
 from noetl_replay.state import CommandState, ExecutionState, RunState
 
 # Names that reach every step's result at once.
@@ -52,7 +52,7 @@ def message(draft: Draft, live: CommandState) -> Command:
         definition_ref=draft.keep(definition) if is_large else None,
         work=_work(draft, run, live, policy),
         slice=_slice(draft, run),
-        defaults=_defaults(draft.program.playbook.executor.spec.policy),
+        defaults=_defaults(draft.program.playbook.executor.spec),
         limits=limits.for_worker(draft.program.playbook.executor.spec.policy.limits),
         keychain=draft.program.keychain(live.step, is_first=run.activation == 1),
         catalog_id=state.catalog_id,
@@ -64,11 +64,13 @@ def message(draft: Draft, live: CommandState) -> Command:
     )
 
 
-def _defaults(policy: ExecPolicy) -> dict[str, Any]:
+def _defaults(spec: ExecSpec) -> dict[str, Any]:
     """Say what holds for every step that says nothing itself."""
-    defaults: dict[str, Any] = codec.builtins(policy.defaults)
-    if policy.results.inline_max_bytes is not None:
-        defaults["inline_max_bytes"] = policy.results.inline_max_bytes
+    defaults: dict[str, Any] = codec.builtins(spec.policy.defaults)
+    if spec.policy.results.inline_max_bytes is not None:
+        defaults["inline_max_bytes"] = spec.policy.results.inline_max_bytes
+    if spec.undefined is not None:
+        defaults["undefined"] = spec.undefined
     return defaults
 
 

@@ -216,7 +216,13 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
         **base_names(draft),
         **bound,
     }
-    parts = Parts(steps=steps, ctx=ctx, workload=inputs, limits=rendering.PLANNER)
+    parts = Parts(
+        steps=steps,
+        ctx=ctx,
+        workload=inputs,
+        limits=rendering.PLANNER,
+        is_lenient=draft.program.is_lenient,
+    )
     return Names(fixed, parts, reads=draft.reads)
 
 
@@ -251,12 +257,12 @@ def render(value: Any, names: Scope, *, step: str, field: str) -> Any:
 
 
 def holds(condition: Expression, names: Scope, *, step: str, field: str) -> bool:
-    """Evaluate a condition; undefined is false."""
+    """Evaluate a condition; what is absent is false."""
     return judge(condition, names, step=step, field=field)[0]
 
 
 def judge(condition: Expression, names: Scope, *, step: str, field: str) -> tuple[bool, str | None]:
-    """Evaluate a condition; tell also which path was undefined when the whole of it was."""
+    """Evaluate a condition; tell also which path was absent when the whole of it was."""
     begin_render(names)
     try:
         return compile_condition(condition).judge(names)

@@ -30,6 +30,7 @@ class Program:
         self.order = {name: place for place, name in enumerate(self.steps)}
         self.entry = entry_step(playbook)
         self.final = final_step(playbook)
+        self.is_lenient = playbook.executor.spec.is_lenient
         self._graph = Graph.of(playbook)
         self._definitions: dict[str, dict[str, Any]] = {
             name: codec.builtins(step) for name, step in self.steps.items()

@@ -133,7 +133,9 @@ def start_scope(draft: Draft, *, request: Mapping[str, Any], workload: Mapping[s
         last_name("payload"): request,
         last_name("input"): request,
     }
-    return Scope(fixed, Parts(ctx=workload, workload=workload, limits=PLANNER))
+    is_lenient = draft.program.is_lenient
+    parts = Parts(ctx=workload, workload=workload, limits=PLANNER, is_lenient=is_lenient)
+    return Scope(fixed, parts)
 
 
 def _unsupplied(default: Any, given: Any) -> Any:

@@ -64,8 +64,10 @@ async def begin(
     until = await cuts.version_of(services, head, cut)
     replay = await replaying.replay(services, head.execution_id, until=until, has_rows=False)
     before = replay.state
+    # A draft is no version that another could follow.
+    is_pinned = body.pinned or before.catalog_version < 0
     entry = await submission.find_playbook(
-        services, before.path, before.catalog_version if body.pinned else None
+        services, before.path, before.catalog_version if is_pinned else None
     )
     submission.check_requirements(services, entry)
     graph = Graph.of(codec.convert(entry.model, Playbook))
@@ -76,7 +78,7 @@ async def begin(
         body.workload or {},
         asked_by=PRODUCER,
         key=key,
-        is_pinned=body.pinned,
+        is_pinned=is_pinned,
         rerun=await reruns.carried(
             services,
             Source(

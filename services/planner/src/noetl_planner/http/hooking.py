@@ -63,7 +63,7 @@ def workload_of(
     if not webhook.inputs:
         return body if isinstance(body, dict) else {"body": body}
     shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
-    scope = Scope({"body": body, "headers": shown, "query": dict(query)}, Parts())
+    scope = Scope({"body": body, "headers": shown, "query": dict(query)}, Parts(is_lenient=True))
     try:
         rendered = compile_value(webhook.inputs).render(scope)
     except (TemplateError, PayloadNeeded) as error:

@@ -1,8 +1,6 @@
 """The catalog: register playbooks, list them, read any version."""
 
-import asyncio
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -12,17 +10,15 @@ from litestar.status_codes import HTTP_200_OK
 from msgspec import Struct, structs
 
 from noetl_contracts import codec
-from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger import CatalogEntry
-from noetl_planner.http import foreseeing, problems, submission
-from noetl_planner.http.problems import ApiError
+from noetl_planner.http import catalog_entries, problems, submission
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook import several
-from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
 
 PLAYBOOKS_MAX = 1000
 VERSIONS_MAX = 100
+# Versions are whole numbers of 32 bits.
+VERSION_MAX = 2**31 - 1
 
 Diagnostics = list[dict[str, Any]]
 
@@ -101,18 +97,17 @@ async def list_playbooks(
 async def show_playbook(
     services: Services,
     path: FromPath[str],
-    version: Annotated[int | None, QueryParameter(ge=1)] = None,
+    version: Annotated[int | None, QueryParameter(ge=-VERSION_MAX, le=VERSION_MAX)] = None,
 ) -> PlaybookView:
-    """Show one version of a playbook, the latest when none is named."""
+    """Show one version of a playbook, the latest when none is named; drafts are below zero."""
     entry = await submission.find_playbook(services, path, version)
-    latest = entry
-    if version is not None:
-        latest = await submission.find_playbook(services, path, None)
-    first = max(1, latest.version - VERSIONS_MAX + 1)
+    latest = entry if version is None else await catalog_entries.find_latest(services, path)
+    last = 0 if latest is None else latest.version
+    first = max(1, last - VERSIONS_MAX + 1)
     return PlaybookView(
         path=entry.path,
         version=entry.version,
-        versions=list(range(first, latest.version + 1)),
+        versions=list(range(first, last + 1)),
         catalog_id=entry.catalog_id,
         digest=entry.digest,
         source=entry.source,
@@ -129,9 +124,7 @@ async def keep(
 
     The answer is about the first one; `path`, when it is given, is that of the only one.
     """
-    # A large document takes seconds to read; the planner's loop must not wait for it.
-    found = await asyncio.to_thread(parse_all, source, level=level)
-    entries = _entries(services, found, source=source, path=path)
+    entries = await catalog_entries.read_entries(services, source, level=level, path=path)
     first, *others = [await _registered(services, entry) for entry in entries]
     return structs.replace(first, others=others)
 
@@ -162,63 +155,6 @@ def _source(body: bytes, content_type: str) -> tuple[str, str | None]:
             f"the body is not JSON with a text in `content`: {failure}",
             hint="or send the YAML itself, as text/yaml",
         ) from failure
-
-
-def _entries(
-    services: ApiServices, found: tuple[Parsed, ...], *, source: str, path: str | None
-) -> list[CatalogEntry]:
-    """Make an entry of every document, each with its own part of the text."""
-    problems_found = [problem for parsed in found for problem in parsed.problems]
-    errors = sum(1 for problem in problems_found if problem.is_error)
-    if errors or any(parsed.playbook is None for parsed in found):
-        raise ApiError(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            code="playbook_invalid",
-            detail=f"the playbook has {errors} error{'' if errors == 1 else 's'}",
-            hint="noetl lint FILE shows them with their lines",
-            extra={"diagnostics": codec.builtins(problems_found)},
-        )
-    if path is not None and len(found) > 1:
-        raise problems.refused(
-            f"the text holds {len(found)} playbooks, and the request names one path",
-            hint="leave `path` out",
-        )
-    texts = several.cut(source, [parsed.begins for parsed in found])
-    own = [parsed.playbook.metadata.path for parsed in found if parsed.playbook is not None]
-    twice = next((one for one in own if own.count(one) > 1), None)
-    if twice is not None:
-        raise problems.refused(
-            f"two playbooks of the text have the path {twice!r}",
-            hint="give each a path of its own",
-        )
-    return [
-        _entry(services, parsed, source=text, path=path)
-        for parsed, text in zip(found, texts, strict=True)
-    ]
-
-
-def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | None) -> CatalogEntry:
-    assert parsed.playbook is not None, "bad playbooks are refused before"
-    own = parsed.playbook.metadata.path
-    if path is not None and path.strip("/") != own:
-        raise problems.refused(
-            f"the playbook says that its path is {own!r}, the request says {path!r}",
-            hint="leave `path` out, or change metadata.path",
-        )
-    model: dict[str, Any] = codec.builtins(parsed.playbook)
-    foreseen = foreseeing.warnings(model, services.pools, line=parsed.begins)
-    return CatalogEntry(
-        catalog_id=CatalogId(services.mint()),
-        **services.place,
-        path=own,
-        # The catalog counts versions.
-        version=0,
-        digest=codec.digest(source.encode()),
-        source=source,
-        model=model,
-        diagnostics=codec.builtins([*parsed.problems, *foreseen]),
-        created_at=services.clock.now(),
-    )
 
 
 def _summary(entry: CatalogEntry) -> PlaybookSummary:

@@ -63,7 +63,8 @@ async def begin(
     """Keep a request to repeat an execution from a step on; the answer is durable."""
     row = await finding.get_row(services, text)
     ended = await histories.folded(services, ExecutionId(row["execution_id"]))
-    version = ended.catalog_version if body.pinned and ended.version else None
+    is_pinned = body.pinned or ended.catalog_version < 0
+    version = ended.catalog_version if is_pinned and ended.version else None
     entry = await submission.find_playbook(services, row["path"], version)
     submission.check_requirements(services, entry)
     graph = Graph.of(codec.convert(entry.model, Playbook))
@@ -75,7 +76,7 @@ async def begin(
         body.workload or {},
         asked_by=PRODUCER,
         key=key,
-        is_pinned=body.pinned,
+        is_pinned=is_pinned,
         rerun=await carried(
             services,
             Source(

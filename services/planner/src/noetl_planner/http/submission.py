@@ -16,7 +16,7 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
-from noetl_planner.http import finding, problems, views
+from noetl_planner.http import catalog_entries, finding, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
@@ -36,9 +36,13 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 
 
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to run: a registered path, a version (default: the latest), and its inputs."""
+    """What to run: a registered path, a version (default: the latest), and its inputs.
 
-    path: Annotated[str, Meta(min_length=1, max_length=512)]
+    With `content`, the text of a playbook, that text is run as a draft: nothing is registered.
+    """
+
+    path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+    content: str | None = None
     version: int | str | None = None
     workload: dict[str, Any] | None = None
     payload: dict[str, Any] | None = None
@@ -60,16 +64,41 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     What is known here as the latest version is held to be that where the execution begins in the
     transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
     """
+    if body.content is not None:
+        return await _execute_draft(services, body, key, body.content)
+    path = _path(body)
     version = _version(body.version)
     # One for both tries: the first may have been committed although its answer was lost.
     execution_id = ExecutionId(services.mint())
-    known = services.known.find(body.path.strip("/"), version)
+    known = services.known.find(path.strip("/"), version)
     if known is not None:
         with suppress(_UnsureError, ApiError):
             is_sure = version is not None
             return await _execute(services, body, key, known, execution_id, is_sure=is_sure)
-    entry = await find_playbook(services, body.path, version)
+    entry = await find_playbook(services, path, version)
     return await _execute(services, body, key, entry, execution_id, is_sure=True)
+
+
+async def _execute_draft(
+    services: ApiServices, body: ExecuteBody, key: str | None, content: str
+) -> views.Accepted:
+    """Run a text that is kept with its execution and is no version of its path."""
+    if body.version is not None:
+        raise problems.refused(
+            "a text has no version", hint="leave `version` out, or name a registered `path`"
+        )
+    entry = await catalog_entries.keep_draft(services, content, path=body.path)
+    execution_id = ExecutionId(services.mint())
+    return await _execute(services, body, key, entry, execution_id, is_sure=True)
+
+
+def _path(body: ExecuteBody) -> str:
+    if body.path is None:
+        raise problems.refused(
+            "the request names no playbook",
+            hint="send the `path` of a registered one, or a text as `content`",
+        )
+    return body.path
 
 
 async def _execute(
@@ -94,7 +123,7 @@ async def _execute(
         pool=body.pool,
         priority=body.priority,
     )
-    is_pinned = _version(body.version) is not None
+    is_pinned = body.content is not None or _version(body.version) is not None
     return await begin(
         services,
         fact,

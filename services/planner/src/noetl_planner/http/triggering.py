@@ -131,7 +131,9 @@ def workload_of(trigger: Trigger, *, body: Any, subject: str, message_id: str) -
     """Make the workload of a message; raises an `ApiError` when a template does not fit it."""
     if not trigger.inputs:
         return body if isinstance(body, dict) else {"body": body}
-    scope = Scope({"body": body, "subject": subject, "message_id": message_id}, Parts())
+    scope = Scope(
+        {"body": body, "subject": subject, "message_id": message_id}, Parts(is_lenient=True)
+    )
     try:
         rendered = compile_value(trigger.inputs).render(scope)
     except (TemplateError, PayloadNeeded) as error:

@@ -47,6 +47,7 @@ class Accepted(Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
     status: str
     path: str
+    # Below zero for a draft.
     version: int
     deduplicated: bool = False
 

@@ -90,7 +90,7 @@ class Keychain:
         self._keyring = keyring
         self._about = about
         self._names: Mapping[str, Any] = {}
-        self._workload: Mapping[str, Any] = {}
+        self._parts = Parts()
         self._ready: dict[str, Found] = {}
         self._tokens: dict[str, tuple[str, float]] = {}
 
@@ -107,9 +107,12 @@ class Keychain:
         # It is not kept: two that know each other are garbage that only the collector finds.
         return structs.replace(self._about.site, keychain=self)
 
-    def bind(self, names: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
+    def bind(
+        self, names: Mapping[str, Any], workload: Mapping[str, Any], *, is_lenient: bool
+    ) -> None:
         """Say what the entries' own templates may name besides the keychain's names."""
-        self._names, self._workload = names, workload
+        self._names = names
+        self._parts = Parts(workload=workload, is_lenient=is_lenient)
 
     def seal(self, text: str) -> str:
         """Seal a text; one that is sealed stays as it is."""
@@ -212,7 +215,7 @@ class Keychain:
 
     async def _rendered(self, entry: KeychainEntry) -> dict[str, Any]:
         fields = {key: item for key, item in entry.fields.items() if key not in _OWN_FIELDS}
-        scope = Scope({**self._names, **self.names()}, Parts(workload=self._workload))
+        scope = Scope({**self._names, **self.names()}, self._parts)
         for _ in range(_NEEDS_MAX):
             try:
                 found: dict[str, Any] = self.opened(compile_value(fields).render(scope))

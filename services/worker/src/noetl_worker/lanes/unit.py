@@ -80,7 +80,8 @@ class Surrounding:
         if came_from in envelopes:
             self._fixed["output"] = envelopes[came_from]
         # Without the keychain's own: what knows each other is left to the collector.
-        self.keychain.bind(self._fixed, workload)
+        self._is_lenient = command.defaults.get("undefined") != "strict"
+        self.keychain.bind(self._fixed, workload, is_lenient=self._is_lenient)
         self._fixed = {**self._fixed, **self.keychain.names()}
 
     def scope(
@@ -105,6 +106,7 @@ class Surrounding:
                 ctx=ctx,
                 workload=self.workload,
                 limits=rendering.WORKER,
+                is_lenient=self._is_lenient,
             ),
             steady=steady,
         )

@@ -5,8 +5,15 @@ select
     created_at
 from noetl.register_playbook($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: keep_draft :one
+-- Keep a playbook as a draft of its path; see the function.
+select
+    catalog_id, tenant_id, organization_id, path, version, digest, source, model, diagnostics,
+    created_at
+from noetl.keep_draft($1, $2, $3, $4, $5, $6, $7, $8);
+
 -- name: find :one
--- Version $4 of path $3 of tenant $1 and organization $2, the latest when $4 is null.
+-- Version $4 of path $3 of tenant $1 and organization $2, the latest registered when $4 is null.
 select
     catalog_id, tenant_id, organization_id, path, version, digest, source, model, diagnostics,
     created_at
@@ -14,7 +21,8 @@ from noetl.catalog
 where tenant_id = $1
     and organization_id = $2
     and path = $3
-    and ($4::integer is null or version = $4)
+    and version = coalesce($4::integer, version)
+    and ($4::integer is not null or version > 0)
 order by version desc
 limit 1;
 
@@ -32,6 +40,6 @@ select distinct on (path collate "C")
     catalog_id, tenant_id, organization_id, path, version, digest, source, model, diagnostics,
     created_at
 from noetl.catalog
-where tenant_id = $1 and organization_id = $2
+where tenant_id = $1 and organization_id = $2 and version > 0
 order by path collate "C", version desc
 limit $3;

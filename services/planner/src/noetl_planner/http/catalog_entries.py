@@ -1,0 +1,97 @@
+"""Entries of the catalog: made from a text, found by path, kept as drafts."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+from noetl_contracts import codec
+from noetl_contracts.ids import CatalogId
+from noetl_contracts.ledger import CatalogEntry
+from noetl_planner.http import foreseeing, problems
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
+from noetl_playbook import several
+from noetl_playbook.parse import Parsed, parse_all
+from noetl_playbook.problems import Level
+
+
+async def read_entries(
+    services: ApiServices, source: str, *, level: Level, path: str | None
+) -> list[CatalogEntry]:
+    """Make an entry of every playbook of a text; raises `ApiError` with diagnostics."""
+    # A large document takes seconds to read; the planner's loop must not wait for it.
+    found = await asyncio.to_thread(parse_all, source, level=level)
+    return _entries(services, found, source=source, path=path)
+
+
+async def keep_draft(services: ApiServices, source: str, *, path: str | None) -> CatalogEntry:
+    """Keep a text as a draft of its path, which no look-up by path alone finds."""
+    entries = await read_entries(services, source, level=Level.TOLERANT, path=path)
+    if len(entries) > 1:
+        raise problems.refused(
+            f"the text holds {len(entries)} playbooks, and a draft is one",
+            hint="register the playbooks that it calls, and send its own document",
+        )
+    return await services.catalog.keep_draft(entries[0])
+
+
+async def find_latest(services: ApiServices, path: str) -> CatalogEntry | None:
+    """Find the latest registered version of a path."""
+    return await services.catalog.find(path.strip("/"), **services.place)
+
+
+def _entries(
+    services: ApiServices, found: tuple[Parsed, ...], *, source: str, path: str | None
+) -> list[CatalogEntry]:
+    """Make an entry of every document, each with its own part of the text."""
+    problems_found = [problem for parsed in found for problem in parsed.problems]
+    errors = sum(1 for problem in problems_found if problem.is_error)
+    if errors or any(parsed.playbook is None for parsed in found):
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="playbook_invalid",
+            detail=f"the playbook has {errors} error{'' if errors == 1 else 's'}",
+            hint="noetl lint FILE shows them with their lines",
+            extra={"diagnostics": codec.builtins(problems_found)},
+        )
+    if path is not None and len(found) > 1:
+        raise problems.refused(
+            f"the text holds {len(found)} playbooks, and the request names one path",
+            hint="leave `path` out",
+        )
+    texts = several.cut(source, [parsed.begins for parsed in found])
+    own = [parsed.playbook.metadata.path for parsed in found if parsed.playbook is not None]
+    twice = next((one for one in own if own.count(one) > 1), None)
+    if twice is not None:
+        raise problems.refused(
+            f"two playbooks of the text have the path {twice!r}",
+            hint="give each a path of its own",
+        )
+    return [
+        _entry(services, parsed, source=text, path=path)
+        for parsed, text in zip(found, texts, strict=True)
+    ]
+
+
+def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | None) -> CatalogEntry:
+    assert parsed.playbook is not None, "bad playbooks are refused before"
+    own = parsed.playbook.metadata.path
+    if path is not None and path.strip("/") != own:
+        raise problems.refused(
+            f"the playbook says that its path is {own!r}, the request says {path!r}",
+            hint="leave `path` out, or change metadata.path",
+        )
+    model: dict[str, Any] = codec.builtins(parsed.playbook)
+    foreseen = foreseeing.warnings(model, services.pools, line=parsed.begins)
+    return CatalogEntry(
+        catalog_id=CatalogId(services.mint()),
+        **services.place,
+        path=own,
+        # The catalog counts versions.
+        version=0,
+        digest=codec.digest(source.encode()),
+        source=source,
+        model=model,
+        diagnostics=codec.builtins([*parsed.problems, *foreseen]),
+        created_at=services.clock.now(),
+    )
