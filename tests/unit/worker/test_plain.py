@@ -17,8 +17,8 @@ class Colour(Enum):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (math.nan, None),
-        (math.inf, None),
+        (math.nan, "NaN"),
+        (math.inf, "Infinity"),
         (1.5, 1.5),
         (True, True),
         (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00+00:00"),
@@ -29,7 +29,7 @@ class Colour(Enum):
         (Decimal(7), 7),
         (Decimal("0.1"), 0.1),
         (Decimal("1.00000000000000000001"), "1.00000000000000000001"),
-        (Decimal("NaN"), None),
+        (Decimal("NaN"), "NaN"),
         (b"\x00\x01", "AAE="),
         ((1, {2}), [1, [2]]),
         ({1: {"a": (2,)}}, {"1": {"a": [2]}}),
@@ -78,7 +78,7 @@ class NoMoment(datetime):
 def test_tables_become_columns_and_rows() -> None:
     assert plain(Columnar()) == {
         "columns": ["a"],
-        "rows": [{"a": None}, {"a": None}],
+        "rows": [{"a": "NaN"}, {"a": None}],
         "row_count": 2,
     }
 

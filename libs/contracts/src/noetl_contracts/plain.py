@@ -31,7 +31,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if kind is int:
         return value if value in _INTEGERS else str(value)
     if kind is float:
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else _endless(value)
     if depth > DEPTH_MAX:
         raise ValueError(f"a result is nested deeper than {DEPTH_MAX} levels")
     if kind is dict:
@@ -82,14 +82,21 @@ def _plain_list(value: list[Any], depth: int) -> list[Any]:
     return value
 
 
-def number(value: Decimal) -> float | int | str | None:
+def number(value: Decimal) -> float | int | str:
     """Turn a decimal into a number when that loses nothing, else into text."""
     if not value.is_finite():
-        return None
+        return _endless(float(value)) if not value.is_snan() else "NaN"
     if value == value.to_integral_value() and value.as_tuple().exponent == 0:
         return int(value) if abs(value) < 2**63 else str(value)
     as_float = float(value)
     return as_float if Decimal(repr(as_float)) == value else str(value)
+
+
+def _endless(value: float) -> str:
+    """Name what is no number of JSON."""
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _key(key: Any) -> str:
@@ -103,7 +110,7 @@ def _rare(value: Any, depth: int) -> Any:
         case str() | int():
             return str(value) if isinstance(value, str) else plain(int(value))
         case float():
-            return float(value) if math.isfinite(value) else None
+            return plain(float(value))
         case Decimal():
             return number(value)
         case datetime() | date() | time():
