@@ -99,7 +99,7 @@ def write_interval(value: Any) -> Parts:
 
 
 def format_duration(parts: Parts) -> str:
-    """Write an interval as a text that PostgreSQL reads, whatever its parts are."""
+    """Write an interval as a text that PostgreSQL reads."""
     shown = read_interval(parts)
     return shown if isinstance(shown, str) else _duration(*parts)
 

@@ -104,7 +104,7 @@ class StaleStatement(Exception):  # noqa: N818 - it says what the statement is
         super().__init__(str(problem))
 
     def failure(self) -> ToolFailure:
-        """Say so to whoever cannot run the transaction again."""
+        """Return the failure of a transaction that cannot run again here."""
         text = (
             "the type of a column or parameter has changed since the statement was prepared "
             f"({self}): its transaction was rolled back, run it again"
