@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from aiohttp import web
 from msgspec import structs
-from tests.support.attempting import attempt, data_of, files_of, site_of
+from tests.support.attempting import attempt, data_of, files_of, of_organization, site_of
 from tests.support.calls import call_of
 from tests.support.files import nameless_files
 from tests.support.polling import eventually
@@ -88,7 +88,7 @@ async def test_transfers_into_one_file_take_turns_between_workers(
         await asked.wait()
         return web.json_response([{"i": 1}])
 
-    target = {"type": "file", "uri": "grow.ndjson"}
+    target = {"type": "file", "uri": of_organization("grow.ndjson")}
     async with (
         bench(work_directory=str(tmp_path)) as one,
         bench(work_directory=str(tmp_path)) as other,
@@ -112,7 +112,7 @@ async def test_transfers_into_one_file_take_turns_between_workers(
 
 async def test_transfers_of_one_worker_into_one_file_lose_nothing(tmp_path: Path) -> None:
     async with bench(work_directory=str(tmp_path)) as worker:
-        target = {"type": "file", "uri": "grow.csv"}
+        target = {"type": "file", "uri": of_organization("grow.csv")}
         await all_well(
             *(moving(worker, {"type": "data", "data": [{"i": i}]}, target) for i in range(20))
         )

@@ -18,7 +18,6 @@ from msgspec import Struct
 from noetl_chassis import names
 from noetl_contracts import codec
 from noetl_storage import removal
-from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
@@ -173,9 +172,8 @@ class PythonTool:
             outcome = self._outcome(answer, call)
             if outcome.error is None:
                 await call.files.publish(outcome)
-            else:
-                await call.files.drop_changes()
-            is_sound = not is_spent
+            # Empty folders and compiled modules go, too: the next task may run elsewhere.
+            is_sound = not is_spent and await call.files.drop_changes()
         except EOFError:
             code = await child.ended()
             text = (
@@ -257,7 +255,7 @@ class PythonTool:
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
             "network": limits.has_network,
-            "hidden": [str(folder) for folder in (self._directory, *self._hidden)],
+            "hidden": [str(folder) for folder in self._hidden],
             "shown": [str(home)],
             "home": str(home / _HOME),
         }
@@ -397,20 +395,23 @@ async def open_python(
     limits: Limits,
     mask: Mask,
     scripts: Scripts,
+    directory: Path,
     hidden: tuple[Path, ...],
     make_checkout: Callable[[Path], Any],
 ) -> AsyncIterator[PythonTool]:
-    """Hold the child processes while the block runs; they see nothing of the `hidden` folders."""
-    with own_folder("python") as directory:
-        tool = PythonTool(
-            limits=limits,
-            mask=mask,
-            scripts=scripts,
-            directory=directory,
-            hidden=hidden,
-            make_checkout=make_checkout,
-        )
-        try:
-            yield tool
-        finally:
-            await tool.close()
+    """Hold the child processes while the block runs, their homes below a directory.
+
+    They see nothing of the `hidden` folders.
+    """
+    tool = PythonTool(
+        limits=limits,
+        mask=mask,
+        scripts=scripts,
+        directory=directory,
+        hidden=hidden,
+        make_checkout=make_checkout,
+    )
+    try:
+        yield tool
+    finally:
+        await tool.close()
