@@ -325,12 +325,11 @@ async def test_the_worker_is_out_of_reach(worker: Bench, code: str) -> None:
 
 
 async def test_the_files_of_other_tenants_are_out_of_sight(worker: Bench) -> None:
-    keep = "open('secret', 'w').write('x')\nreturn os.path.dirname(os.getcwd())"
+    keep = "open('secret', 'w').write('x')\nreturn os.path.dirname(os.path.dirname(os.getcwd()))"
+    own = "os.path.basename(os.path.dirname(os.getcwd()))"
     parent = (await run(worker, keep, tenant="acme")).data
-    seen = await run(worker, f"return os.listdir({parent!r}) == [os.path.basename(os.getcwd())]")
-    other = await run(
-        worker, f"return [os.listdir({parent!r}), os.path.basename(os.getcwd())]", tenant="other"
-    )
+    seen = await run(worker, f"return os.listdir({parent!r}) == [{own}]")
+    other = await run(worker, f"return [os.listdir({parent!r}), {own}]", tenant="other")
     assert seen.data is True
     assert other.data[0] == [other.data[1]]
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
+from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.in_thread import in_thread, settled
 from noetl_worker.own_time import own_time
@@ -189,7 +190,7 @@ class DuckdbTool:
     async def _leased(self, work: _Work, call: Call) -> AsyncIterator[tuple[Lease, "Places"]]:
         """Have a session, and know where the files lie that it uses, while the block runs."""
         folder = await call.files.folder() if work.uses_files else None
-        database = None if work.database is None else await call.files.path(work.database)
+        database = await find_database(work.database, call)
         async with self.leased(1) as (lease,):
             yield lease, Places(database=database, folder=folder)
 
@@ -237,6 +238,18 @@ def database_name(given: Any, call: Call) -> FileName | None:
     if given is None or given == "":
         return FileName(path=f"{INTERNAL_FOLDER}/execution.duckdb")
     return None if given == MEMORY else call.files.parse_name(given)
+
+
+async def find_database(name: FileName | None, call: Call) -> Path | None:
+    """Return where a database lies, its folder made when it is new; raises `ToolFailure`."""
+    if name is None:
+        return None
+    path = await call.files.path(name)
+    try:
+        await in_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ToolFailure(of_file(problem, name.path, source="duckdb")) from problem
+    return path
 
 
 def names_files(statement: str) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from noetl_chassis import names
 from noetl_contracts import codec
 from noetl_storage import removal
-from noetl_worker.domain.failures import ToolFailure, failure, of_exception
+from noetl_worker.domain.failures import ToolFailure, failure, of_exception, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
 from noetl_worker.in_thread import in_thread
@@ -191,8 +191,12 @@ class PythonTool:
     async def _lend_files(self, child: Child, call: Call) -> None:
         """Put the files of the execution where the code runs; raises `ToolFailure`."""
         if child.execution_id != call.site.execution_id:
-            if not child.checkout.is_bare:
-                await in_thread(child.checkout.clear)
+            try:
+                if not child.checkout.is_bare:
+                    await in_thread(child.checkout.clear)
+            except OSError as problem:
+                name = str(problem.filename or child.checkout.folder)
+                raise ToolFailure(of_file(problem, name, source="python")) from problem
             child.execution_id = call.site.execution_id
         await call.files.folder(child.checkout)
 

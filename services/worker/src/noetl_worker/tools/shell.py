@@ -155,7 +155,7 @@ class ShellTool:
         plan = Plan(
             scripts=tuple(scripts),
             shell=shell,
-            environ={**self._limits.environ, **_environ(fields.get("env"))},
+            environ=_environ(fields.get("env")),
             stdin=b"" if stdin is None else as_text(stdin).encode(),
         )
         _check_texts(plan)
@@ -181,7 +181,8 @@ class ShellTool:
 
     def _launch(self, script: str, plan: Plan, place: Place, home: Path) -> Launch:
         limits = self._limits
-        environ = {"TMPDIR": str(home), "HOME": str(home), **plan.environ}
+        # The private directory comes before that of the worker, and what the task says before both.
+        environ = {**limits.environ, "TMPDIR": str(home), "HOME": str(home), **plan.environ}
         bounds = {
             # The interpreter of the launcher makes up a locale where none is set.
             "absent": sorted({"LC_CTYPE"} - environ.keys()),

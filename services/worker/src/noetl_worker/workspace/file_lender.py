@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import structs
 
 from noetl_contracts.commands import Command
-from noetl_worker.domain.failures import ToolFailure, of_file
+from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.sites import Site
 from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.call import Call, Outcome
@@ -42,9 +42,6 @@ class FileLender:
                 return recorded.outcome
             except ToolFailure as problem:
                 outcome = Outcome(error=problem.error)
-            except OSError as problem:
-                name = str(problem.filename or "a file of the execution")
-                outcome = Outcome(error=of_file(problem, name, source="files"))
             finally:
                 # Also of a task that is called off: the folder is checked before it is lent again.
                 await asyncio.shield(files.release())

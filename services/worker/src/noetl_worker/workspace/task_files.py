@@ -181,7 +181,7 @@ class TaskFiles:
         error, folder = outcome.error, self._workspaces.folder_of(self._call.site)
         if error is None or folder is None:
             return outcome
-        named = [name for name in self._missed if (folder / name).is_file()]
+        named = [name for name in self._missed if _is_file(folder / name)]
         if error.kind not in _HINTED_KINDS or not named:
             return outcome
         hint = f"a file of the organization is named {ORGANIZATION_PREFIX}{named[0]}"
@@ -191,7 +191,8 @@ class TaskFiles:
     async def _opened_checkout(self, *, is_latest: bool) -> Checkout:
         if self._checkout is None:
             await self._open_journal(is_latest=is_latest)
-            self._checkout = await self._workspaces.borrow(self._call.site)
+            with _reading_files():
+                self._checkout = await self._workspaces.borrow(self._call.site)
             self._checkout.internal_paths = set()
             self._is_borrowed = True
         return self._checkout
@@ -335,6 +336,14 @@ def _make_folder(folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ToolFailure(of_file(problem, name, source="files")) from problem
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # Its name is too long, for example.
+        return False
 
 
 def _outcome_of(kept: KeptOutcome) -> Outcome:
