@@ -1,12 +1,15 @@
 """Odd files, and tasks that meet: what a workspace keeps is what its tasks have left."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.attempting import attempt, data_of, site_of
+from tests.support.calls import call_of
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
@@ -302,3 +305,31 @@ async def test_a_name_is_read_as_the_path_that_it_means(name: str) -> None:
     async with two_workers() as (one, other):
         await data_of(one, "artifact", {"action": "put", "uri": name, "data": 1})
         assert list(await run_code(other, LOOK)) == ["a/b"]
+
+
+class Taken:
+    """Takes the rows of a stream."""
+
+    window_rows = 10
+
+    async def take(self, rows: list[Any], columns: Sequence[str] = ()) -> None:
+        del rows, columns
+
+
+async def test_streams_that_share_a_database_and_read_a_file_take_turns(tmp_path: Path) -> None:
+    fields = {
+        "database": "d.duckdb",
+        "inputs": {"rows": {"path": "in.csv"}},
+        "query": "INSERT INTO t SELECT i FROM rows RETURNING i",
+    }
+    async with two_workers(work_directory=str(tmp_path)) as workers:
+        await run_code(workers[0], "open('in.csv', 'w').write('i\\n1\\n'); return 1")
+        create = {"database": "d.duckdb", "query": "CREATE TABLE t (i INTEGER)"}
+        await data_of(workers[0], "duckdb", create)
+        calls = [structs.replace(call_of("duckdb", fields), sink=Taken()) for _ in range(8)]
+        found = await asyncio.gather(
+            *(workers[number % 2].tools.run(one) for number, one in enumerate(calls))
+        )
+        assert [one.error for one in found] == [None] * 8
+        count = {"database": "d.duckdb", "query": "SELECT count(*) AS n FROM t"}
+        assert (await data_of(workers[1], "duckdb", count))["rows"] == [{"n": 8}]

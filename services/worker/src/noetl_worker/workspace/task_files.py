@@ -113,11 +113,12 @@ class TaskFiles:
                 self._checkout = None
                 raise
         opened = await self._opened_checkout(is_latest=False)
-        internal = {path for path in opened.paths if is_internal(path)}
+        unused = opened.paths - opened.internal_paths
+        internal = {path for path in unused if is_internal(path)}
         if internal:
             await in_thread(opened.remove_files, internal)
         visible = {path for path in self._files if not is_internal(path)}
-        if wanted := visible | opened.paths:
+        if wanted := visible | (opened.paths - opened.internal_paths):
             await self._fetch(opened, wanted)
         return opened.folder
 
