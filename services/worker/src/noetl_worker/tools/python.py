@@ -26,6 +26,7 @@ from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
+from noetl_worker.tools.python_modules import read_libs, read_paths
 from noetl_worker.tools.scripts import Scripts
 
 _REST_BYTES = 64 * 1024
@@ -34,7 +35,6 @@ _CALLS_PER_PROCESS = 10_000
 _END_S = 2.0
 _HOME, _FILES = "home", "files"
 _REMOVAL_S = 60.0
-_DEPS = frozenset({"packages", "sys_path", "venv_path"})
 
 Owner = tuple[str, str]
 
@@ -334,7 +334,7 @@ class PythonTool:
 
 def _ask(call: Call, source: str) -> Ask:
     """Describe one call; raises `ToolFailure`."""
-    libs, required = _libs(call.fields.get("libs"))
+    libs, required = read_libs(call.fields.get("libs"))
     return Ask(
         code=source,
         inputs=call.input,
@@ -345,52 +345,8 @@ def _ask(call: Call, source: str) -> Ask:
         named=call.named,
         libs=libs,
         required=required,
-        paths=_paths(call.fields.get("deps")),
+        paths=read_paths(call.fields.get("deps")),
     )
-
-
-def _libs(libs: Any) -> tuple[dict[str, Any], list[str]]:
-    if libs is None:
-        return {}, []
-    if isinstance(libs, list):
-        return {}, [str(name) for name in libs]
-    if not isinstance(libs, dict):
-        raise _invalid("field 'libs' must be a mapping or a list of distribution names")
-    for alias, wanted in libs.items():
-        is_known = isinstance(wanted, str) or (
-            isinstance(wanted, dict) and {"from", "import"} == wanted.keys()
-        )
-        if not is_known:
-            raise _invalid(f"field 'libs.{alias}' must be a module or {{from: …, import: …}}")
-    return libs, []
-
-
-def _paths(deps: Any) -> list[str]:
-    """Return where modules are looked for first; raises `ToolFailure`."""
-    if deps is None:
-        return []
-    if not isinstance(deps, dict) or not deps.keys() <= _DEPS:
-        raise _invalid("field 'deps' must be a mapping of 'packages', 'sys_path' and 'venv_path'")
-    if deps.get("packages"):
-        text = (
-            "field 'deps.packages': this worker installs nothing for a task: "
-            "install them where the worker runs and name them in 'libs', or give 'deps.venv_path'"
-        )
-        raise ToolFailure(failure("config", text, source="python"))
-    given = deps.get("sys_path") or []
-    paths = [str(path) for path in (given if isinstance(given, list) else [given])]
-    if deps.get("venv_path"):
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        paths.append(str(Path(str(deps["venv_path"])) / "lib" / version / "site-packages"))
-    for path in paths:
-        if not Path(path).is_dir():
-            text = f"field 'deps': there is no directory '{path}' on this worker"
-            raise ToolFailure(failure("missing_dependency", text, source="python"))
-    return [str(Path(path).resolve()) for path in paths]
-
-
-def _invalid(text: str) -> ToolFailure:
-    return ToolFailure(failure("validation", text, source="python"))
 
 
 @asynccontextmanager
