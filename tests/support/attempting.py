@@ -1,15 +1,13 @@
 """One attempt of one tool, without a pipeline around it."""
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tests.support.calls import VISITS
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench
 
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.call import Call, Outcome, Timeout
-
-VISITS = count(1)
 
 
 def site_of(**fields: Any) -> Site:
@@ -56,6 +54,11 @@ async def data_of(worker: Bench, kind: str, fields: dict[str, Any], **about: Any
     found = await attempt(worker, kind, fields, **about)
     assert found.error is None, found.error
     return found.data
+
+
+def of_organization(path: str) -> str:
+    """Name a file of the organization."""
+    return f"noetl://files/{path}"
 
 
 def files_of(work_directory: Path) -> Path:

@@ -1,5 +1,6 @@
 """One call of a tool, as a test writes it."""
 
+from itertools import count
 from typing import Any
 
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT
@@ -7,6 +8,9 @@ from tests.support.working import EXECUTION, ORGANIZATION, TENANT
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.call import Call, Timeout
+
+# Each call is a task of its own: one that has run already is not run again.
+VISITS = count(1)
 
 
 def site(*, tenant: TenantId = TENANT, organization: OrganizationId = ORGANIZATION) -> Site:
@@ -35,7 +39,7 @@ def call_of(
         task="t",
         kind=kind,
         attempt=1,
-        visit=1,
+        visit=next(VISITS),
         fields=fields,
         input=given,
         auth=auth,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.attempting import attempt, data_of, files_of, site_of
+from tests.support.attempting import attempt, data_of, files_of, of_organization, site_of
 from tests.support.scripted import Script, says, script
 from tests.support.servers import S3Server
 from tests.support.working import Bench, bench, command_of
@@ -104,17 +104,35 @@ async def test_a_name_is_a_name(worker: Bench, name: str) -> None:
     assert error.kind == "validation"
 
 
-async def test_files_lie_in_the_work_directory(worker: Bench, tmp_path: Path) -> None:
-    await put(worker, data=ROWS, uri="file://out/rows.csv", format="csv")
+@pytest.mark.parametrize("prefix", ["file://", "", "noetl://files/"])
+async def test_a_file_is_written_read_and_removed(worker: Bench, prefix: str) -> None:
+    uri = f"{prefix}out/rows.csv"
+    await put(worker, data=ROWS, uri=uri, format="csv")
+    assert (await get(worker, uri=uri, format="text"))["data"] == '"i","t"\n1,"a"\n2,"b"\n'
+    assert (await get(worker, uri=uri))["data"] == TYPED
+    await data_of(worker, "artifact", {"action": "delete", "uri": uri})
+    assert (await refused(worker, action="get", uri=uri)).kind == "not_found"
+
+
+async def test_files_of_the_organization_lie_in_the_work_directory(
+    worker: Bench, tmp_path: Path
+) -> None:
+    uri = of_organization("out/rows.csv")
+    await put(worker, data=ROWS, uri=uri, format="csv")
     assert (files_of(tmp_path) / "out/rows.csv").read_text() == '"i","t"\n1,"a"\n2,"b"\n'
-    assert (await get(worker, uri="file://out/rows.csv"))["data"] == TYPED
     (files_of(tmp_path) / "a.json.gz").write_bytes(gzip.compress(b'{"a":1}'))
-    assert (await get(worker, uri="a.json.gz"))["data"] == {"a": 1}
-    absolute = f"file://{files_of(tmp_path)}/a.json.gz"
-    assert (await get(worker, uri=absolute))["data"] == {"a": 1}
-    await data_of(worker, "artifact", {"action": "delete", "uri": "out/rows.csv"})
+    for name in (of_organization("a.json.gz"), f"file://{files_of(tmp_path)}/a.json.gz"):
+        assert (await get(worker, uri=name))["data"] == {"a": 1}
+    await data_of(worker, "artifact", {"action": "delete", "uri": uri})
     assert not (files_of(tmp_path) / "out/rows.csv").exists()
-    assert (await refused(worker, action="get", uri="out/rows.csv")).kind == "not_found"
+
+
+async def test_a_file_that_only_the_organization_has_is_told(worker: Bench, tmp_path: Path) -> None:
+    (files_of(tmp_path) / "a.json").write_text("1")
+    error = await refused(worker, action="get", uri="a.json")
+    assert error.kind == "not_found"
+    assert "a file of the organization is named noetl://files/a.json" in error.message
+    assert "organization" not in (await refused(worker, action="get", uri="b.json")).message
 
 
 @pytest.mark.parametrize("action", ["get", "put", "delete"])
@@ -126,8 +144,8 @@ async def test_files_lie_in_the_work_directory(worker: Bench, tmp_path: Path) ->
         "file://%2e%2e/%2e%2e/x",
         "file://a/../../x",
         "/etc/passwd",
-        "link/x",
-        "outside",
+        "noetl://files/link/x",
+        "noetl://files/outside",
         "a%00b",
         "a\x00b",
     ],
@@ -267,7 +285,7 @@ async def test_wrong_fields_are_named(worker: Bench, fields: dict[str, Any]) -> 
 
 async def test_a_bomb_does_not_go_off(worker: Bench, tmp_path: Path) -> None:
     (files_of(tmp_path) / "bomb.json.gz").write_bytes(gzip.compress(b"\0" * 300 * 1024**2, 1))
-    error = await refused(worker, action="get", uri="bomb.json.gz")
+    error = await refused(worker, action="get", uri=of_organization("bomb.json.gz"))
     assert error.kind == "payload_too_large"
     assert "the limit is 268435456" in error.message
 

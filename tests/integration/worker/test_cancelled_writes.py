@@ -20,7 +20,7 @@ from noetl_worker.tools import parts
 # How long a write lasts, for somebody to close its writer meanwhile.
 OPEN_S = 0.5
 ROWS = [{"i": 1}, {"i": 2}]
-TARGET = {"type": "file", "uri": "out/a.parquet", "mode": "replace"}
+TARGET = {"type": "file", "uri": "noetl://files/out/a.parquet", "mode": "replace"}
 
 
 class Watched(pyarrow.parquet.ParquetWriter):

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.support.attempting import of_organization
+from tests.support.calls import VISITS
 from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench, command_of
 
@@ -44,7 +46,7 @@ def call(query: Any, *, at: Site | None = None, timeout_s: float = 30, **fields:
         task="t",
         kind="duckdb",
         attempt=1,
-        visit=1,
+        visit=next(VISITS),
         fields={"query": query, **fields},
         input={},
         auth=fields.pop("auth", None),
@@ -224,14 +226,15 @@ from tests.integration.worker.test_duckdb import run
 async def main():
     async with bench(work_directory=sys.argv[1]) as worker:
         for _ in range(5):
-            found = await run(worker, "update n set i = i + 1")
+            found = await run(worker, "update n set i = i + 1", database="noetl://files/n.duckdb")
             assert found.error is None, found.error
 asyncio.run(main())
 """
 
 
 async def test_another_process_waits_too(worker: Bench, tmp_path: Path) -> None:
-    assert (await run(worker, "create table n as select 0 as i")).error is None
+    named = {"database": of_organization("n.duckdb")}
+    assert (await run(worker, "create table n as select 0 as i", **named)).error is None
     root = Path(__file__).parents[3]
     other = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -243,16 +246,17 @@ async def test_another_process_waits_too(worker: Bench, tmp_path: Path) -> None:
     )
     turns = 0
     while other.returncode is None:
-        assert (await run(worker, "update n set i = i + 1")).error is None
+        assert (await run(worker, "update n set i = i + 1", **named)).error is None
         turns += 1
         await asyncio.sleep(0)
     assert other.stderr is not None
     assert other.returncode == 0, (await other.stderr.read()).decode()
-    assert (await run(worker, "from n")).data["rows"] == [{"i": turns + 5}]
+    assert (await run(worker, "from n", **named)).data["rows"] == [{"i": turns + 5}]
 
 
 async def test_a_database_can_be_a_file(worker: Bench, tmp_path: Path) -> None:
-    found = await run(worker, "create table t as select 1 as i", database="reports/own.duckdb")
+    create = "create table t as select 1 as i"
+    found = await run(worker, create, database="noetl://files/reports/own.duckdb")
     assert found.error is None
     assert (folder(tmp_path) / "reports" / "own.duckdb").is_file()
 
@@ -299,15 +303,24 @@ async def test_files_are_inputs(worker: Bench, tmp_path: Path) -> None:
     (place / "a.json").write_text('[{"i": 1}, {"i": 2}]')
     pyarrow.parquet.write_table(pa.table({"i": [1, 2]}), place / "a.parquet")
     for name in ("a.csv", "a.ndjson", "a.json", "a.parquet"):
-        found = await rows(worker, "select sum(i) as s from f", inputs={"f": {"path": name}})
+        found = await rows(
+            worker, "select sum(i) as s from f", inputs={"f": {"path": of_organization(name)}}
+        )
         assert found == [{"s": 3}], name
-    named = {"path": "a.csv", "format": "csv"}
+    named = {"path": of_organization("a.csv"), "format": "csv"}
     assert len(await rows(worker, "from f", inputs={"f": named})) == 2
 
 
 @pytest.mark.parametrize(
     "path",
-    ["../../../../../etc/passwd", "/etc/passwd", "link.csv", "file:///etc/passwd", "a\x00b", "."],
+    [
+        "../../../../../etc/passwd",
+        "/etc/passwd",
+        "noetl://files/link.csv",
+        "file:///etc/passwd",
+        "a\x00b",
+        ".",
+    ],
 )
 async def test_no_path_leads_out(worker: Bench, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
@@ -371,12 +384,11 @@ async def test_a_timeout_interrupts(worker: Bench) -> None:
     assert (await run(worker, "select 1 as i")).data["rows"] == [{"i": 1}]
 
 
-async def test_a_cancelled_task_frees_its_database(worker: Bench, tmp_path: Path) -> None:
+async def test_a_cancelled_task_frees_its_database(worker: Bench) -> None:
     running = asyncio.create_task(run(worker, ["create table t as select 1 as i", ENDLESS]))
-    database = folder(tmp_path).parent / "executions" / f"{EXECUTION}.duckdb"
 
     async def is_open() -> bool:
-        return database.exists()
+        return any(worker.tools.lender._workspaces.root.glob("*/.noetl/execution.duckdb"))
 
     await eventually(is_open)
     running.cancel()
@@ -423,7 +435,7 @@ async def test_attaching_without_the_extension_says_what_to_do(worker: Bench) ->
             task="t",
             kind="duckdb",
             attempt=1,
-            visit=1,
+            visit=next(VISITS),
             fields={"query": "from shop.t"},
             input={},
             auth={"shop": {"type": "postgres", "credential": "db"}},

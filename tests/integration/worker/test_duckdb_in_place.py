@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from msgspec import Struct, structs
+from tests.support.calls import VISITS
 from tests.support.servers import S3Server
 from tests.support.tiering import Seen, open_shared
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, settings_of
@@ -92,7 +93,7 @@ class Near(Struct, frozen=True, kw_only=True):
                 task="t",
                 kind="duckdb",
                 attempt=1,
-                visit=1,
+                visit=next(VISITS),
                 fields={"query": query, "database": ":memory:", "inputs": {"o": named}},
                 input={},
                 auth=None,

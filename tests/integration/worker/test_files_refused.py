@@ -1,7 +1,8 @@
 """Files that cannot be used: an error of the file, tried again only where that may help."""
 
 import errno
-from collections.abc import AsyncIterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import asyncpg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from tests.support.attempting import attempt, files_of
+from tests.support.attempting import attempt, data_of, files_of
 from tests.support.working import Bench, bench
 
 from noetl_contracts.errors import ErrorObject
@@ -29,10 +30,40 @@ async def worker(tmp_path: Path, database: str) -> AsyncIterator[Bench]:
         yield found
 
 
-@pytest.fixture
-def files(tmp_path: Path, worker: Bench) -> Path:
-    folder = files_of(tmp_path)
+EXECUTION, ORGANIZATION = "", "noetl://files/"
+
+
+@pytest.fixture(params=[EXECUTION, ORGANIZATION], ids=["execution", "organization"])
+async def prefix(request: pytest.FixtureRequest, worker: Bench, tmp_path: Path) -> str:
+    """What stands before the names of files: those of the execution, or of the organization."""
+    found: str = request.param
+    folder = files_of(tmp_path) if found else tmp_path / "made"
+    fill(folder)
+    if found == EXECUTION:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                name = str(path.relative_to(folder))
+                await data_of(
+                    worker,
+                    "python",
+                    {"code": WRITE},
+                    given={"name": name, "data": b64encode(path.read_bytes()).decode()},
+                )
+    return found
+
+
+WRITE = """
+import base64, os
+os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+open(name, "wb").write(base64.b64decode(data))
+return 1
+"""
+LIST = "import os; return sorted(f'{at}/{name}' for at, _, names in os.walk('.') for name in names)"
+
+
+def fill(folder: Path) -> None:
     (folder / "folder").mkdir(parents=True)
+    (folder / "folder/inner.csv").write_text("id\n1\n")
     (folder / "file.csv").write_text("id\n1\n")
     (folder / "latin.csv").write_bytes("größe\n1\n".encode("latin-1"))
     (folder / "endless.csv").write_text("x" * 200_000)
@@ -41,17 +72,27 @@ def files(tmp_path: Path, worker: Bench) -> Path:
     with (folder / "torn.parquet").open("r+b") as file:
         file.seek(4)
         file.write(b"\xff" * 100)
-    return folder
+
+
+@pytest.fixture
+def list_files(worker: Bench, tmp_path: Path, prefix: str) -> Callable[[], Awaitable[list[str]]]:
+    async def listed() -> list[str]:
+        if prefix == EXECUTION:
+            found: list[str] = await data_of(worker, "python", {"code": LIST})
+            return found
+        return sorted(str(path) for path in files_of(tmp_path).rglob("*"))
+
+    return listed
+
+
+def placed(end: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {**end, "uri": prefix + end["uri"]} if "uri" in end else end
 
 
 async def refused(worker: Bench, kind: str, fields: dict[str, Any]) -> ErrorObject:
     found = await attempt(worker, kind, fields)
     assert found.error is not None, found.data
     return found.error
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
 
 
 def file(uri: str, **fields: Any) -> dict[str, Any]:
@@ -79,30 +120,35 @@ LASTING, WRONG = ("storage_access", False), ("parse", False)
     ],
 )
 async def test_a_transfer_says_what_is_wrong_with_the_file(
-    worker: Bench, files: Path, source: Any, target: Any, told: tuple[str, bool], words: str
+    worker: Bench,
+    prefix: str,
+    list_files: Callable[[], Awaitable[list[str]]],
+    source: Any,
+    target: Any,
+    told: tuple[str, bool],
+    words: str,
 ) -> None:
-    before = names_in(files)
-    error = await refused(worker, "transfer", {"source": source, "target": target})
+    before = await list_files()
+    ends = {"source": placed(source, prefix), "target": placed(target, prefix)}
+    error = await refused(worker, "transfer", ends)
     assert (error.kind, error.retryable) == told, error.message
     assert words in error.message
-    assert names_in(files) == before
+    assert await list_files() == before
 
 
-@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("name", ["folder", "x" * 300])
 @pytest.mark.parametrize("is_source", [True, False])
 async def test_a_database_that_cannot_be_opened_is_an_error_of_duckdb(
-    worker: Bench, name: str, *, is_source: bool
+    worker: Bench, prefix: str, name: str, *, is_source: bool
 ) -> None:
-    end = {"type": "duckdb", "database": name, "query": "select 1 as id"}
+    end = {"type": "duckdb", "database": prefix + name, "query": "select 1 as id"}
     ends = {"source": end, "target": TABLE} if is_source else {"source": ROWS, "target": end}
     error = await refused(worker, "transfer", ends)
     assert (error.kind, error.code, error.retryable) == ("db_error", "DUCKDB", False)
 
 
-@pytest.mark.usefixtures("files")
-async def test_a_database_below_a_file_is_an_error_of_the_file(worker: Bench) -> None:
-    fields = {"query": "select 1", "database": "file.csv/some.db"}
+async def test_a_database_below_a_file_is_an_error_of_the_file(worker: Bench, prefix: str) -> None:
+    fields = {"query": "select 1", "database": f"{prefix}file.csv/some.db"}
     error = await refused(worker, "duckdb", fields)
     assert (error.kind, error.retryable) == LASTING
     assert "a part of its path is a file" in error.message
@@ -126,10 +172,12 @@ async def test_params_of_a_source_that_are_no_list_are_refused(
     assert "params must be a list or a mapping" in error.message
 
 
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("action", ["get", "put"])
-async def test_content_that_is_a_folder_is_not_asked_for_again(worker: Bench, action: str) -> None:
-    error = await refused(worker, "artifact", {"action": action, "uri": "folder", "data": 1})
+@pytest.mark.parametrize("action", ["get", "put", "delete"])
+async def test_content_that_is_a_folder_is_not_asked_for_again(
+    worker: Bench, prefix: str, action: str
+) -> None:
+    fields = {"action": action, "uri": f"{prefix}folder", "data": 1}
+    error = await refused(worker, "artifact", fields)
     assert (error.kind, error.retryable) == LASTING
 
 

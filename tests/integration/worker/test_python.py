@@ -12,6 +12,7 @@ import psutil
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from tests.support.calls import VISITS
 from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
 
@@ -52,7 +53,7 @@ async def run(
             task="t",
             kind="python",
             attempt=1,
-            visit=1,
+            visit=next(VISITS),
             fields={"code": code, **(fields or {})},
             input=given,
             auth=None,
@@ -256,11 +257,20 @@ async def test_a_traceback_shows_the_authors_lines_alone(worker: Bench) -> None:
     assert "json/decoder" not in text
 
 
-async def test_files_of_a_call_are_gone_at_the_next(worker: Bench) -> None:
-    code = "seen = os.listdir()\nopen('f', 'w').write('x')\n"
+async def test_private_files_of_a_call_are_gone_at_the_next(worker: Bench) -> None:
+    code = "os.chdir(os.environ['HOME'])\nseen = os.listdir()\nopen('f', 'w').write('x')\n"
     code += "os.makedirs('d/e')\nos.chdir('d')\nreturn seen"
     for _ in range(2):
         assert (await run(worker, code)).data == []
+
+
+async def test_files_of_the_execution_stay_for_its_next_call(worker: Bench) -> None:
+    code = "seen = sorted(os.listdir())\nos.makedirs('d/e', exist_ok=True)\n"
+    code += "open('d/f', 'w').write('x')\nos.chdir('d')\nreturn seen"
+    assert (await run(worker, code)).data == []
+    assert (await run(worker, code)).data == ["d"]
+    assert (await run(worker, "return os.listdir('d')")).data == ["f"]
+    assert (await run(worker, code, tenant="other")).data == []
 
 
 async def test_a_call_that_leaves_something_running_ends_with_its_process(worker: Bench) -> None:
@@ -315,12 +325,11 @@ async def test_the_worker_is_out_of_reach(worker: Bench, code: str) -> None:
 
 
 async def test_the_files_of_other_tenants_are_out_of_sight(worker: Bench) -> None:
-    keep = "open('secret', 'w').write('x')\nreturn os.path.dirname(os.getcwd())"
+    keep = "open('secret', 'w').write('x')\nreturn os.path.dirname(os.path.dirname(os.getcwd()))"
+    own = "os.path.basename(os.path.dirname(os.getcwd()))"
     parent = (await run(worker, keep, tenant="acme")).data
-    seen = await run(worker, f"return os.listdir({parent!r}) == [os.path.basename(os.getcwd())]")
-    other = await run(
-        worker, f"return [os.listdir({parent!r}), os.path.basename(os.getcwd())]", tenant="other"
-    )
+    seen = await run(worker, f"return os.listdir({parent!r}) == [{own}]")
+    other = await run(worker, f"return [os.listdir({parent!r}), {own}]", tenant="other")
     assert seen.data is True
     assert other.data[0] == [other.data[1]]
 
@@ -514,6 +523,7 @@ async def test_a_process_that_cannot_be_started_leaves_no_home(
     ids=["closed", "deep", "home"],
 )
 async def test_files_of_any_kind_are_gone_at_the_next_call(worker: Bench, leave: str) -> None:
-    first = await run(worker, f"{leave}\nreturn os.getpid()")
-    second = await run(worker, "return [os.getpid(), os.listdir()]")
+    home = "os.chdir(os.environ['HOME'])\n"
+    first = await run(worker, f"{home}{leave}\nreturn os.getpid()")
+    second = await run(worker, f"{home}return [os.getpid(), os.listdir()]")
     assert second.data == [first.data, []]

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.support.attempting import files_of
 from tests.support.calls import call_of
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench, command_of
@@ -135,16 +136,32 @@ async def test_a_named_directory_stays_for_later_tasks(worker: Bench) -> None:
     assert (await worker.tools.run(other)).data["stdout"] == ""
 
 
-async def test_an_unnamed_directory_goes_away(worker: Bench) -> None:
-    directory = Path((await run(worker, "pwd")).data["text"])
-    assert directory.is_absolute()
-    assert not directory.exists()  # noqa: ASYNC240 - one look
+async def test_private_directories_go_away_and_files_of_the_execution_stay(worker: Bench) -> None:
+    found = await run(
+        worker, 'pwd; echo "$HOME"; echo "$TMPDIR"; echo kept > note; echo x > "$HOME/x"'
+    )
+    directories = [Path(line) for line in found.data["stdout"].split()]
+    assert len(directories) == 3
+    assert all(one.is_absolute() for one in directories)
+    assert not any(one.exists() for one in directories)
+    assert (await run(worker, "cat note")).data["text"] == "kept"
+    assert (await run(worker, "cat note", cwd=".")).data["text"] == "kept"
 
 
-@pytest.mark.parametrize("cwd", ["../..", "/etc", "a/../../../..", "out", "a\0b", 5, ""])
+async def test_a_directory_of_the_organization_stays_as_it_is(
+    worker: Bench, tmp_path: Path
+) -> None:
+    cwd = "noetl://files/jobs"
+    await run(worker, "echo kept > note; exit 1", cwd=cwd)
+    assert (files_of(tmp_path) / "jobs/note").read_text() == "kept\n"
+    assert (await run(worker, "cat note", cwd=cwd)).data["text"] == "kept"
+
+
+@pytest.mark.parametrize(
+    "cwd", ["../..", "/etc", "a/../../../..", "noetl://files/x/out", "a\0b", 5, "", ".noetl"]
+)
 async def test_directories_outside_are_refused(worker: Bench, cwd: Any) -> None:
-    await run(worker, "ln -s / ../../out 2>/dev/null; ln -s / out", cwd="x")
-    await run(worker, "ln -sfn / ../out", cwd="x")
+    await run(worker, "ln -s / out", cwd="noetl://files/x")
     found = await run(worker, "pwd", cwd=cwd)
     assert found.error is not None
     assert found.error.kind in {"config", "validation"}
@@ -191,10 +208,11 @@ async def test_a_script_that_ignores_the_request_to_end_is_killed(worker: Bench)
     await eventually(is_gone)
 
 
-async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench) -> None:
-    ready = Path((await run(worker, "pwd", cwd="c")).data["text"]) / "pids"
+async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench, tmp_path: Path) -> None:
+    cwd = "noetl://files/c"
+    ready = files_of(tmp_path) / "c/pids"
     script = "sleep 300 & echo $! $$ > pids.tmp; mv pids.tmp pids; wait"
-    task = asyncio.ensure_future(run(worker, script, cwd="c"))
+    task = asyncio.ensure_future(run(worker, script, cwd=cwd))
 
     async def is_started() -> bool:
         return ready.is_file()
@@ -205,6 +223,8 @@ async def test_a_cancelled_task_leaves_nothing_behind(worker: Bench) -> None:
         await task
     pids = [int(pid) for pid in ready.read_text().split()]
     assert len(pids) == 2
+    assert not list(worker.tools.shell._directory.iterdir())
+    assert not list(worker.tools.lender._workspaces.root.iterdir())
     assert not any(is_running(pid) for pid in pids)
 
 
@@ -277,11 +297,37 @@ async def test_a_script_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 async def test_other_organizations_are_out_of_sight(worker: Bench, tmp_path: Path) -> None:
-    await run(worker, "echo secret > f", cwd="mine")
+    await run(worker, "echo secret > f", cwd="noetl://files/mine")
     other = call_of(
         "shell",
         {"cmds": f"find {tmp_path} -type f; ls {tmp_path}/tenant"},
         tenant=TenantId("other"),
     )
     found = await worker.tools.run(other)
-    assert found.data["stdout"] == "other\n"
+    assert found.data["stdout"] == ""
+    shown = call_of(
+        "shell",
+        {"cmds": f"find {tmp_path} -type f; ls {tmp_path}/tenant", "cwd": "noetl://files/own"},
+        tenant=TenantId("other"),
+    )
+    assert (await worker.tools.run(shown)).data["stdout"] == "other\n"
+
+
+async def test_private_directories_of_others_are_out_of_sight(worker: Bench) -> None:
+    waiting = asyncio.ensure_future(run(worker, 'pwd > "$HOME/at"; echo s > s; sleep 30'))
+    homes = worker.tools.shell._directory
+
+    async def has_begun() -> bool:
+        return any(homes.glob("*/at"))
+
+    await eventually(has_begun)
+    places = [homes, worker.tools.lender._workspaces.root, worker.tools.python._directory]
+    listing = " ".join(f"{place}/*" for place in places)
+    other = call_of(
+        "shell", {"cmds": f"echo $HOME $PWD; ls -d {listing}"}, tenant=TenantId("other")
+    )
+    found = (await worker.tools.run(other)).data["stdout"].split()
+    assert sorted(found[2:]) == sorted(found[:2])
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

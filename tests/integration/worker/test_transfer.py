@@ -12,7 +12,7 @@ import asyncpg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from tests.support.attempting import attempt, data_of, files_of
+from tests.support.attempting import attempt, data_of, files_of, of_organization
 from tests.support.scripted import Script, says, script
 from tests.support.working import Bench, bench, command_of
 
@@ -261,7 +261,7 @@ async def test_every_end_meets_every_other(worker: Bench, db: Any, tmp_path: Pat
     ends.append(({"type": "postgres", "auth": "db", "query": "select * from t order by i"}, duck))
     read = {"type": "duckdb", "query": "select * from d order by i"}
     for format_ in ("csv", "json", "ndjson", "parquet"):
-        file = {"type": "file", "uri": f"out/rows.{format_}"}
+        file = {"type": "file", "uri": of_organization(f"out/rows.{format_}")}
         ends.append((read, {**file, "mode": "replace"}))
         ends.append((file, table("back", mode="replace")))
         ends.append((file, duck))
@@ -352,7 +352,9 @@ async def test_files_grow_where_they_can(worker: Bench, tmp_path: Path) -> None:
         await moved(worker, rows_of([{"a": 1, "b": "x,y"}]), target)
         await moved(worker, rows_of([{"b": "z", "a": 2}]), target)
         source = {"type": "file", "uri": f"grow.{format_}"}
-        await moved(worker, source, {"type": "file", "uri": "all.json", "mode": "replace"})
+        await moved(
+            worker, source, {"type": "file", "uri": of_organization("all.json"), "mode": "replace"}
+        )
         got = json.loads((files_of(tmp_path) / "all.json").read_text())
         assert [(int(row["a"]), row["b"]) for row in got] == [(1, "x,y"), (2, "z")]
     await moved(worker, rows_of([{"a": 1}]), {"type": "file", "uri": "once.parquet"})
@@ -362,12 +364,12 @@ async def test_files_grow_where_they_can(worker: Bench, tmp_path: Path) -> None:
 
 async def test_a_file_that_cannot_be_finished_leaves_nothing(worker: Bench, tmp_path: Path) -> None:
     source = rows_of([{"a": 1}, {"a": 2}, {"a": "x"}])
-    target = {"type": "file", "uri": "out/a.parquet"}
+    target = {"type": "file", "uri": of_organization("out/a.parquet")}
     error = await refused(worker, source, target, chunk_size=2)
     assert error.kind == "validation"
     assert list((files_of(tmp_path) / "out").iterdir()) == []
     (files_of(tmp_path) / "bad.csv").write_text("a,b\n1,2\n1,2,3\n")
-    bad = {"type": "file", "uri": "bad.csv"}
+    bad = {"type": "file", "uri": of_organization("bad.csv")}
     assert (await refused(worker, bad, target)).kind == "parse"
     assert (await refused(worker, {"type": "file", "uri": "none.csv"}, target)).kind == "not_found"
     outside = {"type": "file", "uri": "/etc/passwd", "format": "csv"}
@@ -490,7 +492,7 @@ async def test_a_parquet_file_gives_the_same_by_columns_and_by_rows(
         }
     )
     pyarrow.parquet.write_table(data, files_of(tmp_path) / "same.parquet")
-    source = {"type": "file", "uri": "same.parquet"}
+    source = {"type": "file", "uri": of_organization("same.parquet")}
     end = "_seen" if kind == "view" else "_"
     names = {name: name for name in data.column_names}
     first = await moved(worker, source, table("by_columns" + end))
@@ -504,7 +506,7 @@ async def test_parquet_is_read_by_pieces(worker: Bench, db: Any, tmp_path: Path)
     await db.execute("create table t(i bigint, xs int[])")
     data = pa.table({"i": list(range(5000)), "xs": [[n] for n in range(5000)]})
     pyarrow.parquet.write_table(data, files_of(tmp_path) / "big.parquet", row_group_size=700)
-    found = await moved(worker, {"type": "file", "uri": "big.parquet"}, table("T"))
+    found = await moved(worker, {"type": "file", "uri": of_organization("big.parquet")}, table("T"))
     assert found["rows_transferred"] == 5000
     assert await db.fetchval("select sum(xs[1]) from t") == 12497500
 
@@ -566,12 +568,12 @@ async def test_a_query_gives_the_same_parquet_file_by_columns_and_by_rows(
     # Moments are texts in files that rows make: with them, it would go by rows.
     text = SOURCE.replace("date '2026-01-02' + i as d, timestamptz '2026-01-02", "'2026-01-02")
     source = {"type": "postgres", "auth": "db", "query": text, "params": {"rows": 3000}}
-    columns = {"type": "file", "uri": "columns.parquet"}
+    columns = {"type": "file", "uri": of_organization("columns.parquet")}
     first = await moved(worker, source, columns)
     assert (first["rows_transferred"], by_rows) == (3000, [])
     rows = {
         "type": "file",
-        "uri": "rows.parquet",
+        "uri": of_organization("rows.parquet"),
         "mapping": {n: n for n in ("i", "b", "n", "t", "u", "ts")},
     }
     await moved(worker, source, rows)

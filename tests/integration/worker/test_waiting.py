@@ -13,13 +13,14 @@ import asyncpg
 import pytest
 from aiohttp import web
 from msgspec import structs
-from tests.support.attempting import attempt, data_of, files_of, site_of
+from tests.support.attempting import attempt, data_of, files_of, of_organization, site_of
 from tests.support.calls import call_of
 from tests.support.files import nameless_files
 from tests.support.polling import eventually
 from tests.support.scripted import script
 from tests.support.working import Bench, bench
 
+from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.tools.call import Outcome
 from noetl_worker.tools.effects import open_effects
@@ -88,7 +89,7 @@ async def test_transfers_into_one_file_take_turns_between_workers(
         await asked.wait()
         return web.json_response([{"i": 1}])
 
-    target = {"type": "file", "uri": "grow.ndjson"}
+    target = {"type": "file", "uri": of_organization("grow.ndjson")}
     async with (
         bench(work_directory=str(tmp_path)) as one,
         bench(work_directory=str(tmp_path)) as other,
@@ -112,7 +113,7 @@ async def test_transfers_into_one_file_take_turns_between_workers(
 
 async def test_transfers_of_one_worker_into_one_file_lose_nothing(tmp_path: Path) -> None:
     async with bench(work_directory=str(tmp_path)) as worker:
-        target = {"type": "file", "uri": "grow.csv"}
+        target = {"type": "file", "uri": of_organization("grow.csv")}
         await all_well(
             *(moving(worker, {"type": "data", "data": [{"i": i}]}, target) for i in range(20))
         )
@@ -122,10 +123,11 @@ async def test_transfers_of_one_worker_into_one_file_lose_nothing(tmp_path: Path
 
 async def test_a_transfer_that_waits_for_a_database_holds_no_place(tmp_path: Path) -> None:
     async with bench(work_directory=str(tmp_path), duckdb_databases_max=1) as worker:
-        for name in ("a.duckdb", "b.duckdb"):
+        first, second = of_organization("a.duckdb"), of_organization("b.duckdb")
+        for name in (first, second):
             await data_of(worker, "duckdb", {"query": "create table t(i int)", "database": name})
         both = lock_of(tmp_path, "b.duckdb")
-        insert = {"query": "insert into t values (1)", "database": "b.duckdb"}
+        insert = {"query": "insert into t values (1)", "database": second}
         with locked(both):
             # The task has come first for the database that a transfer wants as its second one.
             task = asyncio.create_task(attempt(worker, "duckdb", insert, timeout_s=LATE_S))
@@ -136,8 +138,8 @@ async def test_a_transfer_that_waits_for_a_database_holds_no_place(tmp_path: Pat
             await eventually(is_first)
             transfer = moving(
                 worker,
-                {"type": "duckdb", "database": "a.duckdb", "query": "select 2 as i"},
-                {"type": "duckdb", "database": "b.duckdb", "table": "t"},
+                {"type": "duckdb", "database": first, "query": "select 2 as i"},
+                {"type": "duckdb", "database": second, "table": "t"},
             )
 
             async def has_its_own() -> bool:
@@ -145,18 +147,21 @@ async def test_a_transfer_that_waits_for_a_database_holds_no_place(tmp_path: Pat
 
             await eventually(has_its_own)
         await all_well(task, transfer)
-        rows = {"query": "select i from t order by i", "database": "b.duckdb"}
+        rows = {"query": "select i from t order by i", "database": second}
         assert (await data_of(worker, "duckdb", rows))["rows"] == [{"i": 1}, {"i": 2}]
 
 
-async def test_transfers_that_cross_between_workers_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "noetl://files/"])
+async def test_transfers_that_cross_between_workers_end(tmp_path: Path, prefix: str) -> None:
+    store = MemoryPayloads()
+    first, second = f"{prefix}a.duckdb", f"{prefix}b.duckdb"
     async with (
-        bench(work_directory=str(tmp_path), duckdb_databases_max=2) as one,
-        bench(work_directory=str(tmp_path), duckdb_databases_max=2) as other,
+        bench(store=store, work_directory=str(tmp_path), duckdb_databases_max=2) as one,
+        bench(store=store, work_directory=str(tmp_path), duckdb_databases_max=2) as other,
     ):
-        for name in ("a.duckdb", "b.duckdb"):
+        for name in (first, second):
             await data_of(one, "duckdb", {"query": "create table t(i int)", "database": name})
-        ends = [("a.duckdb", "b.duckdb"), ("b.duckdb", "a.duckdb")] * 4
+        ends = [(first, second), (second, first)] * 4
         await all_well(
             *(
                 moving(

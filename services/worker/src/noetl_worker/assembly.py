@@ -41,7 +41,7 @@ from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
 from noetl_worker.tools import Tools, duckdb_session, http, postgres_pool, python, shell, spark
-from noetl_worker.workspace import workspaces
+from noetl_worker.workspace import checkout
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
 _WAITS_PER_LEASE = 5
@@ -185,9 +185,9 @@ def postgres_room(config: Settings) -> postgres_pool.Room:
     )
 
 
-def workspace_limits(config: Settings) -> workspaces.Limits:
+def workspace_limits(config: Settings) -> checkout.Limits:
     """Read how many files an execution keeps."""
-    return workspaces.Limits(
+    return checkout.Limits(
         files_max=config.workspace_files_max, bytes_max=config.workspace_bytes_max
     )
 

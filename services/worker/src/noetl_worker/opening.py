@@ -73,7 +73,10 @@ async def open_tools(
                 limits=assembly.workspace_limits(config),
             )
         )
-        hidden = (workspaces.root, folder.root)
+        homes = {
+            kind: stack.enter_context(scratch.own_folder(kind)) for kind in ("python", "shell")
+        }
+        hidden = (workspaces.root, folder.root, *homes.values())
         http = await enter(
             open_http(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
@@ -100,6 +103,7 @@ async def open_tools(
                     limits=assembly.python_limits(config),
                     mask=mask,
                     scripts=scripts,
+                    directory=homes["python"],
                     hidden=hidden,
                     make_checkout=Checkout,
                 )
@@ -122,7 +126,11 @@ async def open_tools(
                 locks=locks,
             ),
             shell=ShellTool(
-                limits=assembly.shell_limits(config), hidden=hidden, scripts=scripts, clock=clock
+                limits=assembly.shell_limits(config),
+                directory=homes["shell"],
+                hidden=hidden,
+                scripts=scripts,
+                clock=clock,
             ),
             nats=await enter(open_nats(vault=vault)),
             sparks=sparks,

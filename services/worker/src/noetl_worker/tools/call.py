@@ -52,14 +52,14 @@ class Files(Protocol):
     async def path(self, name: FileName) -> Path:
         """Return where a file lies, or where it is to be written; raises `ToolFailure`."""
 
-    async def folder(self, checkout: Any = None) -> Path:
+    async def folder(self, checkout: Any = None, *, is_exposed: bool = False) -> Path:
         """Return a folder with all files of the execution; raises `ToolFailure`."""
 
     async def publish(self, outcome: "Outcome") -> None:
         """Make what the task changed the next version; raises `ToolFailure`."""
 
-    async def drop_changes(self) -> None:
-        """Forget what the task changed."""
+    async def drop_changes(self) -> bool:
+        """Forget what was not published; tell whether the folder may be used again."""
 
 
 class Call(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
+from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
-from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.in_thread import in_thread, settled
 from noetl_worker.own_time import own_time
@@ -81,7 +82,6 @@ class _Work(Struct, frozen=True, kw_only=True):
     database: FileName | None
     uses_files: bool
     attached: dict[str, Credential]
-    views: dict[str, Any]
     statements: list[tuple[Statement, list[Any]]]
 
 
@@ -126,27 +126,23 @@ class DuckdbTool:
             database=database_name(call.fields.get("database"), call),
             uses_files=any(names_files(one.text) for one, _ in statements),
             attached=await self._attached(call),
-            views=await self._inputs.read(call.fields.get("inputs"), call),
             statements=statements,
         )
         if call.sink is not None:
             async with self._locked(work, call):
-                async with self._leased(work, call) as (lease, places):
-                    rows = await lease.run(lambda session: _taken(session, work, places))
+                async with self._leased(work, call) as lease:
+                    rows = await lease.run(lambda session: _taken(session, work))
                 await call.files.publish(Outcome())
             # Who takes the rows may need the database: it is free while they leave.
             return await _poured(rows, work, call.sink)
         async with self._locked(work, call):
-            async with self._leased(work, call) as (lease, places):
-                data = await self._result(lease, work, places, call)
+            async with self._leased(work, call) as lease:
+                data = await self._result(lease, work, call)
             # The next task to have the lock finds what this one has written.
             await call.files.publish(Outcome(data=data))
         return data
 
-    async def _result(
-        self, lease: Lease, work: _Work, places: "Places", call: Call
-    ) -> dict[str, Any]:
-        await lease.run(lambda session: _open(session, work, places))
+    async def _result(self, lease: Lease, work: _Work, call: Call) -> dict[str, Any]:
         if parts.is_wanted(call) and len(work.statements) == 1:
             found = await self._selected(lease, work, call)
             if found is not None:
@@ -186,12 +182,16 @@ class DuckdbTool:
             yield
 
     @asynccontextmanager
-    async def _leased(self, work: _Work, call: Call) -> AsyncIterator[tuple[Lease, "Places"]]:
-        """Have a session, and know where the files lie that it uses, while the block runs."""
+    async def _leased(self, work: _Work, call: Call) -> AsyncIterator[Lease]:
+        """Have a session with the task's database and inputs while the block runs."""
+        # Read while the database is locked: it is one version of all files that the task sees.
+        views = await self._inputs.read(call.fields.get("inputs"), call)
+        database = await find_database(work.database, call)
         folder = await call.files.folder() if work.uses_files else None
-        database = None if work.database is None else await call.files.path(work.database)
+        places = Places(database=database, folder=folder)
         async with self.leased(1) as (lease,):
-            yield lease, Places(database=database, folder=folder)
+            await lease.run(lambda session: _open(session, work, places, views))
+            yield lease
 
     @asynccontextmanager
     async def leased(self, count: int) -> AsyncIterator[list[Lease]]:
@@ -239,21 +239,32 @@ def database_name(given: Any, call: Call) -> FileName | None:
     return None if given == MEMORY else call.files.parse_name(given)
 
 
+async def find_database(name: FileName | None, call: Call) -> Path | None:
+    """Return where a database lies, its folder made when it is new; raises `ToolFailure`."""
+    if name is None:
+        return None
+    path = await call.files.path(name)
+    try:
+        await in_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ToolFailure(of_file(problem, name.path, source="duckdb")) from problem
+    return path
+
+
 def names_files(statement: str) -> bool:
     """Tell whether a statement may read or write files; it is better told too often."""
     return _FILE_USE.search(statement) is not None
 
 
-def _open(session: DuckSession, work: _Work, places: Places) -> None:
+def _open(session: DuckSession, work: _Work, places: Places, views: dict[str, Any]) -> None:
     session.open(places, work.attached)
-    for name, table in work.views.items():
+    for name, table in views.items():
         session.show(name, table)
 
 
-def _taken(session: DuckSession, work: _Work, places: Places) -> Rows:
+def _taken(session: DuckSession, work: _Work) -> Rows:
     """Run all statements but the last, then take the rows of that to disk."""
     *earlier, (last, values) = work.statements
-    _open(session, work, places)
     if earlier:
         session.run(earlier)
     return session.taken(last.text, values)

@@ -18,8 +18,7 @@ from msgspec import Struct
 from noetl_chassis import names
 from noetl_contracts import codec
 from noetl_storage import removal
-from noetl_storage.scratch import own_folder
-from noetl_worker.domain.failures import ToolFailure, failure, of_exception
+from noetl_worker.domain.failures import ToolFailure, failure, of_exception, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
 from noetl_worker.in_thread import in_thread
@@ -27,6 +26,7 @@ from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
+from noetl_worker.tools.python_modules import read_libs, read_paths
 from noetl_worker.tools.scripts import Scripts
 
 _REST_BYTES = 64 * 1024
@@ -35,7 +35,6 @@ _CALLS_PER_PROCESS = 10_000
 _END_S = 2.0
 _HOME, _FILES = "home", "files"
 _REMOVAL_S = 60.0
-_DEPS = frozenset({"packages", "sys_path", "venv_path"})
 
 Owner = tuple[str, str]
 
@@ -173,9 +172,8 @@ class PythonTool:
             outcome = self._outcome(answer, call)
             if outcome.error is None:
                 await call.files.publish(outcome)
-            else:
-                await call.files.drop_changes()
-            is_sound = not is_spent
+            # Empty folders and compiled modules go, too: the next task may run elsewhere.
+            is_sound = not is_spent and await call.files.drop_changes()
         except EOFError:
             code = await child.ended()
             text = (
@@ -193,8 +191,12 @@ class PythonTool:
     async def _lend_files(self, child: Child, call: Call) -> None:
         """Put the files of the execution where the code runs; raises `ToolFailure`."""
         if child.execution_id != call.site.execution_id:
-            if not child.checkout.is_bare:
-                await in_thread(child.checkout.clear)
+            try:
+                if not child.checkout.is_bare:
+                    await in_thread(child.checkout.clear)
+            except OSError as problem:
+                name = str(problem.filename or child.checkout.folder)
+                raise ToolFailure(of_file(problem, name, source="python")) from problem
             child.execution_id = call.site.execution_id
         await call.files.folder(child.checkout)
 
@@ -257,7 +259,7 @@ class PythonTool:
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
             "network": limits.has_network,
-            "hidden": [str(folder) for folder in (self._directory, *self._hidden)],
+            "hidden": [str(folder) for folder in self._hidden],
             "shown": [str(home)],
             "home": str(home / _HOME),
         }
@@ -332,7 +334,7 @@ class PythonTool:
 
 def _ask(call: Call, source: str) -> Ask:
     """Describe one call; raises `ToolFailure`."""
-    libs, required = _libs(call.fields.get("libs"))
+    libs, required = read_libs(call.fields.get("libs"))
     return Ask(
         code=source,
         inputs=call.input,
@@ -343,52 +345,8 @@ def _ask(call: Call, source: str) -> Ask:
         named=call.named,
         libs=libs,
         required=required,
-        paths=_paths(call.fields.get("deps")),
+        paths=read_paths(call.fields.get("deps")),
     )
-
-
-def _libs(libs: Any) -> tuple[dict[str, Any], list[str]]:
-    if libs is None:
-        return {}, []
-    if isinstance(libs, list):
-        return {}, [str(name) for name in libs]
-    if not isinstance(libs, dict):
-        raise _invalid("field 'libs' must be a mapping or a list of distribution names")
-    for alias, wanted in libs.items():
-        is_known = isinstance(wanted, str) or (
-            isinstance(wanted, dict) and {"from", "import"} == wanted.keys()
-        )
-        if not is_known:
-            raise _invalid(f"field 'libs.{alias}' must be a module or {{from: …, import: …}}")
-    return libs, []
-
-
-def _paths(deps: Any) -> list[str]:
-    """Return where modules are looked for first; raises `ToolFailure`."""
-    if deps is None:
-        return []
-    if not isinstance(deps, dict) or not deps.keys() <= _DEPS:
-        raise _invalid("field 'deps' must be a mapping of 'packages', 'sys_path' and 'venv_path'")
-    if deps.get("packages"):
-        text = (
-            "field 'deps.packages': this worker installs nothing for a task: "
-            "install them where the worker runs and name them in 'libs', or give 'deps.venv_path'"
-        )
-        raise ToolFailure(failure("config", text, source="python"))
-    given = deps.get("sys_path") or []
-    paths = [str(path) for path in (given if isinstance(given, list) else [given])]
-    if deps.get("venv_path"):
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        paths.append(str(Path(str(deps["venv_path"])) / "lib" / version / "site-packages"))
-    for path in paths:
-        if not Path(path).is_dir():
-            text = f"field 'deps': there is no directory '{path}' on this worker"
-            raise ToolFailure(failure("missing_dependency", text, source="python"))
-    return [str(Path(path).resolve()) for path in paths]
-
-
-def _invalid(text: str) -> ToolFailure:
-    return ToolFailure(failure("validation", text, source="python"))
 
 
 @asynccontextmanager
@@ -397,20 +355,23 @@ async def open_python(
     limits: Limits,
     mask: Mask,
     scripts: Scripts,
+    directory: Path,
     hidden: tuple[Path, ...],
     make_checkout: Callable[[Path], Any],
 ) -> AsyncIterator[PythonTool]:
-    """Hold the child processes while the block runs; they see nothing of the `hidden` folders."""
-    with own_folder("python") as directory:
-        tool = PythonTool(
-            limits=limits,
-            mask=mask,
-            scripts=scripts,
-            directory=directory,
-            hidden=hidden,
-            make_checkout=make_checkout,
-        )
-        try:
-            yield tool
-        finally:
-            await tool.close()
+    """Hold the child processes while the block runs, their homes below a directory.
+
+    They see nothing of the `hidden` folders.
+    """
+    tool = PythonTool(
+        limits=limits,
+        mask=mask,
+        scripts=scripts,
+        directory=directory,
+        hidden=hidden,
+        make_checkout=make_checkout,
+    )
+    try:
+        yield tool
+    finally:
+        await tool.close()

@@ -4,14 +4,18 @@ import asyncio
 import re
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import structlog
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.texts import as_text
 from noetl_worker.in_thread import in_thread
@@ -28,6 +32,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STDERR_SHOWN = 200
 # The kernel's bound for one argument is 128 KiB.
 _ARGUMENT_BYTES_MAX = 120_000
+_REMOVAL_S = 60.0
+
+log = structlog.get_logger(__name__)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -74,9 +81,17 @@ class ShellTool:
     """Runs scripts where an operator allows it."""
 
     def __init__(
-        self, *, limits: Limits, hidden: tuple[Path, ...], scripts: Scripts, clock: Clock
+        self,
+        *,
+        limits: Limits,
+        directory: Path,
+        hidden: tuple[Path, ...],
+        scripts: Scripts,
+        clock: Clock,
     ) -> None:
         self._limits = limits
+        # Where the home of each task is made.
+        self._directory = directory
         # Folders of other tasks and organizations.
         self._hidden = hidden
         self._scripts = scripts
@@ -92,9 +107,9 @@ class ShellTool:
             async with self._free, own_time(call.timeout.total):
                 plan = await self._plan(call)
                 place = await _place_of(call)
-                with tempfile.TemporaryDirectory(prefix="noetl-home-") as home:
+                async with self._home() as home:
                     for script in plan.scripts:
-                        launch = self._launch(script, plan, place, Path(home))
+                        launch = self._launch(script, plan, place, home)
                         await self._script(script, launch, ran)
                         if ran[-1].returncode != 0:
                             break
@@ -114,6 +129,16 @@ class ShellTool:
             return _failed(failure("config", text, source="shell"), ran)
         return _outcome(ran, len(plan.scripts))
 
+    @asynccontextmanager
+    async def _home(self) -> AsyncIterator[Path]:
+        """Hold a private directory, removed afterwards whatever scripts have made of it."""
+        home = Path(await in_thread(tempfile.mkdtemp, dir=self._directory))
+        try:
+            yield home
+        finally:
+            if not await in_thread(removal.removed, home, within_s=_REMOVAL_S):
+                log.warning("files of shell tasks are left on the disk", home=str(home))
+
     async def _plan(self, call: Call) -> Plan:
         """Check a task's fields; raises `ToolFailure`."""
         fields = call.fields
@@ -130,7 +155,7 @@ class ShellTool:
         plan = Plan(
             scripts=tuple(scripts),
             shell=shell,
-            environ={**self._limits.environ, **_environ(fields.get("env"))},
+            environ=_environ(fields.get("env")),
             stdin=b"" if stdin is None else as_text(stdin).encode(),
         )
         _check_texts(plan)
@@ -156,7 +181,8 @@ class ShellTool:
 
     def _launch(self, script: str, plan: Plan, place: Place, home: Path) -> Launch:
         limits = self._limits
-        environ = {"TMPDIR": str(home), "HOME": str(home), **plan.environ}
+        # The private directory comes before that of the worker, and what the task says before both.
+        environ = {**limits.environ, "TMPDIR": str(home), "HOME": str(home), **plan.environ}
         bounds = {
             # The interpreter of the launcher makes up a locale where none is set.
             "absent": sorted({"LC_CTYPE"} - environ.keys()),
@@ -166,7 +192,7 @@ class ShellTool:
             "file_bytes": limits.file_bytes,
             "network": True,
             "hidden": [str(folder) for folder in self._hidden],
-            "shown": [str(folder) for folder in place.shown],
+            "shown": [str(folder) for folder in (home, *place.shown)],
         }
         launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
         return Launch(
@@ -183,10 +209,13 @@ async def _place_of(call: Call) -> Place:
 
     Raises `ToolFailure`.
     """
-    folder = await call.files.folder()
+    # A process that has left its script's group may go on in it.
+    folder = await call.files.folder(is_exposed=True)
     shown: tuple[Path, ...] = (folder,)
     given = call.fields.get("cwd")
     if given is None:
+        return Place(directory=folder, shown=shown)
+    if given in (".", "./"):
         return Place(directory=folder, shown=shown)
     name = call.files.parse_name(given)
     if name.is_of_organization:

@@ -18,7 +18,7 @@ from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.duckdb import DuckdbTool, Lease, database_name
+from noetl_worker.tools.duckdb import DuckdbTool, Lease, database_name, find_database
 from noetl_worker.tools.duckdb_session import DuckSession, Places
 from noetl_worker.tools.file_names import FileName
 from noetl_worker.tools.http import HttpTool
@@ -155,8 +155,7 @@ class TransferTool:
         for end in (plan.source, plan.target):
             if end["type"] == "duckdb":
                 name = database_name(end.get("database"), call)
-                path = None if name is None else await call.files.path(name)
-                databases[name] = Places(database=path)
+                databases[name] = Places(database=await find_database(name, call))
             elif end["type"] == "postgres":
                 pools.add(await self._postgres.pool(_auth(end, call), call.site))
         file = None

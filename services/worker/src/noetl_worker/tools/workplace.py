@@ -40,7 +40,10 @@ class WorkFolder:
         Raises `ToolFailure` when a link leads out of the organization's part.
         """
         folder = self.files(site).resolve()
-        found = (folder / path).resolve()
+        try:
+            found = (folder / path).resolve()
+        except (OSError, RuntimeError) as problem:
+            raise _refused(f"{path!r:.120} cannot be followed: {problem}") from problem
         if not found.is_relative_to(folder) or found == folder:
             text = f"{path!r:.120} leads out of the folder of the organization's files"
             raise _refused(text)

@@ -1,25 +1,31 @@
 """A local folder with files of an execution, in which a task reads and writes them.
 
-What a task changed is told by size, time and identity of each file. The time of a file that lies
-here is set into the past, so that the next write always changes it.
+What a task changed is told by size, times and identity of each file. The time of a file that lies
+here is set into the past, so that the next write always changes it. The time of the last change
+of any kind, which no task can set, tells of a write whose time was set back.
 """
 
 import os
 import stat
-from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
 from noetl_storage import removal
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools.file_names import INTERNAL_FOLDER
 from noetl_worker.workspace.file_content import FileContent, finish_file, read_content
+from noetl_worker.workspace.folder_walk import (
+    files_below,
+    find_status,
+    is_internal,
+    list_folders,
+    open_folder,
+    open_parent,
+    remove_entry,
+    remove_unknown,
+)
 
-_CACHE_FOLDER = "__pycache__"
-_FOLDERS_DEEP_MAX = 32
 _REMOVAL_S = 60.0
 _AGE_NS = 10_000_000_111
 
@@ -29,6 +35,7 @@ class Signature(Struct, frozen=True):
 
     size_bytes: int
     modified_ns: int
+    changed_ns: int
     inode: int
 
 
@@ -39,11 +46,26 @@ class PresentFile(Struct, frozen=True, kw_only=True):
     signature: Signature
 
 
+class Limits(Struct, frozen=True, kw_only=True):
+    """How many files an execution keeps, and how large they are together.
+
+    What a task changed past that is not even read.
+    """
+
+    files_max: int = 10_000
+    bytes_max: int = 64 * 1024**3
+
+
 class FolderChanges(Struct, frozen=True, kw_only=True):
-    """Which files differ from what was put here: new contents by path, and paths that are gone."""
+    """Which files differ from what was put here: new contents by path, and paths that are gone.
+
+    `signatures` are those of the files as they were read. What `is_too_much` is left out.
+    """
 
     contents: dict[str, FileContent]
     removed: tuple[str, ...]
+    signatures: dict[str, Signature]
+    is_too_much: bool = False
 
 
 class Checkout:
@@ -77,10 +99,9 @@ class Checkout:
         present = self._present.get(path)
         return None if present is None else present.content
 
-    def is_current(self, path: str, content: FileContent) -> bool:
-        """Tell whether a file lies here unchanged with this content."""
-        present = self._present.get(path)
-        return present is not None and present.content == content and self._is_intact(path)
+    def list_outdated(self, contents: Mapping[str, FileContent]) -> list[str]:
+        """Return those paths whose files do not lie here unchanged with these contents."""
+        return [path for path, content in contents.items() if not self._is_current(path, content)]
 
     def list_reusable_chunks(self, path: str, content: FileContent) -> set[int]:
         """Return the chunks of a content that the file here has already."""
@@ -92,56 +113,90 @@ class Checkout:
         pairs = zip(present.content.chunks, content.chunks, strict=False)
         return {index for index, (here, wanted) in enumerate(pairs) if here == wanted}
 
-    def prepare_file(self, path: str, *, is_reused: bool) -> Path:
-        """Return where the chunks of a file are written; unless it is reused, nothing is there."""
-        self._present.pop(path, None)
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not is_reused:
-            target.unlink(missing_ok=True)
-        return target
+    def begin_file(self, path: str, *, is_reused: bool) -> int:
+        """Open a file whose chunks are to be written; unless it is reused, it is a new one.
 
-    def finish_file(self, path: str, content: FileContent) -> None:
+        A file or a folder of another version that stands in its place is removed.
+        """
+        for place in (path, *list_folders(path)):
+            self._present.pop(place, None)
+        with open_parent(self.folder, path, is_made=True) as (parent, name):
+            if not is_reused and remove_entry(name, parent):
+                self._forget_below(path)
+            return os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=parent)
+
+    def finish_file(self, path: str, content: FileContent, descriptor: int) -> None:
         """Note a file whose chunks are all written."""
-        finish_file(self.folder / path, content)
-        self._note_file(path, content)
+        finish_file(descriptor, content)
+        self._note_file(path, content, descriptor)
 
-    def remove_file(self, path: str) -> None:
-        """Remove a file that a later version of the execution's files does not have."""
-        self._present.pop(path, None)
-        (self.folder / path).unlink(missing_ok=True)
+    @contextmanager
+    def open_file(self, path: str) -> Iterator[int]:
+        """Hold a file open for reading; raises `OSError`."""
+        with open_parent(self.folder, path) as (parent, name):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(name, flags, dir_fd=parent)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
-    def read_changes(self) -> FolderChanges:
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Remove files that the task's version of the files does not have."""
+        for path in paths:
+            self._present.pop(path, None)
+            try:
+                with open_parent(self.folder, path) as (parent, name):
+                    if remove_entry(name, parent):
+                        self._forget_below(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+
+    def read_changes(self, limits: Limits) -> FolderChanges:
         """Compare the folder with what was put here; raises `ToolFailure` for what is no file."""
         contents: dict[str, FileContent] = {}
+        signatures: dict[str, Signature] = {}
         seen: set[str] = set()
+        size_bytes = 0
         for path, descriptor in self._open_files():
             seen.add(path)
             present = self._present.get(path)
-            if present is not None and present.signature == _signature_of(descriptor):
+            signature = _signature(os.fstat(descriptor))
+            if present is not None and present.signature == signature:
                 continue
+            size_bytes += signature.size_bytes
+            if len(contents) >= limits.files_max or size_bytes > limits.bytes_max:
+                return FolderChanges(contents={}, removed=(), signatures={}, is_too_much=True)
             content = read_content(descriptor)
             if present is not None and present.content == content:
-                self._note_file(path, content)
+                # Written once more as it was, or only touched.
+                if _signature(os.fstat(descriptor)) == signature:
+                    self._note_file(path, content, descriptor)
                 continue
-            contents[path] = content
+            contents[path], signatures[path] = content, signature
         removed = tuple(path for path in self._present if path not in seen)
-        return FolderChanges(contents=contents, removed=removed)
+        return FolderChanges(contents=contents, removed=removed, signatures=signatures)
 
     def accept_changes(self, changes: FolderChanges) -> None:
-        """Take what a task changed as what lies here."""
-        for path, content in changes.contents.items():
-            self._note_file(path, content)
-        for path in changes.removed:
+        """Take what a task changed as what lies here; a file written to since then is dropped."""
+        for path in (*changes.contents, *changes.removed):
             self._present.pop(path, None)
+        for path, content in changes.contents.items():
+            try:
+                with self.open_file(path) as descriptor:
+                    if _signature(os.fstat(descriptor)) == changes.signatures[path]:
+                        self._note_file(path, content, descriptor)
+            except OSError:
+                # It is fetched when it is wanted.
+                continue
 
     def drop_changes(self) -> None:
         """Remove what a task changed; it is put here again when it is wanted."""
         for path in list(self._present):
             if not self._is_intact(path):
                 self._present.pop(path)
-        with _opened_folder(self.folder) as top:
-            _remove_unknown(top, "", set(self._present))
+        with open_folder(self.folder) as top:
+            remove_unknown(top, known=self._present.keys())
 
     def clear(self) -> None:
         """Remove every file, so that those of another execution may lie here."""
@@ -154,105 +209,43 @@ class Checkout:
         self._present.clear()
         return removal.removed(self.folder, within_s=_REMOVAL_S)
 
-    def _note_file(self, path: str, content: FileContent) -> None:
-        target = self.folder / path
-        past_ns = target.stat(follow_symlinks=False).st_mtime_ns - _AGE_NS
-        os.utime(target, ns=(past_ns, past_ns), follow_symlinks=False)
+    def _forget_below(self, path: str) -> None:
+        for inner in [one for one in self._present if one.startswith(f"{path}/")]:
+            self._present.pop(inner)
+
+    def _note_file(self, path: str, content: FileContent, descriptor: int) -> None:
+        if os.fstat(descriptor).st_nlink > 1:
+            # What is written to one of its names would change the others: it is fetched again.
+            self._present.pop(path, None)
+            return
+        # Of the rights of a file only that to be executed is kept.
+        os.fchmod(descriptor, 0o700 if content.is_executable else 0o600)
+        past_ns = os.fstat(descriptor).st_mtime_ns - _AGE_NS
+        os.utime(descriptor, ns=(past_ns, past_ns))
         self._present[path] = PresentFile(
-            content=content, signature=_signature(target.stat(follow_symlinks=False))
+            content=content, signature=_signature(os.fstat(descriptor))
         )
+
+    def _is_current(self, path: str, content: FileContent) -> bool:
+        present = self._present.get(path)
+        return present is not None and present.content == content and self._is_intact(path)
 
     def _is_intact(self, path: str) -> bool:
         try:
-            status = (self.folder / path).stat(follow_symlinks=False)
+            with open_parent(self.folder, path) as (parent, name):
+                status = find_status(name, parent)
         except OSError:
+            return False
+        if status is None or not stat.S_ISREG(status.st_mode):
             return False
         return _signature(status) == self._present[path].signature
 
     def _open_files(self) -> Iterator[tuple[str, int]]:
         """Yield each file's path with an open descriptor; no link is followed."""
         internal_paths = self.internal_paths | {path for path in self._present if is_internal(path)}
-        with _opened_folder(self.folder) as top:
-            yield from _files_below(top, "", internal_paths)
-
-
-def is_internal(path: str) -> bool:
-    """Tell whether a path is that of one of the engine's own files."""
-    return path == INTERNAL_FOLDER or path.startswith(f"{INTERNAL_FOLDER}/")
-
-
-def _files_below(
-    folder: int, prefix: str, internal_paths: AbstractSet[str], depth: int = 0
-) -> Iterator[tuple[str, int]]:
-    if depth > _FOLDERS_DEEP_MAX:
-        raise _refused(prefix, f"lies more than {_FOLDERS_DEEP_MAX} folders deep")
-    for name in sorted(os.listdir(folder)):
-        path = f"{prefix}{name}"
-        mode = os.lstat(name, dir_fd=folder).st_mode
-        if stat.S_ISDIR(mode):
-            # Compiled modules are made again by whoever imports them.
-            if name != _CACHE_FOLDER:
-                with _opened_folder(name, folder) as inner:
-                    yield from _files_below(inner, f"{path}/", internal_paths, depth + 1)
-            continue
-        if not stat.S_ISREG(mode):
-            raise _refused(path, "is a link or a device, and only files and folders are kept")
-        _check_name(path)
-        if is_internal(path) and path not in internal_paths:
-            raise _refused(path, f"lies in the folder '{INTERNAL_FOLDER}', which is the engine's")
-        with _opened_file(name, folder) as file:
-            yield path, file
-
-
-def _remove_unknown(folder: int, prefix: str, known: set[str]) -> None:
-    """Remove every file that is not known, and folders that are empty then."""
-    for name in os.listdir(folder):
-        path = f"{prefix}{name}"
-        if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-            if path not in known:
-                os.unlink(name, dir_fd=folder)
-            continue
-        with _opened_folder(name, folder) as inner:
-            _remove_unknown(inner, f"{path}/", known)
-            is_empty = not os.listdir(inner)  # noqa: PTH208 - by descriptor
-        if is_empty:
-            os.rmdir(name, dir_fd=folder)
-
-
-@contextmanager
-def _opened_folder(name: str | Path, within: int | None = None) -> Iterator[int]:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    descriptor = os.open(name, flags, dir_fd=within)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _opened_file(name: str, within: int) -> Iterator[int]:
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _check_name(path: str) -> None:
-    try:
-        path.encode()
-    except UnicodeEncodeError as problem:
-        raise _refused(path, "has a name that is no UTF-8 text") from problem
-
-
-def _signature_of(descriptor: int) -> Signature:
-    return _signature(os.fstat(descriptor))
+        with open_folder(self.folder) as top:
+            yield from files_below(top, internal_paths)
 
 
 def _signature(status: os.stat_result) -> Signature:
-    return Signature(status.st_size, status.st_mtime_ns, status.st_ino)
-
-
-def _refused(path: str, reason: str) -> ToolFailure:
-    text = f"the file {path!r:.200} {reason}: remove it before the task ends"
-    return ToolFailure(failure("config", text, source="files"))
+    return Signature(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)

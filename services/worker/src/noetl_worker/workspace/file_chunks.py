@@ -1,7 +1,9 @@
 """Files of a checkout to the payload store and back, chunk by chunk."""
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 from noetl_chassis.together import together
 from noetl_contracts import locators
@@ -13,54 +15,87 @@ from noetl_worker.workspace import file_content
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_content import CHUNK_HEAD, FileContent
 
+T = TypeVar("T")
+
 _MEDIA_TYPE = "application/octet-stream"
+_FILES_AT_ONCE = 8
 _CHUNKS_AT_ONCE = 8
 
 
-async def fetch_file(
-    checkout: Checkout, path: str, content: FileContent, payloads: TenantPayloads
+async def fetch_files(
+    checkout: Checkout, contents: Mapping[str, FileContent], payloads: TenantPayloads
 ) -> None:
-    """Let a file of the checkout have this content; raises `ToolFailure` or `OSError`."""
-    if await in_thread(checkout.is_current, path, content):
-        return
-    reusable = await in_thread(checkout.list_reusable_chunks, path, content)
-    target = await in_thread(checkout.prepare_file, path, is_reused=bool(reusable))
+    """Let files of the checkout have these contents; raises `ToolFailure` or `OSError`."""
+    outdated = await in_thread(checkout.list_outdated, contents)
+    turns = asyncio.Semaphore(_CHUNKS_AT_ONCE)
 
-    async def fetch_chunk(index: int) -> None:
-        size = content.chunk_size(index)
-        data = await payloads.read(_chunk_ref(content.chunks[index], size, payloads))
-        await in_thread(
-            file_content.write_chunk, target, content, index, data.removeprefix(CHUNK_HEAD)
-        )
+    async def fetch(path: str) -> None:
+        await _fetch_file(checkout, path, contents[path], payloads, turns)
 
-    await _run_for_each(
-        fetch_chunk, (index for index in range(len(content.chunks)) if index not in reusable)
-    )
-    await in_thread(checkout.finish_file, path, content)
+    await _run_for_each(fetch, outdated)
 
 
-async def store_file(
-    checkout: Checkout, path: str, content: FileContent, payloads: TenantPayloads
+async def store_files(
+    checkout: Checkout, contents: Mapping[str, FileContent], payloads: TenantPayloads
 ) -> None:
     """Store the chunks that the version before did not have; raises `ToolFailure`, `OSError`."""
+    turns = asyncio.Semaphore(_CHUNKS_AT_ONCE)
+
+    async def store(path: str) -> None:
+        await _store_file(checkout, path, contents[path], payloads, turns)
+
+    await _run_for_each(store, contents)
+
+
+async def _fetch_file(
+    checkout: Checkout,
+    path: str,
+    content: FileContent,
+    payloads: TenantPayloads,
+    turns: asyncio.Semaphore,
+) -> None:
+    reusable = await in_thread(checkout.list_reusable_chunks, path, content)
+    descriptor = await in_thread(checkout.begin_file, path, is_reused=bool(reusable))
+
+    async def fetch_chunk(index: int) -> None:
+        async with turns:
+            size = content.chunk_size(index)
+            data = await payloads.read(_chunk_ref(content.chunks[index], size, payloads))
+            chunk = data.removeprefix(CHUNK_HEAD)
+            await in_thread(file_content.write_chunk, descriptor, content, index, chunk)
+
+    try:
+        await _run_for_each(
+            fetch_chunk, (index for index in range(len(content.chunks)) if index not in reusable)
+        )
+        await in_thread(checkout.finish_file, path, content, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def _store_file(
+    checkout: Checkout,
+    path: str,
+    content: FileContent,
+    payloads: TenantPayloads,
+    turns: asyncio.Semaphore,
+) -> None:
     base = checkout.find_base(path)
     stored = set() if base is None else set(base.chunks)
     index_by_digest = {
         digest: index for index, digest in enumerate(content.chunks) if digest not in stored
     }
-    descriptor = await in_thread(os.open, checkout.folder / path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
+    with checkout.open_file(path) as descriptor:
 
         async def store_chunk(index: int) -> None:
-            data = await in_thread(file_content.read_chunk, descriptor, content, index)
-            ref = await payloads.store(CHUNK_HEAD + data, media_type=_MEDIA_TYPE)
+            async with turns:
+                data = await in_thread(file_content.read_chunk, descriptor, content, index)
+                ref = await payloads.store(CHUNK_HEAD + data, media_type=_MEDIA_TYPE)
             if ref.sha256 != content.chunks[index]:
                 text = f"the file {path!r:.200} was written to after its task had ended"
                 raise ToolFailure(failure("file_conflict", text, source="files"))
 
         await _run_for_each(store_chunk, index_by_digest.values())
-    finally:
-        await in_thread(os.close, descriptor)
 
 
 def _chunk_ref(digest: str, size_bytes: int, payloads: TenantPayloads) -> PayloadRef:
@@ -73,14 +108,14 @@ def _chunk_ref(digest: str, size_bytes: int, payloads: TenantPayloads) -> Payloa
     )
 
 
-async def _run_for_each(work: Callable[[int], Awaitable[None]], indexes: Iterable[int]) -> None:
-    """Do the work for each index, a few at a time; the first error ends it."""
-    waiting = iter(indexes)
+async def _run_for_each(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    """Do the work for each item, a few at a time; the first error ends it."""
+    waiting = iter(items)
 
     async def take_turns() -> None:
-        for index in waiting:
-            await work(index)
+        for item in waiting:
+            await work(item)
 
     async with together() as group:
-        for _ in range(_CHUNKS_AT_ONCE):
+        for _ in range(_FILES_AT_ONCE):
             group.create_task(take_turns())

@@ -6,7 +6,6 @@ A file that changes in one place shares its other chunks with the version before
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -73,26 +72,18 @@ def read_chunk(descriptor: int, content: FileContent, index: int) -> bytes:
     return _read_fully(descriptor, content.chunk_size(index), index * content.chunk_bytes)
 
 
-def write_chunk(path: Path, content: FileContent, index: int, data: bytes) -> None:
-    """Write one chunk at its place in a file, which is made when it is new; this blocks."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        view, offset = memoryview(data), index * content.chunk_bytes
-        while view:
-            written = os.pwrite(descriptor, view, offset)
-            view, offset = view[written:], offset + written
-    finally:
-        os.close(descriptor)
+def write_chunk(descriptor: int, content: FileContent, index: int, data: bytes) -> None:
+    """Write one chunk at its place in an open file; this blocks."""
+    view, offset = memoryview(data), index * content.chunk_bytes
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
 
 
-def finish_file(path: Path, content: FileContent) -> None:
-    """Give a file whose chunks are written its length and its mode; this blocks."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        os.ftruncate(descriptor, content.size_bytes)
-        os.fchmod(descriptor, 0o700 if content.is_executable else 0o600)
-    finally:
-        os.close(descriptor)
+def finish_file(descriptor: int, content: FileContent) -> None:
+    """Give an open file whose chunks are written its length and its mode; this blocks."""
+    os.ftruncate(descriptor, content.size_bytes)
+    os.fchmod(descriptor, 0o700 if content.is_executable else 0o600)
 
 
 def _read_chunks(descriptor: int, chunk_bytes: int) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from msgspec import structs
 from noetl_contracts.commands import Command
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.sites import Site
+from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.workspace.task_files import FileConflict, RecordedOutcome, TaskFiles
 from noetl_worker.workspace.workspaces import Workspaces
@@ -45,7 +46,7 @@ class FileLender:
                 # Also of a task that is called off: the folder is checked before it is lent again.
                 await asyncio.shield(files.release())
             if not _may_run_again(call, outcome):
-                return outcome
+                return await in_thread(files.add_hint, outcome)
             await asyncio.sleep(_PAUSE_S * conflicts * random.random())  # noqa: S311 - no secret
         return outcome
 

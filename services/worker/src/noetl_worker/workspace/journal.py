@@ -103,13 +103,14 @@ class Journal:
             await self._apply(entry, files)
         return files
 
-    async def append(self, entry: JournalEntry, *, check: Callable[[Files], None]) -> None:
+    async def append(self, entry: JournalEntry, *, check: Callable[[Files], None]) -> bool:
         """Add an entry behind all others; `check` is asked again after each that came between.
 
-        Raises `ToolFailure`, also what `check` raises.
+        It is not added where another with its key is there; tell whether it was. Raises
+        `ToolFailure`, also what `check` raises.
         """
         async with self._lock:
-            while True:
+            while not entry.key or entry.key not in self._sequence_by_key:
                 check(self._files)
                 numbered = structs.replace(entry, sequence=self.length + 1)
                 if numbered.sequence > ENTRIES_MAX:
@@ -120,10 +121,9 @@ class Journal:
                 )
                 if before is None:
                     await self._add(numbered)
-                    return
+                    return True
                 await self._add(codec.decode_as(before, JournalEntry))
-                if entry.key and entry.key in self._sequence_by_key:
-                    return
+            return False
 
     async def describe_change(self, path: str, content: FileContent) -> FileChange:
         """Describe a new version; a long list of chunks is stored first."""

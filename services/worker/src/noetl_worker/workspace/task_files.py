@@ -6,21 +6,23 @@ An attempt that fails or dies changes nothing. A later attempt of a task whose e
 not run again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.file_names import FileName, parse_file_name
+from noetl_worker.tools.file_names import ORGANIZATION_PREFIX, FileName, parse_file_name
 from noetl_worker.workspace import file_chunks
-from noetl_worker.workspace.checkout import Checkout, FolderChanges, is_internal
-from noetl_worker.workspace.journal import Files, Journal
+from noetl_worker.workspace.checkout import Checkout, FolderChanges
+from noetl_worker.workspace.folder_walk import is_internal, list_folders
+from noetl_worker.workspace.journal import Files, FileVersion, Journal
 from noetl_worker.workspace.journal_entry import FileChange, JournalEntry, KeptOutcome, Writer
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # What DuckDB and SQLite keep beside a database that was not closed in order.
 _SIDE_FILES = (".wal", "-wal", "-journal")
+# Errors that a file may have caused by not being there.
+_HINTED_KINDS = frozenset({"not_found", "db_error"})
 
 
 class RecordedOutcome(Exception):  # noqa: N818 - it carries an outcome, it is not an error
@@ -52,7 +56,9 @@ class TaskFiles:
         self._workspaces = workspaces
         self._payloads = workspaces.payloads_of(call.site)
         self._checkout: Checkout | None = None
-        self._is_borrowed = False
+        self._is_borrowed = self._is_published = self._is_exposed = False
+        # Names that the task has used and that are no files of the execution.
+        self._missed: list[str] = []
         self._journal: Journal | None = None
         self._files: Files = {}
         self._base = 0
@@ -81,17 +87,24 @@ class TaskFiles:
         checkout = await self._opened_checkout(is_latest=True)
         if is_internal(name.path):
             checkout.internal_paths.add(name.path)
-        wanted = {name.path, *(f"{name.path}{suffix}" for suffix in _SIDE_FILES)}
+        # A file in the place of a folder has to be there, so that the tool is refused.
+        wanted = {name.path, *list_folders(name.path)}
+        wanted |= {f"{name.path}{suffix}" for suffix in _SIDE_FILES}
         await self._fetch(checkout, wanted & (self._files.keys() | checkout.paths))
         path = checkout.folder / name.path
-        await in_thread(_make_parent, path, name.path)
+        is_folder = any(one.startswith(f"{name.path}/") for one in self._files)
+        await in_thread(_make_folder, path if is_folder else path.parent, name.path)
+        if not is_folder and name.path not in self._files:
+            self._missed.append(name.path)
         return path
 
-    async def folder(self, checkout: Checkout | None = None) -> Path:
+    async def folder(self, checkout: Checkout | None = None, *, is_exposed: bool = False) -> Path:
         """Return a folder with all files of the execution; raises as `path`.
 
-        With a `checkout` it is that one's, whose owner lends it until `publish` or `drop_changes`.
+        With a `checkout` it is that one's, whose owner lends it until `drop_changes`. One that is
+        exposed to processes which may outlive the task is removed after it.
         """
+        self._is_exposed |= is_exposed
         if checkout is not None and self._checkout is None:
             self._checkout = checkout
             try:
@@ -100,50 +113,87 @@ class TaskFiles:
                 self._checkout = None
                 raise
         opened = await self._opened_checkout(is_latest=False)
-        internal = {path for path in opened.paths if is_internal(path)}
+        unused = opened.paths - opened.internal_paths
+        internal = {path for path in unused if is_internal(path)}
         if internal:
-            await in_thread(_remove_files, opened, internal)
+            await in_thread(opened.remove_files, internal)
         visible = {path for path in self._files if not is_internal(path)}
-        if wanted := visible | opened.paths:
+        if wanted := visible | (opened.paths - opened.internal_paths):
             await self._fetch(opened, wanted)
         return opened.folder
 
     async def publish(self, outcome: Outcome) -> None:
-        """Make what the task changed the next version; raises `ToolFailure`, `FileConflict`."""
+        """Make what the task changed the next version; raises `ToolFailure`, `FileConflict`.
+
+        Where another run of the same attempt has done so meanwhile, it raises `RecordedOutcome`.
+        """
         checkout, journal = self._checkout, self._journal
-        if checkout is None or journal is None:
-            return
-        if checkout.is_bare:
+        if checkout is None or journal is None or self._is_published or checkout.is_bare:
             return
         if self._earlier is not None:
-            await in_thread(checkout.drop_changes)
+            with _reading_files():
+                await in_thread(checkout.drop_changes)
             return
+        limits = self._workspaces.limits
         with _reading_files():
-            changes = await in_thread(checkout.read_changes)
-        if not changes.contents and not changes.removed:
-            return
+            changes = await in_thread(checkout.read_changes, limits)
         self._check_limits(changes)
-        entry = await self._stored_entry(journal, checkout, changes, outcome)
-        await journal.append(entry, check=lambda files: self._check_conflicts(changes, files))
-        await in_thread(checkout.accept_changes, changes)
-        self._files, self._base = journal.files, journal.length
-        self._workspaces.note_entries(self._call.site, journal.length)
+        if changes.contents or changes.removed:
+            await self._append_changes(journal, checkout, changes, outcome)
+        self._is_published = True
 
-    async def drop_changes(self) -> None:
-        """Forget what the task changed, as if it had not run."""
-        if self._checkout is not None and not self._checkout.is_bare:
-            await in_thread(self._checkout.drop_changes)
+    async def _append_changes(
+        self, journal: Journal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
+    ) -> None:
+        entry = await self._stored_entry(journal, checkout, changes, outcome)
+        is_own = await journal.append(
+            entry, check=lambda files: self._check_conflicts(changes, files)
+        )
+        self._workspaces.note_entries(self._call.site, journal.length)
+        if not is_own and self._call.sink is None:
+            found = await journal.find_outcome(entry.key)
+            assert found is not None, "the entry with this key has just been read"
+            raise RecordedOutcome(_outcome_of(found[1]))
+        if is_own:
+            await in_thread(checkout.accept_changes, changes)
+
+    async def drop_changes(self) -> bool:
+        """Forget what was not published; tell whether the folder may be used by another task.
+
+        A folder that was lent for this task is its owner's again.
+        """
+        checkout = self._checkout
+        if not self._is_borrowed:
+            self._checkout = None
+        if checkout is None or checkout.is_bare:
+            return True
+        return await self._workspaces.tidy(checkout)
 
     async def release(self) -> None:
         """Give the checkout back; what was not published is forgotten."""
         checkout, self._checkout = self._checkout, None
         if checkout is not None and self._is_borrowed:
-            await self._workspaces.give_back(checkout, self._call.site)
+            await self._workspaces.give_back(
+                checkout, self._call.site, is_reusable=not self._is_exposed
+            )
+
+    def add_hint(self, outcome: Outcome) -> Outcome:
+        """Say of a task that failed if the organization has a file that it did not find."""
+        error, folder = outcome.error, self._workspaces.folder_of(self._call.site)
+        if error is None or folder is None:
+            return outcome
+        named = [name for name in self._missed if _is_file(folder / name)]
+        if error.kind not in _HINTED_KINDS or not named:
+            return outcome
+        hint = f"a file of the organization is named {ORGANIZATION_PREFIX}{named[0]}"
+        message = f"{error.message}; {hint}"
+        return structs.replace(outcome, error=structs.replace(error, message=message))
 
     async def _opened_checkout(self, *, is_latest: bool) -> Checkout:
         if self._checkout is None:
             await self._open_journal(is_latest=is_latest)
-            self._checkout = await self._workspaces.borrow(self._call.site)
+            with _reading_files():
+                self._checkout = await self._workspaces.borrow(self._call.site)
             self._checkout.internal_paths = set()
             self._is_borrowed = True
         return self._checkout
@@ -166,22 +216,18 @@ class TaskFiles:
             return
         entry, kept = found
         if self._call.sink is None:
-            data = kept.data if kept.has_data else UNSET
-            raise RecordedOutcome(Outcome(data=data, error=kept.error))
+            raise RecordedOutcome(_outcome_of(kept))
         # Its rows are wanted again: it sees what it saw, and what it writes is there already.
         self._earlier = entry
         self._files, self._base = await journal.files_at(entry.base), entry.base
 
-    async def _fetch(self, checkout: Checkout, paths: Iterable[str]) -> None:
+    async def _fetch(self, checkout: Checkout, paths: AbstractSet[str]) -> None:
         """Let the checkout hold these files in the versions that this task sees."""
-        ordered = sorted(paths)
-        gone = {path for path in ordered if path not in self._files}
-        await in_thread(_remove_files, checkout, gone)
+        wanted = {path: self._files[path].content for path in paths if path in self._files}
+        gone = [path for path in paths if path not in self._files]
         with _reading_files():
-            for path in ordered:
-                if path not in gone:
-                    content = self._files[path].content
-                    await file_chunks.fetch_file(checkout, path, content, self._payloads)
+            await in_thread(checkout.remove_files, gone)
+            await file_chunks.fetch_files(checkout, wanted, self._payloads)
 
     async def _stored_entry(
         self, journal: Journal, checkout: Checkout, changes: FolderChanges, outcome: Outcome
@@ -189,20 +235,14 @@ class TaskFiles:
         described: list[FileChange] = [
             FileChange(path=path, is_removed=True) for path in changes.removed
         ]
+        with _reading_files():
+            await file_chunks.store_files(checkout, changes.contents, self._payloads)
         for path, content in changes.contents.items():
-            with _reading_files():
-                await file_chunks.store_file(checkout, path, content, self._payloads)
             described.append(await journal.describe_change(path, content))
-        site = self._call.site
         entry = JournalEntry(
             sequence=0,
             key=self._call.attempt_key,
-            writer=Writer(
-                step=site.step,
-                unit=site.unit,
-                activation=site.activation,
-                row_index=site.row_index,
-            ),
+            writer=self._writer,
             base=self._base,
             written_at=self._workspaces.clock.now(),
             changes=tuple(described),
@@ -223,35 +263,63 @@ class TaskFiles:
             is_same = latest is not None and latest.content == changes.contents.get(path)
             if is_same or (latest is None and path in changes.removed):
                 continue
-            other = "another step" if latest is None else str(latest.writer)
-            own = Writer(
-                step=self._call.site.step,
-                unit=self._call.site.unit,
-                activation=self._call.site.activation,
-                row_index=self._call.site.row_index,
-            )
-            text = (
-                f"the file {path!r:.200} was changed by {other} while {own} was using it: run "
-                "the two one after the other, or let each write a file of its own"
-            )
-            raise FileConflict(
-                failure(FileConflict.KIND, text, source="files", details={"file": path})
-            )
+            raise self._conflict(path, latest)
+        self._check_places(changes, files)
+
+    def _check_places(self, changes: FolderChanges, files: Files) -> None:
+        """Refuse a file in the place of a folder, and a folder in that of a file."""
+        left = {path: version for path, version in files.items() if path not in changes.removed}
+        places = left.keys() | changes.contents.keys()
+        new = changes.contents.keys() - files.keys()
+        for path in sorted(new):
+            for folder in list_folders(path):
+                if folder in places:
+                    raise self._conflict(folder, left.get(folder))
+        # Only new files can have taken the place of a folder.
+        folders = {folder: path for path in left for folder in list_folders(path)} if new else {}
+        for path in sorted(new & folders.keys()):
+            raise self._conflict(path, left[folders[path]])
+
+    def _conflict(self, path: str, latest: FileVersion | None) -> FileConflict:
+        other = "another step" if latest is None else str(latest.writer)
+        text = (
+            f"the file {path!r:.200} was changed by {other} while {self._writer} was using it: run "
+            "the two one after the other, or let each write a file of its own"
+        )
+        return FileConflict(
+            failure(FileConflict.KIND, text, source="files", details={"file": path})
+        )
+
+    @property
+    def _writer(self) -> Writer:
+        site = self._call.site
+        return Writer(
+            step=site.step,
+            unit=site.unit,
+            activation=site.activation,
+            row_index=site.row_index,
+        )
 
     def _check_limits(self, changes: FolderChanges) -> None:
+        limits = self._workspaces.limits
         sizes = {path: version.content.size_bytes for path, version in self._files.items()}
         sizes |= {path: content.size_bytes for path, content in changes.contents.items()}
-        limits = self._workspaces.limits
-        files = len(sizes) - len(changes.removed)
-        total = sum(size for path, size in sizes.items() if path not in changes.removed)
-        if files > limits.files_max or total > limits.bytes_max:
-            text = (
-                f"the files of this execution would be {files} with {total} bytes, and at most "
-                f"{limits.files_max} with {limits.bytes_max} bytes are kept: remove what is no "
-                "longer needed, store tables with an artifact task, or raise "
-                "NOETL_WORKER_WORKSPACE_FILES_MAX and NOETL_WORKER_WORKSPACE_BYTES_MAX"
-            )
-            raise ToolFailure(failure("limit", text, source="files"))
+        for path in changes.removed:
+            sizes.pop(path, None)
+        total = sum(sizes.values())
+        if changes.is_too_much:
+            found = "more than that"
+        elif len(sizes) > limits.files_max or total > limits.bytes_max:
+            found = f"{len(sizes)} with {total} bytes"
+        else:
+            return
+        text = (
+            f"of the files of an execution at most {limits.files_max} with {limits.bytes_max} "
+            f"bytes are kept, and these would be {found}: remove what is no longer needed, store "
+            "tables with an artifact task, or raise NOETL_WORKER_WORKSPACE_FILES_MAX and "
+            "NOETL_WORKER_WORKSPACE_BYTES_MAX"
+        )
+        raise ToolFailure(failure("limit", text, source="files"))
 
 
 @contextmanager
@@ -264,13 +332,20 @@ def _reading_files() -> Iterator[None]:
         raise ToolFailure(of_file(problem, name, source="files")) from problem
 
 
-def _make_parent(path: Path, name: str) -> None:
+def _make_folder(folder: Path, name: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ToolFailure(of_file(problem, name, source="files")) from problem
 
 
-def _remove_files(checkout: Checkout, paths: Iterable[str]) -> None:
-    for path in paths:
-        checkout.remove_file(path)
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # Its name is too long, for example.
+        return False
+
+
+def _outcome_of(kept: KeptOutcome) -> Outcome:
+    return Outcome(data=kept.data if kept.has_data else UNSET, error=kept.error)

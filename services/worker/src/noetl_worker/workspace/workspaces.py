@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
-from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_storage.scratch import own_folder
@@ -19,7 +18,7 @@ from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools.file_names import FileName
 from noetl_worker.tools.references import References
 from noetl_worker.tools.workplace import WorkFolder
-from noetl_worker.workspace.checkout import Checkout
+from noetl_worker.workspace.checkout import Checkout, Limits
 from noetl_worker.workspace.journal import Journal
 
 _JOURNALS_MAX = 256
@@ -28,13 +27,6 @@ _COUNTS_MAX = 100_000
 _IDLE_MAX = 8
 
 log = structlog.get_logger(__name__)
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """How many files an execution keeps, and how large they are together."""
-
-    files_max: int = 10_000
-    bytes_max: int = 64 * 1024**3
 
 
 class Workspaces:
@@ -110,18 +102,24 @@ class Workspaces:
                 return checkout
         return Checkout(await in_thread(_make_folder, self.root))
 
-    async def give_back(self, checkout: Checkout, site: Site) -> None:
+    async def give_back(self, checkout: Checkout, site: Site, *, is_reusable: bool) -> None:
         """Let the next task of the execution have a checkout; the oldest ones are removed."""
-        try:
-            await in_thread(checkout.drop_changes)
-        except (OSError, ToolFailure) as problem:
-            log.info("a folder of a task is removed", reason=str(problem))
+        if not is_reusable or not await self.tidy(checkout):
             await self._remove(checkout)
             return
         self._idle[checkout.folder] = (_key(site), checkout)
         while len(self._idle) > _IDLE_MAX:
             _, (_, oldest) = self._idle.popitem(last=False)
             await self._remove(oldest)
+
+    async def tidy(self, checkout: Checkout) -> bool:
+        """Drop what was not published; tell whether the folder may be used again."""
+        try:
+            await in_thread(checkout.drop_changes)
+        except OSError as problem:
+            log.info("a folder of a task is removed", reason=str(problem))
+            return False
+        return True
 
     async def _remove(self, checkout: Checkout) -> None:
         if not await in_thread(checkout.remove_all):

@@ -1,0 +1,154 @@
+"""Folders of which tasks have the use: no link in them is followed, also when one is put there."""
+
+import os
+import stat
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from pathlib import Path
+
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.file_names import INTERNAL_FOLDER
+
+_CACHE_FOLDER = "__pycache__"
+_FOLDERS_DEEP_MAX = 32
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+@contextmanager
+def open_folder(name: str | Path, within: int | None = None) -> Iterator[int]:
+    """Hold a folder open; raises `OSError` for a link."""
+    descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def open_parent(top: Path, path: str, *, is_made: bool = False) -> Iterator[tuple[int, str]]:
+    """Hold the folder of a file below `top` open, and give the file's own name.
+
+    Folders on the way are made where `is_made`; what stands in their way is removed then.
+    """
+    *folders, name = path.split("/")
+    descriptor = os.open(top, _FOLDER_FLAGS)
+    try:
+        for folder in folders:
+            if is_made:
+                _make_folder(folder, descriptor)
+            inner = os.open(folder, _FOLDER_FLAGS, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(name: str, within: int) -> None:
+    status = find_status(name, within)
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        return
+    if status is not None:
+        os.unlink(name, dir_fd=within)
+    os.mkdir(name, 0o700, dir_fd=within)
+
+
+def find_status(name: str, within: int) -> os.stat_result | None:
+    """Return what is known of a name in a folder, None where there is nothing."""
+    try:
+        return os.lstat(name, dir_fd=within)
+    except FileNotFoundError:
+        return None
+
+
+def remove_entry(name: str, within: int) -> bool:
+    """Remove a file, or a folder with all that is in it; tell whether it was a folder."""
+    status = find_status(name, within)
+    if status is None:
+        return False
+    if not stat.S_ISDIR(status.st_mode):
+        os.unlink(name, dir_fd=within)
+        return False
+    with open_folder(name, within) as inner:
+        remove_unknown(inner, known=frozenset())
+    os.rmdir(name, dir_fd=within)
+    return True
+
+
+def list_folders(path: str) -> list[str]:
+    """Return the paths of the folders in which a file lies, the outermost first."""
+    return [path[:place] for place, letter in enumerate(path) if letter == "/"]
+
+
+def files_below(
+    folder: int, internal_paths: AbstractSet[str], *, prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, int]]:
+    """Yield the path and an open descriptor of each file; raises `ToolFailure` for what is none."""
+    if depth > _FOLDERS_DEEP_MAX:
+        raise _refused(prefix, f"lies more than {_FOLDERS_DEEP_MAX} folders deep")
+    for name in sorted(os.listdir(folder)):
+        path = f"{prefix}{name}"
+        mode = os.lstat(name, dir_fd=folder).st_mode
+        if stat.S_ISDIR(mode):
+            # Compiled modules are made again by whoever imports them.
+            if name != _CACHE_FOLDER:
+                with open_folder(name, folder) as inner:
+                    yield from files_below(
+                        inner, internal_paths, prefix=f"{path}/", depth=depth + 1
+                    )
+            continue
+        if not stat.S_ISREG(mode):
+            raise _refused(path, "is a link or a device, and only files and folders are kept")
+        _check_name(path)
+        if is_internal(path) and path not in internal_paths:
+            raise _refused(path, f"lies in the folder '{INTERNAL_FOLDER}', which is the engine's")
+        with _open_file(name, folder) as file:
+            yield path, file
+
+
+def remove_unknown(
+    folder: int, *, known: AbstractSet[str], prefix: str = "", depth: int = 0
+) -> None:
+    """Remove every file that is not known, and folders that are empty then; raises `OSError`."""
+    if depth > _FOLDERS_DEEP_MAX:
+        raise OSError(f"more than {_FOLDERS_DEEP_MAX} folders lie in each other")
+    for name in os.listdir(folder):
+        path = f"{prefix}{name}"
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+            if path not in known:
+                os.unlink(name, dir_fd=folder)
+            continue
+        with open_folder(name, folder) as inner:
+            # A task may have taken its right to write away.
+            os.fchmod(inner, 0o700)
+            remove_unknown(inner, known=known, prefix=f"{path}/", depth=depth + 1)
+            is_empty = not os.listdir(inner)  # noqa: PTH208 - by descriptor
+        if is_empty:
+            os.rmdir(name, dir_fd=folder)
+
+
+def is_internal(path: str) -> bool:
+    """Tell whether a path is that of one of the engine's own files."""
+    return path == INTERNAL_FOLDER or path.startswith(f"{INTERNAL_FOLDER}/")
+
+
+@contextmanager
+def _open_file(name: str, within: int) -> Iterator[int]:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError as problem:
+        raise _refused(path, "has a name that is no UTF-8 text") from problem
+
+
+def _refused(path: str, reason: str) -> ToolFailure:
+    text = f"the file {path!r:.200} {reason}: remove it before the task ends"
+    return ToolFailure(failure("config", text, source="files"))
