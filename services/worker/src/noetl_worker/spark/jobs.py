@@ -73,7 +73,7 @@ def frame_of(session: SparkSession, given: Input, home: Home) -> DataFrame:
     """Turn an input into a frame."""
     match given:
         case Rows(table=table):
-            return session.createDataFrame(table)
+            return session.createDataFrame(table, source.spark_schema(table.schema))
         case Stored(refs=refs, is_union=is_union):
             options = source.options_of(
                 home, refs, is_union=is_union, partitions=max(1, parallelism(session))
@@ -144,7 +144,8 @@ def _given(value: Any, session: SparkSession, plan: Plan) -> Given:
     if isinstance(value, DataFrame):
         return _written(value, plan)
     if isinstance(value, pa.Table):
-        return _written(session.createDataFrame(value), plan)
+        frame = session.createDataFrame(value, source.spark_schema(value.schema))
+        return _written(frame, plan)
     return Given(value=_shown(value))
 
 

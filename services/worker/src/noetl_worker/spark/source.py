@@ -82,12 +82,12 @@ class NoetlSource(DataSource):
         """Return the columns of all references; a spread table tells them unopened."""
         home, refs, is_union = _parsed(self.options)
         if "table" in self.options:
-            return from_arrow_schema(_schema_of(tables.find(home, self.options["table"])))
+            return spark_schema(_schema_of(tables.find(home, self.options["table"])))
         schemas = [_schema(home, ref) for ref in refs]
         merged = pa.unify_schemas(schemas, promote_options="permissive")
         if is_union:
             merged = merged.append(pa.field(PART, pa.int64()))
-        return from_arrow_schema(fitting.fitted_schema(merged))
+        return spark_schema(fitting.fitted_schema(merged))
 
     def reader(self, schema: StructType) -> "NoetlReader":
         """Return a reader that gives exactly these columns."""
@@ -138,6 +138,11 @@ class NoetlReader(DataSourceReader):
             with _refusing(piece):
                 whole = fitting.cast(table, wanted).combine_chunks()
             yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return Spark's types of Arrow's; a moment without a zone stays one."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def _parsed(options: Any) -> tuple[Home, list[PayloadRef], bool]:
