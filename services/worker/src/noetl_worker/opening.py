@@ -1,10 +1,17 @@
 """The tools, opened together with the vault that they share."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from pathlib import Path
 
 import pyarrow as pa
 import structlog
+from msgspec import Struct
 
 from noetl_chassis import deadline, redaction
 from noetl_chassis.clock import Clock
@@ -38,12 +45,52 @@ from noetl_worker.tools.spark import SparkTool
 from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.transfer_spark import SparkMover
-from noetl_worker.tools.workplace import open_work_folder
+from noetl_worker.tools.workplace import WorkFolder, open_work_folder
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
-from noetl_worker.workspace.workspaces import open_workspaces
+from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
 
 log = structlog.get_logger(__name__)
+
+
+class _Folders(Struct, frozen=True, kw_only=True):
+    """Where files of tasks lie on this machine."""
+
+    organizations: WorkFolder
+    workspaces: Workspaces
+    python_homes: Path
+    shell_homes: Path
+
+    @property
+    def hidden(self) -> tuple[Path, ...]:
+        """Return the folders of which user code sees its own part alone."""
+        roots = (self.workspaces.root, self.organizations.root)
+        return (*roots, self.python_homes, self.shell_homes)
+
+
+@contextmanager
+def _folders(
+    config: Settings, references: References, mask: Mask, clock: Clock
+) -> Iterator[_Folders]:
+    """Hold the folders of files while the block runs."""
+    with (
+        open_work_folder(config.work_directory) as organizations,
+        open_workspaces(
+            references_=references,
+            organizations=organizations,
+            mask=mask,
+            clock=clock,
+            limits=assembly.workspace_limits(config),
+        ) as workspaces,
+        scratch.own_folder("python") as python_homes,
+        scratch.own_folder("shell") as shell_homes,
+    ):
+        yield _Folders(
+            organizations=organizations,
+            workspaces=workspaces,
+            python_homes=python_homes,
+            shell_homes=shell_homes,
+        )
 
 
 @asynccontextmanager
@@ -61,22 +108,9 @@ async def open_tools(
         stack.enter_context(redaction.masking(mask.text))
         stack.enter_context(rendering.guarded_by(stack.enter_context(deadline.watching())))
         _sweep()
-        folder = stack.enter_context(open_work_folder(config.work_directory))
-        locks = PathLocks(folder)
         references = References(payloads)
-        workspaces = stack.enter_context(
-            open_workspaces(
-                references_=references,
-                organizations=folder,
-                mask=mask,
-                clock=clock,
-                limits=assembly.workspace_limits(config),
-            )
-        )
-        homes = {
-            kind: stack.enter_context(scratch.own_folder(kind)) for kind in ("python", "shell")
-        }
-        hidden = (workspaces.root, folder.root, *homes.values())
+        folders = stack.enter_context(_folders(config, references, mask, clock))
+        locks = PathLocks(folders.organizations)
         http = await enter(
             open_http(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
@@ -92,7 +126,9 @@ async def open_tools(
             locks=locks,
             limits=assembly.duckdb_limits(config),
         )
-        sparks = await enter(open_sparks(assembly.spark_options(config, folder.root)))
+        sparks = await enter(
+            open_sparks(assembly.spark_options(config, folders.organizations.root))
+        )
         reads = SparkInputs(references_=references, vault=vault)
         spark = _spark(config, sparks, reads, references=references, scripts=scripts)
         tools = Tools(
@@ -103,8 +139,8 @@ async def open_tools(
                     limits=assembly.python_limits(config),
                     mask=mask,
                     scripts=scripts,
-                    directory=homes["python"],
-                    hidden=hidden,
+                    directory=folders.python_homes,
+                    hidden=folders.hidden,
                     make_checkout=Checkout,
                 )
             ),
@@ -127,15 +163,15 @@ async def open_tools(
             ),
             shell=ShellTool(
                 limits=assembly.shell_limits(config),
-                directory=homes["shell"],
-                hidden=hidden,
+                directory=folders.shell_homes,
+                hidden=folders.hidden,
                 scripts=scripts,
                 clock=clock,
             ),
             nats=await enter(open_nats(vault=vault)),
             sparks=sparks,
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
-            lender=FileLender(workspaces),
+            lender=FileLender(folders.workspaces),
         )
         yield tools, mask
 

@@ -21,13 +21,13 @@ from noetl_worker.own_time import own_time
 from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.duckdb_inputs import InputReader
+from noetl_worker.tools.duckdb_results import show_query
 from noetl_worker.tools.duckdb_rows import Rows
 from noetl_worker.tools.duckdb_session import (
     DuckSession,
     Limits,
     Places,
     leave_shared_directory,
-    raw_of_query,
     refused,
 )
 from noetl_worker.tools.file_names import INTERNAL_FOLDER, FileName
@@ -172,7 +172,7 @@ class DuckdbTool:
         )
         async with aclosing(batches()) as found:
             rows, count = await table.gather(found)
-        return raw_of_query(rows, columns=scan.columns, types=scan.types, count=count)
+        return show_query(rows, columns=scan.columns, types=scan.types, count=count)
 
     @asynccontextmanager
     async def _locked(self, work: _Work, call: Call) -> AsyncIterator[None]:

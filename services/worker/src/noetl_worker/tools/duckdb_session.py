@@ -20,6 +20,7 @@ from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import Statement
 from noetl_worker.tools import duckdb_types, tables
+from noetl_worker.tools.duckdb_results import show_command, show_commands
 from noetl_worker.tools.duckdb_rows import Rows
 
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
@@ -241,7 +242,7 @@ class DuckSession:
                 raise ToolFailure(refused(problem, index)) from problem
             room -= used
             commands.append(command)
-        return _raw(commands)
+        return show_commands(commands)
 
     def _run_one(
         self, part: duckdb.Statement, values: list[Any], room: int
@@ -252,11 +253,11 @@ class DuckSession:
         if changes and not _RETURNING.search(part.query):
             counted = connection.execute(part, values or None).fetchone()
             count = int(counted[0]) if counted and isinstance(counted[0], int) else 0
-            return _command(part, count=count), 0
+            return show_command(part.type.name, count=count), 0
         # The stubs deny that a statement without a result gives None.
         found: Any = connection.sql(part.query, params=values or None)
         if found is None:
-            return _command(part, count=0), 0
+            return show_command(part.type.name, count=0), 0
         kinds = [str(kind) for kind in found.types]
         rows: list[dict[str, Any]] = []
         used = 0
@@ -271,7 +272,7 @@ class DuckSession:
             "columns": list(found.columns),
             "types": duckdb_types.types_of(reader.schema, kinds),
         }
-        return _command(part, count=len(rows), **shown), used
+        return show_command(part.type.name, count=len(rows), **shown), used
 
     def _checked(self) -> duckdb.DuckDBPyConnection:
         if self._is_interrupted.is_set() or self._connection is None:
@@ -362,46 +363,6 @@ def _attach(connection: duckdb.DuckDBPyConnection, alias: str, credential: Crede
     connection.execute("LOAD postgres_scanner")
     connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {given})")
     connection.execute(f"ATTACH '' AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})")
-
-
-def _command(part: duckdb.Statement, *, count: int, **shown: Any) -> dict[str, Any]:
-    return {
-        "rows": [],
-        "row_count": count,
-        "columns": [],
-        **shown,
-        "status": "ok",
-        "message": f"{part.type.name} {count}",
-    }
-
-
-def _raw(commands: list[dict[str, Any]]) -> dict[str, Any]:
-    front = next((one for one in reversed(commands) if one["columns"]), commands[-1])
-    raw: dict[str, Any] = {
-        "rows": front["rows"],
-        "row_count": front["row_count"],
-        "columns": front["columns"],
-        **({"types": front["types"]} if "types" in front else {}),
-        "statement_count": len(commands),
-        "status": commands[-1]["status"],
-        "message": commands[-1]["message"],
-    }
-    if len(commands) > 1:
-        raw["commands"] = commands
-    return raw
-
-
-def raw_of_query(rows: Any, *, columns: list[str], types: list[str], count: int) -> dict[str, Any]:
-    """Show what a single query gave."""
-    return {
-        "rows": rows,
-        "row_count": count,
-        "columns": columns,
-        "types": types,
-        "statement_count": 1,
-        "status": "ok",
-        "message": f"{duckdb.StatementType.SELECT.name} {count}",
-    }
 
 
 def _too_large(bytes_max: int) -> ErrorObject:

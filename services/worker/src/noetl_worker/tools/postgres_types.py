@@ -99,7 +99,7 @@ def _char(value: Any) -> bytes:
 
 def _bits(value: Any) -> asyncpg.BitString:
     # The client's own signature says bytes, and its code reads digits.
-    return asyncpg.BitString(as_text(value))  # type: ignore[arg-type]
+    return asyncpg.BitString(as_text(value))  # type: ignore[arg-type]  # as said above
 
 
 def _shape(value: Any) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import UNSET, Struct, structs
 
-from noetl_playbook import coercion
 from noetl_playbook import tools as kinds
 from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -34,23 +33,18 @@ from noetl_worker.tools.transfer_copy_out import copied_out
 from noetl_worker.tools.transfer_duckdb import DuckStatement, DuckTable
 from noetl_worker.tools.transfer_duckdb import windows as duck_windows
 from noetl_worker.tools.transfer_files import FileTarget
+from noetl_worker.tools.transfer_plan import (
+    TransferPlan,
+    auth_of,
+    ends_of,
+    list_file_names,
+    read_file_name,
+    read_plan,
+    read_text,
+)
 from noetl_worker.tools.transfer_postgres import PostgresStatement, PostgresTable
-from noetl_worker.tools.transfer_rows import MODES, Aim, Target, Window
-from noetl_worker.tools.transfer_spark import Ends, SparkMover
-
-_SOURCES = ("http", "postgres", "duckdb", "file", "data")
-_TARGETS = ("postgres", "duckdb", "file")
-_CHUNK_ROWS = 1_000
-_CHUNK_ROWS_MAX = 100_000
-
-
-class _Plan(Struct, frozen=True, kw_only=True):
-    """A transfer, read from the task's fields."""
-
-    source: dict[str, Any]
-    target: dict[str, Any]
-    aim: Aim
-    size: int
+from noetl_worker.tools.transfer_rows import Aim, Target, Window
+from noetl_worker.tools.transfer_spark import SparkMover
 
 
 class _Held(Struct, frozen=True, kw_only=True):
@@ -86,10 +80,10 @@ class TransferTool:
         given = {name: item for name, item in call.input.items() if name in kinds.TRANSFER.fields}
         call = structs.replace(call, fields={**given, **call.fields})
         try:
-            plan = _plan(call)
+            plan = read_plan(call)
             async with own_time(call.timeout.total):
-                if transfer_spark.is_wanted(call.fields.get("engine"), _ends(plan, call)):
-                    return Outcome(data=await self._mover.move(_ends(plan, call), call))
+                if transfer_spark.is_wanted(call.fields.get("engine"), ends_of(plan, call)):
+                    return Outcome(data=await self._mover.move(ends_of(plan, call), call))
                 return Outcome(data=await self._move(plan, call))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
@@ -103,16 +97,16 @@ class TransferTool:
         except BROKEN as problem:
             return Outcome(error=refused(problem, None))
 
-    async def _move(self, plan: _Plan, call: Call) -> dict[str, Any]:
+    async def _move(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
         """Move rows, and publish the files that they went to while these are still locked."""
-        names = _file_names(plan, call)
+        names = list_file_names(plan, call)
         paths = [call.files.lock_path(name) for name in names if name is not None]
         async with self._locks.held(paths, call.site):
             data = await self._moved(plan, call)
             await call.files.publish(Outcome(data=data))
         return data
 
-    async def _moved(self, plan: _Plan, call: Call) -> dict[str, Any]:
+    async def _moved(self, plan: TransferPlan, call: Call) -> dict[str, Any]:
         fetched = moved = chunks = 0
         async with AsyncExitStack() as stack:
             held = await stack.enter_async_context(self._held(plan, call))
@@ -143,7 +137,7 @@ class TransferTool:
         return {"rows_transferred": moved, "chunks": chunks, "records_fetched": fetched}
 
     @asynccontextmanager
-    async def _held(self, plan: _Plan, call: Call) -> AsyncIterator[_Held]:
+    async def _held(self, plan: TransferPlan, call: Call) -> AsyncIterator[_Held]:
         """Open what both ends need, each once, in an order that all calls share.
 
         Whoever comes here has the locks of every file. Then come a place for databases of DuckDB
@@ -157,10 +151,10 @@ class TransferTool:
                 name = database_name(end.get("database"), call)
                 databases[name] = Places(database=await find_database(name, call))
             elif end["type"] == "postgres":
-                pools.add(await self._postgres.pool(_auth(end, call), call.site))
+                pools.add(await self._postgres.pool(auth_of(end, call), call.site))
         file = None
         if plan.target["type"] == "file":
-            file = await call.files.path(_file_name(plan.target, "target", call))
+            file = await call.files.path(read_file_name(plan.target, "target", call))
         async with AsyncExitStack() as stack:
             leases = await stack.enter_async_context(self._duckdb.leased(len(databases)))
             for lease, places in zip(leases, databases.values(), strict=True):
@@ -173,7 +167,7 @@ class TransferTool:
             yield _Held(leases=found, sessions=sessions, file=file)
 
     async def _session(self, end: dict[str, Any], call: Call, held: _Held) -> Session:
-        pool = await self._postgres.pool(_auth(end, call), call.site)
+        pool = await self._postgres.pool(auth_of(end, call), call.site)
         session = held.sessions.get(pool)
         # The credential was replaced between two looks at it.
         if session is None:
@@ -185,7 +179,7 @@ class TransferTool:
         return held.leases[database_name(end.get("database"), call)]
 
     @asynccontextmanager
-    async def _target(self, plan: _Plan, call: Call, held: _Held) -> AsyncIterator[Target]:
+    async def _target(self, plan: TransferPlan, call: Call, held: _Held) -> AsyncIterator[Target]:
         target, aim = plan.target, plan.aim
         match target["type"]:
             case "postgres":
@@ -219,7 +213,7 @@ class TransferTool:
                         await in_thread(file.discard)
 
     async def _windows(
-        self, plan: _Plan, call: Call, held: _Held, *, json_texts: list[str]
+        self, plan: TransferPlan, call: Call, held: _Held, *, json_texts: list[str]
     ) -> AsyncGenerator[Window, None]:
         source, size = plan.source, plan.size
         match source["type"]:
@@ -238,12 +232,12 @@ class TransferTool:
                         yield Window(rows=rows, columns=columns, kinds=kinds)
             case "duckdb":
                 lease = self._lease(source, call, held)
-                query, params = _text(source, "query", "source"), source.get("params")
+                query, params = read_text(source, "query", "source"), source.get("params")
                 steps = await lease.run(lambda one: duck_windows(one, query, params, size=size))
                 while (window := await lease.run(lambda _: next(steps, None))) is not None:
                     yield window
             case "file":
-                path = await call.files.path(_file_name(source, "source", call))
+                path = await call.files.path(read_file_name(source, "source", call))
                 format_ = tables.format_of(path, source.get("format"))
                 read = transfer_files.windows(path, format_, size=size)
                 while (window := await in_thread(next, read, None)) is not None:
@@ -261,7 +255,7 @@ class TransferTool:
         fields = {name: source[name] for name in kinds.HTTP.fields if name in source}
         fields["url"] = source.get("url") or source.get("endpoint")
         outcome = await self._http.run(
-            structs.replace(call, kind="http", fields=fields, auth=_auth(source, call, own=True))
+            structs.replace(call, kind="http", fields=fields, auth=auth_of(source, call, own=True))
         )
         if outcome.error is not None or outcome.data is UNSET:
             raise ToolFailure(outcome.error or failure("parse", "the answer has no body"))
@@ -322,88 +316,6 @@ async def _duck_target(
     await lease.run(lambda session: session.commit())
 
 
-def _file_names(plan: _Plan, call: Call) -> list[FileName | None]:
-    """Name the files that nobody else may use while the rows are moved."""
-    names = [
-        database_name(end.get("database"), call)
-        for end in (plan.source, plan.target)
-        if end["type"] == "duckdb"
-    ]
-    if plan.target["type"] == "file":
-        names.append(_file_name(plan.target, "target", call))
-    return names
-
-
-def _file_name(end: dict[str, Any], field: str, call: Call) -> FileName:
-    return call.files.parse_name(_text(end, "uri", field))
-
-
-def _plan(call: Call) -> _Plan:
-    """Read a transfer from its fields; raises `ToolFailure`."""
-    source = _end(call.fields.get("source"), "source", _SOURCES)
-    target = _end(call.fields.get("target"), "target", _TARGETS)
-    mode = str(target.get("mode") or call.fields.get("mode") or "append").lower()
-    mode = "append" if mode == "insert" else mode
-    if mode not in MODES:
-        raise _wrong(f"mode {mode!r:.40} is not known: use {', '.join(MODES)}")
-    if target["type"] != "file" and (target.get("table") is None) == (target.get("query") is None):
-        raise _wrong("the target needs 'table' or 'query', and not both")
-    wanted = call.fields.get("chunk_size")
-    size = _CHUNK_ROWS if wanted is None else coercion.integer(wanted)
-    if size is None or not 1 <= size <= _CHUNK_ROWS_MAX:
-        raise _wrong(f"chunk_size must be a whole number from 1 to {_CHUNK_ROWS_MAX}")
-    aim = Aim(
-        mode=mode,
-        keys=_keys(target.get("key") or call.fields.get("key")),
-        mapping=_mapping(target.get("mapping") or call.fields.get("mapping")),
-    )
-    return _Plan(source=source, target=target, aim=aim, size=size)
-
-
-def _ends(plan: _Plan, call: Call) -> Ends:
-    return Ends(
-        source=plan.source,
-        target=plan.target,
-        source_auth=_auth(plan.source, call),
-        target_auth=_auth(plan.target, call),
-        aim=plan.aim,
-    )
-
-
-def _end(value: Any, field: str, known: tuple[str, ...]) -> dict[str, Any]:
-    kind = (value.get("type") or value.get("tool")) if isinstance(value, dict) else None
-    if kind not in known:
-        raise _wrong(f"{field}.type is {kind!r:.40}: use {', '.join(known)}")
-    return {**value, "type": kind}
-
-
-def _keys(value: Any) -> tuple[str, ...]:
-    keys = [value] if isinstance(value, str) else value or []
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise _wrong("key must be a column's name, or a list of them")
-    return tuple(keys)
-
-
-def _mapping(value: Any) -> dict[str, str] | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict) or not value:
-        raise _wrong("mapping must map target columns to source fields")
-    return {str(column): str(path) for column, path in value.items()}
-
-
-def _auth(end: dict[str, Any], call: Call, *, own: bool = False) -> Any:
-    """Return the credential of an end; databases share that of the task."""
-    return end.get("auth") or end.get("credential") or (None if own else call.auth)
-
-
-def _text(end: dict[str, Any], name: str, field: str) -> str:
-    value = end.get(name) or (end.get("path") if name == "uri" else None)
-    if not isinstance(value, str):
-        raise _wrong(f"{field} needs '{name}'")
-    return value
-
-
 def _at(body: Any, path: Any) -> Any:
     if not path:
         return body
@@ -412,7 +324,3 @@ def _at(body: Any, path: Any) -> Any:
         known = body.keys() if isinstance(body, dict) else ()
         raise transfer_rows.unknown("data_path in the answer", str(path), known)
     return found
-
-
-def _wrong(text: str) -> ToolFailure:
-    return ToolFailure(failure("validation", text, source="transfer"))
