@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.attempting import attempt, data_of, site_of
+from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
 from noetl_contracts.file_sources import FileSource
@@ -167,13 +168,25 @@ async def test_a_sqlite_database_travels() -> None:
         assert await data_of(one, "python", count, at=step("count", 2)) == 6
 
 
-async def test_two_writers_of_one_file_are_told_of_each_other() -> None:
-    slow = python("import time; open('a.txt', 'w').write('slow'); time.sleep(1.5); return 1")
+async def test_two_writers_of_one_file_are_told_of_each_other(tmp_path: Path) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    slow = python(
+        "import os, time\n"
+        "open('a.txt', 'w').write('slow')\n"
+        f"open({str(begun)!r}, 'w')\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "return 1"
+    )
+
+    async def has_begun() -> bool:
+        return begun.exists()
+
     quick = python("open('a.txt', 'w').write('quick'); return 1")
     async with workers(2) as (one, other):
         waiting = asyncio.create_task(attempt(one, "python", slow, at=step("slow", 1)))
-        await asyncio.sleep(0.5)
+        await eventually(has_begun)
         await data_of(other, "python", quick, at=step("quick", 2))
+        go.touch()
         refused = await waiting
         assert refused.error is not None
         assert refused.error.kind == "file_conflict"

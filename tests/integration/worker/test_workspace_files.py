@@ -233,7 +233,7 @@ async def test_a_cancelled_task_leaves_no_file(kind: str) -> None:
     async with two_workers() as (one, other):
         for pause_s in (0.0, 0.05, 0.5):
             running = asyncio.create_task(attempt(one, kind, LONG[kind]))
-            await asyncio.sleep(pause_s)
+            await asyncio.wait([running], timeout=pause_s)
             running.cancel()
             await asyncio.wait([running])
             assert running.cancelled()
