@@ -1,8 +1,9 @@
 """A text with nothing to cut is the same statement as with a semicolon behind it."""
 
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.sql_text import statements
 
 _PIECES = st.sampled_from(
@@ -35,11 +36,11 @@ _PIECES = st.sampled_from(
 
 @given(st.lists(_PIECES, max_size=6).map(" ".join))
 def test_a_text_with_nothing_to_cut_is_the_same_statement(text: str) -> None:
-    # A line between them: what ends in a comment of a line would hide the semicolon.
-    cut = statements(f"{text}\n;", "")
-    assert statements(text, "") == cut or _ends_open(cut)
-
-
-def _ends_open(cut: tuple[object, ...]) -> bool:
-    """Tell whether the text ended within something quoted, which then holds the semicolon."""
-    return ";" in str(cut)
+    try:
+        # A line between them: what ends in a comment of a line would hide the semicolon.
+        cut = statements(f"{text}\n;", "")
+    except ToolFailure:
+        # Where something stays open, no semicolon can stand behind it: the server judges it alone.
+        event("refused")
+        return
+    assert statements(text, "") == cut

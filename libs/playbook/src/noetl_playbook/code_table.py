@@ -213,7 +213,7 @@ _LIMITS = (
         "E601",
         Weight.ERROR,
         "Too many steps, tasks or arcs",
-        advice="A workflow has at most 2,000 steps, a step 200 tasks and 200 arcs. Move a part"
+        advice="A workflow has at most 20,000 steps, a step 200 tasks and 200 arcs. Move a part"
         " into a playbook of its own.",
         wrong="workflow: [… 2,001 steps …]",
         right="tool: {kind: playbook, path: second/part}",

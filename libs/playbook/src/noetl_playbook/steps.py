@@ -24,7 +24,7 @@ from noetl_playbook.rewriting.arcs import canonical_arc, canonical_next
 from noetl_playbook.rewriting.step import rewritten
 from noetl_playbook.tasks import misplaced_fields, read_tasks
 
-STEPS_MAX = 2_000
+STEPS_MAX = 20_000
 ARCS_MAX = 200
 _READ_HERE = frozenset(
     {"spec", "loop", "reduce", "tool", "output", "output_select", "set", "next", "description"}

@@ -8,6 +8,7 @@ from typing import Any
 
 from noetl_contracts import codec
 from noetl_contracts.parking import MessageWait
+from noetl_contracts.status import RunStatus
 from noetl_replay.kept_results import KeptResult
 from noetl_replay.state import (
     Changes,
@@ -37,7 +38,7 @@ def execution_row(state: ExecutionState) -> Row:
         "status": str(state.status),
         "current_step": _current_step(state),
         "completed_steps": sorted(
-            name for name, step in state.steps.items() if str(step.status) == "COMPLETED"
+            name for name, step in state.steps.items() if step.status is RunStatus.COMPLETED
         ),
         "workload": _workload(state),
         "variables": codec.builtins(state.ctx),

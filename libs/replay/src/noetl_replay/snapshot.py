@@ -28,7 +28,8 @@ def take(state: ExecutionState) -> Snapshot:
 
 def _payloads(state: ExecutionState, body: bytes) -> dict[str, Any]:
     """Say which payloads a state refers to, whose they are, and by which keys they are sealed."""
-    found = references.found_in(codec.decode(body))
+    # Most states refer to none: a look for the word costs far less than the whole value.
+    found = references.found_in(codec.decode(body)) if b'"sha256"' in body else {}
     return {
         "payload_digest": codec.checksum(sorted(found)),
         "encryption": {

@@ -1,5 +1,6 @@
 """From a live command to the message that a worker can execute without asking anyone."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from noetl_contracts import codec
@@ -19,7 +20,7 @@ from noetl_contracts.status import RunStatus
 from noetl_planner.domain import framing, limits
 from noetl_planner.domain.draft import Draft
 from noetl_playbook.executor import ExecSpec
-from noetl_replay.state import CommandState, ExecutionState, RunState
+from noetl_replay.state import CommandState, ExecutionState, RunState, StepState
 
 # Names that reach every step's result at once.
 _ALL_STEPS = frozenset({"steps", "context"})
@@ -123,19 +124,26 @@ def _open_frame(state: ExecutionState, frame_id: Any) -> OpenFrame | None:
     )
 
 
+def _readable_steps(draft: Draft, run: RunState) -> Iterable[tuple[str, StepState]]:
+    """Return the steps that a run may read; no others are looked at, however many there are."""
+    steps = draft.state.steps
+    mentioned = draft.program.names(run.step)
+    if mentioned & _ALL_STEPS:
+        return steps.items()
+    names = mentioned if run.came_from is None else mentioned | {run.came_from}
+    return [(name, steps[name]) for name in sorted(names) if name in steps]
+
+
 def _slice(draft: Draft, run: RunState) -> Slice:
     state = draft.state
-    mentioned = draft.program.names(run.step)
-    takes_all = bool(mentioned & _ALL_STEPS)
     steps = {
         name: StepResult(
             status="error" if step.status is RunStatus.FAILED else "ok",
             result=step.result,
             error=codec.builtins(step.error) if step.error is not None else None,
         )
-        for name, step in state.steps.items()
-        if (takes_all or name in mentioned or name == run.came_from)
-        and (step.result is not None or step.error is not None)
+        for name, step in _readable_steps(draft, run)
+        if step.result is not None or step.error is not None
     }
     # A large workload was stored when the execution began: no command costs its size again.
     stored = state.workload_ref

@@ -19,11 +19,14 @@ def source(draft: Draft, run: RunState) -> dict[str, str]:
     mentioned = draft.program.names(run.step)
     reduce = draft.program.steps[run.step].reduce
     sources = frozenset(reduce.from_) if reduce is not None else frozenset()
+    # Names are looked up, as a playbook may have far more steps than one of them names.
+    steps = draft.state.steps
+    named = [steps[name] for name in sorted(mentioned - sources) if name in steps]
+    if run.came_from in steps and run.came_from not in mentioned | sources:
+        named.append(steps[run.came_from])
+    reduced = [steps[name].locality for name in sorted(sources) if name in steps]
     return placement.common_of(
-        step.locality
-        for name, step in draft.state.steps.items()
-        if name in sources
-        or ((name in mentioned or name == run.came_from) and _is_by_reference(step))
+        [*reduced, *(step.locality for step in named if _is_by_reference(step))]
     )
 
 

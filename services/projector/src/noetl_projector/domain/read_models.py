@@ -5,6 +5,7 @@ from typing import Any
 from noetl_replay import rows
 from noetl_replay.state import ExecutionState, take_changes
 
+SNAPSHOT_SHARE = 16
 RowsBySurface = dict[str, list[dict[str, Any]]]
 
 
@@ -24,6 +25,12 @@ def add_changes(into: RowsBySurface, results: list[dict[str, Any]], state: Execu
 def is_snapshot_due(
     state: ExecutionState, *, remembered: int, every: int, at_end_after: int
 ) -> bool:
-    """Remember a state every so many versions, and at the end of all but short executions."""
+    """Remember a state every so many versions, and at the end of all but short executions.
+
+    A snapshot holds the whole state. They grow rarer as it grows, so that an event costs the same
+    at any length of a history.
+    """
     fresh = state.version - remembered
-    return fresh >= every or (state.is_terminal() and fresh >= at_end_after)
+    return fresh >= max(every, remembered // SNAPSHOT_SHARE) or (
+        state.is_terminal() and fresh >= at_end_after
+    )

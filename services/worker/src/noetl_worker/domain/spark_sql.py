@@ -1,45 +1,17 @@
 """Spark SQL, cut into statements."""
 
-import re
+from functools import lru_cache
 
-_TOKEN = re.compile(
-    r"""
-      --[^\n]*
-    | /\*.*?\*/
-    | '(?:[^'\\]|\\.)*'
-    | "(?:[^"\\]|\\.)*"
-    | `(?:[^`]|``)*`
-    | (?P<end>;)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+from noetl_worker.domain.sql_cuts import cut
+from noetl_worker.domain.sql_tokens import read_tokens
+
+_TEMPORARY = frozenset({"temp", "temporary"})
 
 
+@lru_cache(maxsize=64)
 def statements(text: str) -> tuple[str, ...]:
-    """Return the statements of a text; semicolons in quotes and comments do not end one."""
-    found: list[str] = []
-    start = 0
-    for token in _TOKEN.finditer(text):
-        if token["end"]:
-            found.append(text[start : token.start()])
-            start = token.end()
-    found.append(text[start:])
-    return tuple(one.strip() for one in found if _TOKEN.sub(_visible, one).strip())
-
-
-def _visible(token: re.Match[str]) -> str:
-    return "" if token[0].startswith(("--", "/*")) else token[0]
-
-
-_VIEW = re.compile(
-    r"""
-    (?:--[^\n]*\n | /\*.*?\*/ | \s)*
-    create \s+ (?:or \s+ replace \s+)? temp(?:orary)? \s+ view \s+
-    (?: (?P<name>[A-Za-z_]\w*) | `(?P<quoted>(?:[^`]|``)+)` )
-    \s+ as \b (?P<query>.*)
-    """,
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
-)
+    """Return the statements of a text; raises `ToolFailure` where it cannot be cut."""
+    return tuple(text[start:end].strip() for start, end, _ in cut(text, "spark"))
 
 
 def view(statement: str) -> tuple[str, str] | None:
@@ -47,7 +19,14 @@ def view(statement: str) -> tuple[str, str] | None:
 
     Views are made of their queries: Spark's own statement takes no parameters.
     """
-    found = _VIEW.fullmatch(statement)
-    if found is None:
+    tokens = read_tokens(statement, "spark")
+    words = [token.word for token in tokens]
+    at = 3 if words[1:3] == ["or", "replace"] else 1
+    if words[:1] != ["create"] or words[at + 1 : at + 2] != ["view"] or words[at] not in _TEMPORARY:
         return None
-    return found["name"] or found["quoted"].replace("``", "`"), found["query"]
+    match tokens[at + 2 : at + 4]:
+        case [name, keyword] if keyword.word == "as":
+            quoted = name.raw[1:-1].replace("``", "`") if name.raw.startswith("`") else ""
+            known = quoted or (name.word and name.raw)
+            return (known, statement[keyword.end :]) if known else None
+    return None

@@ -1,31 +1,23 @@
-"""SQL text, cut into statements whose placeholders PostgreSQL understands."""
+"""SQL text, cut into statements whose placeholders the engine understands."""
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
 
+from noetl_worker.domain.sql_cuts import cut
+from noetl_worker.domain.sql_tokens import Dialect, Token
+
 Slot = str | int
 
-_TOKEN = re.compile(
-    r"""
-      (?P<line>--[^\n]*)
-    | (?P<block>/\*)
-    | (?P<quoted>[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*")
-    | (?P<dollar>\$(?:[A-Za-z_][A-Za-z_0-9]*)?\$)
-    | (?P<word>[A-Za-z_\u0080-\uffff][\w$]*)
-    | (?P<number>\d[\w.]*)
-    | (?P<cast>::)
-    | (?P<position>\$\d+)
-    | (?P<named>(?<![\w\])"'.]):[A-Za-z_]\w*)
-    | (?P<percent>%(?:s|%|\([A-Za-z_]\w*\)s))
-    | (?P<semicolon>;)
-    | (?P<space>\s+)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_POSITION = re.compile(r"\$\d+")
+# What stands before the colon of a slice, or of a cast.
+_BEFORE_COLON = re.compile(r"[\w\])\"'.:]")
+_CACHED_CHARACTERS_MAX = 65_536
 _OWN_TRANSACTION = frozenset({"begin", "start", "commit", "rollback", "end", "abort"})
 _OUTSIDE = re.compile(
     r"(?:vacuum\b|alter\s+system\b|(?:create|drop)\s+(?:database|tablespace)\b"
@@ -35,6 +27,7 @@ _OUTSIDE = re.compile(
     r"|alter\s+table\b.*?\bdetach\s+partition\b.*?\bconcurrently\b)",
     re.IGNORECASE | re.DOTALL,
 )
+_OUTSIDE_VERBS = frozenset({"vacuum", "alter", "create", "drop", "reindex"})
 _CLIENT_ENDS = frozenset({"stdin", "stdout"})
 _PLAIN_VERBS = frozenset(
     {"select", "insert", "update", "delete", "with", "values", "merge", "table", "begin", "commit"}
@@ -61,115 +54,98 @@ class Statement(Struct, frozen=True, kw_only=True):
     is_client_copy: bool = False
 
 
-class _Scan:
-    """Walks a text once, collecting statements."""
+class _Placeholders:
+    """Writes the placeholders of a text's statements as `$1`, `$2`, ..."""
 
-    def __init__(self, text: str, *, style: str) -> None:
+    def __init__(self, text: str, style: str) -> None:
         self._text = text
         self._style = style
-        self._statements: list[Statement] = []
-        self._parts: list[str] = []
+        self._tokens: list[Token] = []
         self._slots: list[Slot] = []
-        self._words: list[str] = []
+        # `%s` counts on from one statement to the next.
         self._percents = 0
-        self._atomic = 0
 
-    def run(self) -> tuple[Statement, ...]:
-        at = 0
-        while at < len(self._text):
-            found = _TOKEN.match(self._text, at)
-            if found is None:
-                self._parts.append(self._text[at])
-                at += 1
-                continue
-            at = self._take(found)
-        self._finish()
-        return tuple(self._statements)
+    def write(self, start: int, end: int, tokens: list[Token]) -> tuple[str, tuple[Slot, ...]]:
+        """Return the statement between two places, and the parameters that it names."""
+        if not self._style:
+            return self._text[start:end].strip(), ()
+        self._tokens, self._slots = tokens, []
+        parts: list[str] = []
+        index = 0
+        while index < len(self._tokens):
+            token = self._tokens[index]
+            count, piece = self._placeholder(index)
+            if count:
+                last = self._tokens[index + count - 1]
+                parts += (self._text[start : token.start], piece)
+                start = last.end
+            index += count or 1
+        parts.append(self._text[start:end])
+        return "".join(parts).strip(), tuple(self._slots)
 
-    def _take(self, found: re.Match[str]) -> int:
-        piece, kind, end = found.group(), found.lastgroup, found.end()
-        if kind in {"line", "space"}:
-            self._parts.append("\n" if kind == "line" and self._style else piece)
-        elif kind == "block":
-            end = self._block_end(end)
-            self._parts.append(self._text[found.start() : end])
-        elif kind == "dollar":
-            end = self._dollar_end(piece, end)
-            self._parts.append(self._text[found.start() : end])
-        elif kind == "semicolon" and not self._atomic:
-            self._finish()
-        elif kind in {"position", "named", "percent"}:
-            self._parts.append(self._placeholder(piece, str(kind)))
-        else:
-            self._note(piece, str(kind))
-            self._parts.append(piece)
-        return end
+    def _placeholder(self, index: int) -> tuple[int, str]:
+        """Return how many tokens a placeholder has, 0 for none, and what stands for it."""
+        token = self._tokens[index]
+        if token.word and token.raw[0] == "$":
+            if self._style != "list" or not _POSITION.fullmatch(token.raw):
+                return 0, ""
+            return 1, self._slot(int(token.raw[1:]) - 1)
+        if token.raw == ":" and self._style == "mapping":
+            return self._named(index)
+        return self._percent(index) if token.raw == "%" else (0, "")
 
-    def _note(self, piece: str, kind: str) -> None:
-        """Remember leading words, and the depth of `BEGIN ATOMIC ... END` bodies."""
-        word = piece.lower() if kind == "word" else ""
-        if (word == "atomic" and self._words and self._words[-1] == "begin") or (
-            self._atomic and word == "case"
-        ):
-            self._atomic += 1
-        elif self._atomic and word == "end":
-            self._atomic -= 1
-        self._words.append(word)
+    def _named(self, index: int) -> tuple[int, str]:
+        (word,) = self._joined(index, 1) or ("",)
+        at = self._tokens[index].start
+        if not _NAME.fullmatch(word) or (at and _BEFORE_COLON.match(self._text, at - 1)):
+            return 0, ""
+        return 2, self._slot(word)
 
-    def _block_end(self, at: int) -> int:
-        depth = 1
-        for found in re.finditer(r"/\*|\*/", self._text[at:]):
-            depth += 1 if found.group() == "/*" else -1
-            if not depth:
-                return at + found.end()
-        return len(self._text)
-
-    def _dollar_end(self, tag: str, at: int) -> int:
-        self._words.append("")
-        end = self._text.find(tag, at)
-        return len(self._text) if end < 0 else end + len(tag)
-
-    def _placeholder(self, piece: str, kind: str) -> str:
-        self._words.append("")
-        slot: Slot
-        if kind == "position" and self._style == "list":
-            slot = int(piece[1:]) - 1
-        elif kind == "named" and self._style == "mapping":
-            slot = piece[1:]
-        elif kind == "percent" and self._style:
-            if piece == "%%":
-                return "%"
-            if (piece == "%s") != (self._style == "list"):
-                return piece
-            slot = self._percents if piece == "%s" else piece[2:-2]
+    def _percent(self, index: int) -> tuple[int, str]:
+        following = self._joined(index, 1)
+        if following == ["%"]:
+            return 2, "%"
+        if self._style == "list":
+            if following != ["s"]:
+                return 0, ""
             self._percents += 1
-        else:
-            return piece
+            return 2, self._slot(self._percents - 1)
+        match self._joined(index, 4):
+            case ["(", name, ")", "s"] if _NAME.fullmatch(name):
+                return 5, self._slot(name)
+        return 0, ""
+
+    def _joined(self, index: int, count: int) -> list[str]:
+        """Return the tokens behind one, as far as nothing stands between them."""
+        found: list[str] = []
+        for before, token in pairwise(self._tokens[index : index + count + 1]):
+            if before.end != token.start:
+                break
+            found.append(token.raw)
+        return found
+
+    def _slot(self, slot: Slot) -> str:
         if slot not in self._slots:
             self._slots.append(slot)
         return f"${self._slots.index(slot) + 1}"
 
-    def _finish(self) -> None:
-        text = "".join(self._parts).strip()
-        words = [word for word in self._words if word]
-        if self._words:
-            first = words[0] if words else ""
-            self._statements.append(
-                Statement(
-                    text=text,
-                    slots=tuple(self._slots),
-                    is_transaction_control=first in _OWN_TRANSACTION,
-                    is_outside_transactions=_OUTSIDE.match(_bare(text)) is not None,
-                    leaves_session_state=first not in _PLAIN_VERBS or _is_stateful(text),
-                    is_client_copy=first == "copy" and not _CLIENT_ENDS.isdisjoint(words),
-                )
-            )
-        self._parts, self._slots, self._words = [], [], []
+
+def _statement(piece: str, slots: tuple[Slot, ...], tokens: list[Token]) -> Statement:
+    words = [token.word for token in tokens if token.word]
+    first = words[0] if words else ""
+    return Statement(
+        text=piece,
+        slots=slots,
+        is_transaction_control=first in _OWN_TRANSACTION,
+        is_outside_transactions=first in _OUTSIDE_VERBS and _is_outside(tokens),
+        leaves_session_state=first not in _PLAIN_VERBS or _is_stateful(piece),
+        is_client_copy=first == "copy" and not _CLIENT_ENDS.isdisjoint(words),
+    )
 
 
-def _bare(text: str) -> str:
-    """Drop comments in front of a statement."""
-    return re.sub(r"\A(?:\s+|--[^\n]*\n|/\*.*?\*/)+", "", text, flags=re.DOTALL)
+def _is_outside(tokens: list[Token]) -> bool:
+    """Tell whether a statement refuses to run in a transaction."""
+    return _OUTSIDE.match(" ".join(token.word or token.raw for token in tokens)) is not None
 
 
 def _is_stateful(text: str) -> bool:
@@ -178,28 +154,45 @@ def _is_stateful(text: str) -> bool:
     return any(word in lower for word in _STATEFUL) or _TEMPORARY.search(lower) is not None
 
 
-@lru_cache(maxsize=512)
-def statements(text: str, style: str) -> tuple[Statement, ...]:
-    """Cut a text; `style` says how it names parameters: `list`, `mapping`, or "" for not at all."""
-    return _Scan(text, style=style).run() if style or ";" in text else _uncut(text)
+def statements(text: str, style: str, dialect: Dialect = "postgres") -> tuple[Statement, ...]:
+    """Cut a text; `style` says how it names parameters: `list`, `mapping`, or "" for not at all.
+
+    What cannot be cut with certainty raises `ToolFailure` with its line.
+    """
+    if len(text) > _CACHED_CHARACTERS_MAX:
+        return _cut(text, style, dialect)
+    return _cached(text, style, dialect)
 
 
-def _uncut(text: str) -> tuple[Statement, ...]:
+def _cut(text: str, style: str, dialect: Dialect) -> tuple[Statement, ...]:
+    one = _uncut(text) if not style and ";" not in text else None
+    if one is not None:
+        return (one,)
+    placeholders = _Placeholders(text, style)
+    return tuple(
+        _statement(*placeholders.write(start, end, tokens), tokens)
+        for start, end, tokens in cut(text, dialect)
+    )
+
+
+_cached = lru_cache(maxsize=512)(_cut)
+
+
+def _uncut(text: str) -> Statement | None:
     """Take a text with nothing to cut and nothing to fill in, as claims render it, for what it is.
 
     It comes once, as its values are written in it. Its first word tells all but what it leaves.
     """
     first = _FIRST_WORD.match(text)
     if first is None or first[1].lower() not in _WORKING_VERBS:
-        return _Scan(text, style="").run()
-    one = Statement(
+        return None
+    return Statement(
         text=text.strip(),
         slots=(),
         is_transaction_control=False,
         is_outside_transactions=False,
         leaves_session_state=_is_stateful(text),
     )
-    return (one,)
 
 
 def style_of(params: Any) -> str:

@@ -6,7 +6,9 @@ from typing import Literal, Protocol, assert_never, get_args
 from msgspec import Struct
 
 from noetl_contracts.commands import Command
+from noetl_worker.domain import sql_tokens
 from noetl_worker.domain.failures import failure
+from noetl_worker.in_thread import in_thread
 from noetl_worker.keys.keychain import Keyring
 from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
@@ -35,6 +37,7 @@ Kind = Literal[
     "noop",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
+_KINDS_WITH_SQL = frozenset({"postgres", "duckdb", "spark", "transfer"})
 _KINDS_WITH_FILES = frozenset({"artifact", "duckdb", "python", "shell", "spark", "transfer"})
 
 
@@ -71,9 +74,16 @@ class Tools(Struct, frozen=True, kw_only=True):
 
     def run(self, call: Call) -> Awaitable[Outcome]:
         """Run one attempt with the tool of its kind, and lend it files where it may use some."""
+        if call.kind in _KINDS_WITH_SQL and not sql_tokens.is_loaded():
+            return self._run_with_parser(call)
         if call.kind in _KINDS_WITH_FILES:
             return self.lender.run_with_files(call, self._run)
         return self._run(call)
+
+    async def _run_with_parser(self, call: Call) -> Outcome:
+        # On the loop, the first text of SQL would hold up every other task.
+        await in_thread(sql_tokens.load_dialects)
+        return await self.run(call)
 
     def _run(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
         if call.kind not in KINDS:

@@ -121,7 +121,9 @@ class DuckdbTool:
 
     async def _run(self, call: Call) -> dict[str, Any]:
         params = call.fields.get("params")
-        statements = [(one, sql_text.arguments(one, params)) for one in parse_statements(call)]
+        statements = [
+            (one, sql_text.arguments(one, params)) for one in parse_statements(call, "duckdb")
+        ]
         work = _Work(
             database=database_name(call.fields.get("database"), call),
             uses_files=any(names_files(one.text) for one, _ in statements),

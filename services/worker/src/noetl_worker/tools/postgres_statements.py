@@ -1,4 +1,4 @@
-"""The statements of a postgres task."""
+"""The statements of a task of SQL."""
 
 from base64 import b64decode
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import Statement
+from noetl_worker.domain.sql_tokens import Dialect
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.postgres_fields import check_params
 
 
-def parse_statements(call: Call) -> tuple[Statement, ...]:
+def parse_statements(call: Call, dialect: Dialect = "postgres") -> tuple[Statement, ...]:
     """Cut a task's SQL into statements; raises `ToolFailure`."""
     query, params = call.fields.get("query"), call.fields.get("params")
     encoded = call.fields.get("query_b64")
@@ -18,19 +19,16 @@ def parse_statements(call: Call) -> tuple[Statement, ...]:
         query = _decoded(encoded)
     check_params(params)
     style = sql_text.style_of(params)
-    found = sql_text.statements(query, style) if isinstance(query, str) else _listed(query, style)
+    texts: list[Any] = query if isinstance(query, list) else [query]
+    if any(not isinstance(text, str) for text in texts):
+        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
+    found = tuple(one for text in texts for one in sql_text.statements(text, style, dialect))
     if not found:
         raise ToolFailure(failure("validation", "field 'query' holds no statement"))
     if any(one.is_client_copy for one in found):
         text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
         raise ToolFailure(failure("validation", text, source="postgres"))
     return found
-
-
-def _listed(texts: Any, style: str) -> tuple[Statement, ...]:
-    if not isinstance(texts, list) or any(not isinstance(text, str) for text in texts):
-        raise ToolFailure(failure("validation", "field 'query' must be SQL text"))
-    return tuple(one for text in texts for one in sql_text.statements(text, style))
 
 
 def _decoded(encoded: Any) -> str:

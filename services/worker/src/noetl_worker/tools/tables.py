@@ -1,31 +1,22 @@
 """Rows and tables: JSON values into Arrow, Arrow into JSON values, files into Arrow."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json
 
-from noetl_contracts import codec
-from noetl_storage import arrow_values, row_tables, table_schema
+from noetl_storage import arrow_values, table_schema
 from noetl_storage.arrow_values import UnshownValue
 from noetl_storage.encoding import PayloadTooLarge, PayloadUnreadable
-from noetl_storage.row_tables import RowTable
 from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_storage.unpacking.reading import ParquetTable
-from noetl_storage.unpacking.refusals import too_large
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools import csv_table
+from noetl_worker.tools import csv_table, json_table
 
 FORMATS = ("parquet", "csv", "json", "ndjson")
 BATCH_ROWS = 10_000
 BYTES_MAX = 256 * 1024 * 1024
-# Values that are text take more than as a table.
-_JSON_RATIO = 4
-# Numbers of so many digits, or with such an exponent, may be more than floats and integers hold.
-_LONG_NUMBER = re.compile(rb"[\d.]{17}|[\d.][eE]\+?\d{3}")
 
 
 def rows_of(batch: pa.RecordBatch, kinds: list[str]) -> list[dict[str, Any]]:
@@ -63,7 +54,8 @@ def read_file(
                     lambda: path.open("rb"), size, kinds=kinds, bytes_max=bytes_max
                 )
             case _:
-                return _read_json(path, format_, kinds, bytes_max=bytes_max)
+                is_lines = format_ == "ndjson"
+                return json_table.read_json(path, kinds, is_lines=is_lines, bytes_max=bytes_max)
     except FileNotFoundError as problem:
         raise ToolFailure(failure("not_found", f"there is no file {path.name!r}")) from problem
     except PayloadTooLarge as problem:
@@ -73,37 +65,6 @@ def read_file(
     except (pa.ArrowException, OSError, ValueError, PayloadUnreadable) as problem:
         text = f"the file {path.name!r} does not read as {format_}: {problem}"
         raise ToolFailure(failure("parse", text)) from problem
-
-
-def _read_json(path: Path, format_: str, kinds: Kinds | None, *, bytes_max: int) -> pa.Table:
-    size = path.stat().st_size
-    if size > _JSON_RATIO * bytes_max:
-        raise too_large("a file of JSON", size, _JSON_RATIO * bytes_max)
-    found = None if format_ == "ndjson" else _rows_in(path)
-    if found is None:
-        return _read_lines(path, kinds or {})
-    if kinds is None:
-        return row_tables.table_of(*found)
-    return row_tables.table_of(found.rows, found.columns, {**found.kinds, **kinds})
-
-
-def _rows_in(path: Path) -> RowTable | None:
-    """Read a JSON file: a list of mappings or a table; None for one mapping a line."""
-    data = path.read_bytes()
-    if data.lstrip()[:1] == b"[" or b"\n" not in data.strip():
-        return row_tables.records(codec.decode_exactly(data))
-    return None
-
-
-def _read_lines(path: Path, kinds: Kinds) -> pa.Table:
-    """Read a mapping a line: by Arrow, unless that would round a number."""
-    with path.open("rb") as lines:
-        has_long_numbers = any(map(_LONG_NUMBER.search, lines))
-    if not has_long_numbers and not kinds:
-        return pyarrow.json.read_json(path)
-    with path.open("rb") as lines:
-        rows = [dict(codec.decode_exactly(line)) for line in lines if line.strip()]
-    return row_tables.table_of(rows, None, kinds)
 
 
 def kinds_of_file(types: Any) -> Kinds | None:

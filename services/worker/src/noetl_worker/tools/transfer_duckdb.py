@@ -110,7 +110,7 @@ class DuckStatement:
 
     def write(self, rows: list[dict[str, Any]], _: Kinds) -> int:
         """Run the statement for every row of a chunk."""
-        found = statement_of(self._query)
+        found = statement_of(self._query, "duckdb")
         for row in rows:
             self._session.fetch(found.text, sql_text.arguments(found, row))
         return len(rows)
@@ -118,7 +118,7 @@ class DuckStatement:
 
 def windows(session: DuckSession, query: Any, params: Any, *, size: int) -> Iterator[Window]:
     """Give a query's rows some at a time; each step blocks. Raises `ToolFailure`."""
-    found = sql_text.statements(str(query), sql_text.style_of(params))
+    found = sql_text.statements(str(query), sql_text.style_of(params), "duckdb")
     if not found:
         raise ToolFailure(failure("validation", "source.query holds no statement"))
     for statement in found[:-1]:

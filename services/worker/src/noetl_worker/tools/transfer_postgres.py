@@ -11,6 +11,7 @@ from noetl_storage.table_schema import Kinds
 from noetl_worker import statements
 from noetl_worker.domain import sql_text, texts
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.sql_tokens import Dialect
 from noetl_worker.tools import postgres_columns, transfer_rows
 from noetl_worker.tools.postgres_intervals import format_duration, write_interval
 from noetl_worker.tools.postgres_session import Plan, Session
@@ -165,9 +166,9 @@ class PostgresStatement:
         return len(rows)
 
 
-def statement_of(query: Any) -> sql_text.Statement:
+def statement_of(query: Any, dialect: Dialect = "postgres") -> sql_text.Statement:
     """Read the one statement of a target; raises `ToolFailure`."""
-    found = sql_text.statements(query, "mapping") if isinstance(query, str) else ()
+    found = sql_text.statements(query, "mapping", dialect) if isinstance(query, str) else ()
     if len(found) != 1:
         text = "field 'target.query' must hold one statement with :named parameters"
         raise ToolFailure(failure("validation", text, source="transfer"))

@@ -1,0 +1,47 @@
+"""Statements of scripts are what Spark's own parser reads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import spark
+from tests.support.sql_corpus import read_scripts
+
+from noetl_worker.domain import spark_sql
+from noetl_worker.settings import java_environ
+from noetl_worker.spark.session import open_sparks
+from noetl_worker.spark.starting import Options
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def _statements() -> list[str]:
+    scripts = [one.values[1] for one in read_scripts("spark")]
+    return [
+        text
+        for script in scripts
+        if "refused" not in script and script.get("parse", True)
+        for text in spark_sql.statements(script["sql"])
+    ]
+
+
+async def test_spark_parses_each_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def adopt(variables: Mapping[str, str]) -> None:
+        for name, value in {**variables, **spark.BRIEF}.items():
+            monkeypatch.setenv(name, value)
+
+    def parse(session: Any) -> list[str]:
+        parser = session._jsparkSession.sessionState().sqlParser()
+        refused = []
+        for text in _statements():
+            try:
+                parser.parsePlan(text)
+            except Exception as problem:  # noqa: BLE001 - each refusal is shown
+                refused.append(f"{text}: {problem}")
+        return refused
+
+    options = Options(master="local[1]", folder=tmp_path, adopt=adopt, environ=java_environ())
+    async with open_sparks(options) as sparks:
+        assert len(_statements()) > 30
+        assert await sparks.run(parse, name="parse") == []
