@@ -18,6 +18,7 @@ from noetl_playbook.sandbox import Flavour
 from noetl_playbook.steady import rendered_once
 from noetl_playbook.syntax import SyntaxProblemError, Tree
 from noetl_playbook.undefined import Undefined, UndefinedUsedError
+from noetl_playbook.weight import check_weight
 
 CACHED_TEMPLATES_MAX = 8_192
 
@@ -90,13 +91,14 @@ class Compiled:
         evaluate: Run | None = None,
         names: frozenset[str] = frozenset(),
         paths: frozenset[str] = frozenset(),
+        is_constant: bool = False,
     ) -> None:
         self.source = source
         self.render = render
         self.evaluate = evaluate or render
         self.names = names
         self.paths = paths
-        self.is_constant = False
+        self.is_constant = is_constant
 
 
 def compile_value(source: Any, *, flavour: Flavour = "text") -> Compiled:
@@ -111,9 +113,7 @@ def compile_value(source: Any, *, flavour: Flavour = "text") -> Compiled:
 
 
 def _constant(source: Any) -> Compiled:
-    compiled = Compiled(source, lambda _scope: source)
-    compiled.is_constant = True
-    return compiled
+    return Compiled(source, lambda _scope: source, is_constant=True)
 
 
 def _compile_mapping(source: dict[str, Any], flavour: Flavour) -> Compiled:
@@ -172,8 +172,7 @@ def _cached_text(source: str, flavour: Flavour) -> Compiled:
         return _constant(source)
     with _compiling(source):
         tree = syntax.parse(source)
-        names = syntax.names(tree)
-        paths = syntax.paths(tree, names)
+        paths = syntax.paths(tree, names := syntax.names(tree))
         if tree.value is None:
             render = rendered_once(_watched(tree, _text(tree, flavour)), names)
             return Compiled(source, render, names=names, paths=paths)
@@ -239,6 +238,8 @@ def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
     paths = syntax.paths(tree, syntax.names(tree))
     # Below its root a path yields raw data, which holds no views: no need to walk it.
     is_raw = isinstance(value, nodes.Getattr | nodes.Getitem) and syntax.chain(value)[1] != []
+    # What a template has made may hold one value many times.
+    is_made = not isinstance(value, nodes.Name | nodes.Getattr | nodes.Getitem)
     untouched = frozenset({str, int, float, bool, type(None), *((dict, list) if is_raw else ())})
 
     def run(scope: Scope) -> Any:
@@ -250,6 +251,8 @@ def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
                 found.fail()
             if keep_views and isinstance(found, Lookup):
                 return found
+            if is_made:
+                check_weight(found)
             return forms.plain(found)
         except FAULTS as error:
             raise _fault(error, expression, paths) from error
@@ -382,7 +385,7 @@ def _judge_text(tree: Tree) -> Callable[[Scope], tuple[bool, str | None]]:
 
     def judge(scope: Scope) -> tuple[bool, str | None]:
         text = str(render(scope)).strip().lower()
-        if text in _TRUE_TEXTS or text in _FALSE_TEXTS:
+        if text in _TRUE_TEXTS | _FALSE_TEXTS:
             return text in _TRUE_TEXTS, None
         raise TemplateError(
             f"the condition gives {text[:_SHOWN_CHARACTERS_MAX]!r}, neither true nor false",
