@@ -93,8 +93,7 @@ PIECES = st.sampled_from(
 )
 BLOCKS = st.sampled_from(
     (
-        "{{%% for i in range(9999) %%}}{{%% for j in range(9999) %%}}{0}"
-        "{{%% endfor %%}}{{%% endfor %%}}",
+        "{{%% for i in range(9999) * 9999 %%}}{0}{{%% endfor %%}}",
         "{{%% for i in range(45) %%}}{{%% set n.s = n.s ~ n.s %%}}{{%% endfor %%}}{0}",
         "{{%% for i in range(45) %%}}{{%% set n.a = n.a + n.a %%}}{{%% endfor %%}}{0}",
         "{{%% macro m(x) %%}}{{{{ m(x) }}}}{{%% endmacro %%}}{{{{ m(1) }}}}{0}",

@@ -11,6 +11,7 @@ from jinja2 import nodes
 from noetl_playbook import closures, coercion, cost, failing, fallback, forms, rendering, syntax
 from noetl_playbook.canonical import Expression
 from noetl_playbook.closures import NotTranslatedError, Run, Scope
+from noetl_playbook.condition import Condition
 from noetl_playbook.faults import FAULTS, readable
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.rendering import LimitExceededError
@@ -187,9 +188,15 @@ def _cached_text(source: str, flavour: Flavour) -> Compiled:
 
 def _watched(tree: Tree, run: Run) -> Run:
     """Let the process's guard watch over a template whose shape can be expensive."""
-    if cost.is_cheap(tree.root):
+    if cost.is_light(tree.root):
         return run
-    return rendering.watched(run, lambda error: _fault(error, shortened(tree.source)))
+    expression = shortened(tree.source)
+    return rendering.watched(
+        run,
+        lambda error: _fault(error, expression),
+        expression=expression,
+        is_cheap=cost.is_cheap(tree.root),
+    )
 
 
 @contextlib.contextmanager
@@ -308,35 +315,6 @@ def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
             raise _fault(error, expression, paths) from error
 
     return run
-
-
-class Condition:
-    """A compiled condition; one that `needs_error` is false where `output` has none."""
-
-    __slots__ = ("_judge", "names", "needs_error", "paths", "source")
-
-    def __init__(
-        self,
-        source: Any,
-        judge: Callable[[Scope], tuple[bool, str | None]],
-        *,
-        names: frozenset[str],
-        paths: frozenset[str],
-        needs_error: bool = False,
-    ) -> None:
-        self.source = source
-        self.names = names
-        self.paths = paths
-        self.needs_error = needs_error
-        self._judge = judge
-
-    def holds(self, scope: Scope) -> bool:
-        """Tell whether the condition is true; what is absent is false."""
-        return self._judge(scope)[0]
-
-    def judge(self, scope: Scope) -> tuple[bool, str | None]:
-        """Tell whether it is true, and which path was absent if the whole of it was."""
-        return self._judge(scope)
 
 
 def compile_condition(source: Expression) -> Condition:
