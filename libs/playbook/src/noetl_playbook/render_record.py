@@ -5,7 +5,6 @@ so that a render is known by its place. One that holds this process too long end
 with `SlowRenderError`; a child makes it, and the computation is made again with what it gave.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,9 +49,13 @@ class Observer:
 
 
 class Renders:
-    """Counts the renders of a computation, and gives what is known of them."""
+    """Counts the renders of a computation, and gives what is known of them.
 
-    def __init__(self) -> None:
+    `spent_s` reads the processor time of the thread.
+    """
+
+    def __init__(self, spent_s: Callable[[], float]) -> None:
+        self._spent_s = spent_s
         self.rendered: dict[int, Rendered] = {}
         self._observer: Observer | None = None
         self._place = 0
@@ -103,13 +106,13 @@ class Renders:
     ) -> Any:
         if self._left_s <= 0:
             raise SlowRenderError
-        began_at = time.thread_time()
+        began_at = self._spent_s()
         try:
             return guarded(run, scope, guard, self._left_s, SlowRenderError)
         except LimitExceededError as error:
             raise shown(error) from error
         finally:
-            self._left_s -= time.thread_time() - began_at
+            self._left_s -= self._spent_s() - began_at
 
 
 def guarded(

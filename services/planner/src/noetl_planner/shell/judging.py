@@ -17,6 +17,7 @@ from noetl_planner.domain.draft import Decision, Draft, Stamp
 from noetl_planner.shell import admitting, outgoing, refusing
 from noetl_planner.shell.admitting import Work
 from noetl_planner.shell.outgoing import CommandTooLarge
+from noetl_planner.shell.render_child import begin_renders
 from noetl_planner.shell.sharing import Shared
 from noetl_planner.shell.states import Held, States
 from noetl_playbook.handles import PayloadNeeded
@@ -58,7 +59,7 @@ class Judging:
         the store raise.
         """
         held = Held(self._shared.loaded)
-        renders = Renders()
+        renders = begin_renders()
         stamp = self._stamp()
         version = 0
         for _ in range(_TRIES_MAX):
@@ -100,7 +101,7 @@ class Judging:
     ) -> None:
         """Make a decision in a child, for what its templates give."""
         state = await self._states.take(work.batches[0], is_beginning=admitting.is_beginning(work))
-        renders = spoiled.renders or Renders()
+        renders = spoiled.renders or begin_renders()
         draft = await self._draft(work, state, held, spoiled.stamp, renders)
 
         def compute() -> None:

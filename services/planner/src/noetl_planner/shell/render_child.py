@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -40,7 +41,7 @@ class RenderChildren:
 
     async def render(self, compute: Callable[[Renders], T]) -> T:
         """Return what `compute` gives; it is called until no render of it is slow."""
-        renders = Renders()
+        renders = begin_renders()
         for _ in range(CHILDREN_OF_ONE_MAX):
             renders.begin()
             try:
@@ -61,6 +62,11 @@ class RenderChildren:
         async with self._places:
             end = await child_process.run_child(work, wait_s=WAIT_S)
         _keep(renders, end)
+
+
+def begin_renders() -> Renders:
+    """Count the renders of a computation that has not begun."""
+    return Renders(time.thread_time)
 
 
 class _Fault(Struct, frozen=True, kw_only=True):
