@@ -16,6 +16,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import following
 from noetl_planner.http.app import create_app
 from noetl_planner.http.ending import wait_s
+from noetl_planner.http.seats import SeatLimits
 from noetl_storage.memory.ledger import MemoryLedger
 
 # A test that waited so long would be over its time.
@@ -140,7 +141,7 @@ async def test_a_planner_that_ends_keeps_nobody_waiting(
 
 
 async def test_with_too_many_clients_nobody_waits(world: ApiWorld) -> None:
-    async with serve(world, streams_max=0) as api:
+    async with serve(world, seat_limits=SeatLimits(all=0)) as api:
         await register(api)
         async with asyncio.timeout(30):
             answer = await api.post("/api/execute", json=ASKED, headers=LONG)

@@ -23,6 +23,9 @@ _CALLBACK_FILES = frozenset(
 # How far below a finalizer the interrupted frame may be.
 _FINALIZER_DEPTH = 8
 _TICK_S = 0.05
+_TICK_MIN_S = 0.001
+# What differences of clock readings lose: the first tick is to end what has that much time.
+_CLOCK_ERROR_S = 1e-6
 _GROWTH_BYTES_MAX = 1024 * 1024 * 1024
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = resource.getpagesize()
@@ -37,6 +40,7 @@ class Deadline:
         self._is_armed = False
         self._is_looking = False
         self._seconds = 0.0
+        self._tick_s = _TICK_S
         self._error: Callable[[str], Exception] = TimeoutError
         self._raised: Exception | None = None
         self._began_at: float | None = None
@@ -50,7 +54,8 @@ class Deadline:
         self._error = error
         self._began_at = None
         self._is_armed = True
-        signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_S, _TICK_S)
+        self._tick_s = min(_TICK_S, max(seconds, _TICK_MIN_S))
+        signal.setitimer(signal.ITIMER_VIRTUAL, self._tick_s, _TICK_S)
         return True
 
     def disarm(self) -> None:
@@ -78,10 +83,9 @@ class Deadline:
         now = time.thread_time()
         if self._began_at is None:
             # What was spent before the first tick is a tick; nothing is measured when arming.
-            self._began_at = now - _TICK_S
+            self._began_at = now - self._tick_s
             self._bytes_before = _resident_bytes()
-            return
-        if now - self._began_at >= self._seconds:
+        if now - self._began_at >= self._seconds - _CLOCK_ERROR_S:
             self._end(f"longer than {self._seconds:g} s")
         if _resident_bytes() - self._bytes_before > self._growth_bytes_max:
             self._end(f"more than {self._growth_bytes_max} bytes of memory")

@@ -21,17 +21,12 @@ Scope = Mapping[str, Any]
 Run = Callable[[Scope], Any]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "gt": operator.gt,
-    "gteq": operator.ge,
-    "lt": operator.lt,
-    "lteq": operator.le,
+    **sandbox.COMPARISONS,
     "in": lambda item, container: lookup.contains(container, item),
     "notin": lambda item, container: not lookup.contains(container, item),
 }
 _BINARY: dict[type[nodes.BinExpr], Callable[[Any, Any], Any]] = {
-    nodes.Add: operator.add,
+    nodes.Add: lookup.added,
     nodes.Sub: operator.sub,
     nodes.Mul: lookup.multiplied,
     nodes.Div: operator.truediv,
@@ -211,7 +206,7 @@ def _unary(apply: Callable[[Any], Any], inner: Run) -> Run:
 
 def _concat(node: Any) -> Run:
     runs = [translate(part) for part in node.nodes]
-    return lambda scope: "".join([str(run(scope)) for run in runs])
+    return lambda scope: "".join([lookup.text(run(scope)) for run in runs])
 
 
 def _compare(node: nodes.Compare) -> Run:

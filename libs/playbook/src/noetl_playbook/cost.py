@@ -1,6 +1,7 @@
 """Which templates can be expensive, by their shape alone: only those are watched while they run.
 
-Everything else costs no more than a few passes over the values that it names.
+What is cheap costs no more than a few passes over the values that it names; what is light costs the
+same whatever these are.
 """
 
 from jinja2 import nodes
@@ -53,6 +54,67 @@ _CHEAP_METHODS = frozenset(
     }
 )
 _CHEAP_FUNCTIONS = frozenset({"now", "today", "uuid4", "token", "timedelta", "dict"})
+_LIGHT_NODES = (
+    nodes.Template,
+    nodes.TemplateData,
+    nodes.Name,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Const,
+    nodes.List,
+    nodes.Dict,
+    nodes.Pair,
+    nodes.Keyword,
+    nodes.Operand,
+    nodes.And,
+    nodes.Or,
+    nodes.Not,
+    nodes.CondExpr,
+    nodes.Neg,
+    nodes.Pos,
+)
+_LIGHT_ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Div, nodes.FloorDiv)
+_LIGHT_FILTERS = frozenset(
+    {"abs", "count", "d", "default", "first", "float", "int", "last", "length"}
+)
+_LIGHT_TESTS = frozenset(
+    {
+        *("boolean", "defined", "even", "false", "float", "integer", "mapping", "none", "number"),
+        *("odd", "sequence", "string", "true", "undefined"),
+    }
+)
+_LIGHT_FUNCTIONS = frozenset({"now", "today", "uuid4", "token"})
+# A text of so many parts, each a value that may be long.
+_LIGHT_PARTS_MAX = 3
+
+
+def is_light(root: nodes.Template) -> bool:
+    """Tell whether a template takes as long as it is, whatever the values are that it names."""
+    return all(_is_light(node) for node in root.find_all(nodes.Node))
+
+
+def _is_light(node: nodes.Node) -> bool:
+    match node:
+        case nodes.Filter():
+            return node.name in _LIGHT_FILTERS
+        case nodes.Test():
+            return node.name in _LIGHT_TESTS
+        case nodes.Call():
+            return isinstance(node.node, nodes.Name) and node.node.name in _LIGHT_FUNCTIONS
+        case nodes.Output():
+            parts = [part for part in node.nodes if not isinstance(part, nodes.TemplateData)]
+            return len(parts) <= _LIGHT_PARTS_MAX
+        case nodes.Compare():
+            return all(_is_light_link(node.expr, link) for link in node.ops)
+        case nodes.BinExpr() if isinstance(node, _LIGHT_ARITHMETIC):
+            return isinstance(node.left, nodes.Const) or isinstance(node.right, nodes.Const)
+    return isinstance(node, _LIGHT_NODES)
+
+
+def _is_light_link(left: nodes.Expr, link: nodes.Operand) -> bool:
+    if link.op in ("in", "notin"):
+        return isinstance(link.expr, nodes.List)
+    return isinstance(left, nodes.Const) or isinstance(link.expr, nodes.Const)
 
 
 def is_cheap(root: nodes.Template) -> bool:

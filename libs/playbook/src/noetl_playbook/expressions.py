@@ -11,6 +11,7 @@ from jinja2 import nodes
 from noetl_playbook import closures, coercion, cost, failing, fallback, forms, rendering, syntax
 from noetl_playbook.canonical import Expression
 from noetl_playbook.closures import NotTranslatedError, Run, Scope
+from noetl_playbook.condition import Condition
 from noetl_playbook.faults import FAULTS, readable
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.rendering import LimitExceededError
@@ -18,6 +19,7 @@ from noetl_playbook.sandbox import Flavour
 from noetl_playbook.steady import rendered_once
 from noetl_playbook.syntax import SyntaxProblemError, Tree
 from noetl_playbook.undefined import Undefined, UndefinedUsedError
+from noetl_playbook.weight import check_weight
 
 CACHED_TEMPLATES_MAX = 8_192
 
@@ -90,13 +92,14 @@ class Compiled:
         evaluate: Run | None = None,
         names: frozenset[str] = frozenset(),
         paths: frozenset[str] = frozenset(),
+        is_constant: bool = False,
     ) -> None:
         self.source = source
         self.render = render
         self.evaluate = evaluate or render
         self.names = names
         self.paths = paths
-        self.is_constant = False
+        self.is_constant = is_constant
 
 
 def compile_value(source: Any, *, flavour: Flavour = "text") -> Compiled:
@@ -111,9 +114,7 @@ def compile_value(source: Any, *, flavour: Flavour = "text") -> Compiled:
 
 
 def _constant(source: Any) -> Compiled:
-    compiled = Compiled(source, lambda _scope: source)
-    compiled.is_constant = True
-    return compiled
+    return Compiled(source, lambda _scope: source, is_constant=True)
 
 
 def _compile_mapping(source: dict[str, Any], flavour: Flavour) -> Compiled:
@@ -172,8 +173,7 @@ def _cached_text(source: str, flavour: Flavour) -> Compiled:
         return _constant(source)
     with _compiling(source):
         tree = syntax.parse(source)
-        names = syntax.names(tree)
-        paths = syntax.paths(tree, names)
+        paths = syntax.paths(tree, names := syntax.names(tree))
         if tree.value is None:
             render = rendered_once(_watched(tree, _text(tree, flavour)), names)
             return Compiled(source, render, names=names, paths=paths)
@@ -188,9 +188,15 @@ def _cached_text(source: str, flavour: Flavour) -> Compiled:
 
 def _watched(tree: Tree, run: Run) -> Run:
     """Let the process's guard watch over a template whose shape can be expensive."""
-    if cost.is_cheap(tree.root):
+    if cost.is_light(tree.root):
         return run
-    return rendering.watched(run, lambda error: _fault(error, shortened(tree.source)))
+    expression = shortened(tree.source)
+    return rendering.watched(
+        run,
+        lambda error: _fault(error, expression),
+        expression=expression,
+        is_cheap=cost.is_cheap(tree.root),
+    )
 
 
 @contextlib.contextmanager
@@ -239,6 +245,8 @@ def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
     paths = syntax.paths(tree, syntax.names(tree))
     # Below its root a path yields raw data, which holds no views: no need to walk it.
     is_raw = isinstance(value, nodes.Getattr | nodes.Getitem) and syntax.chain(value)[1] != []
+    # What a template has made may hold one value many times.
+    is_made = not isinstance(value, nodes.Name | nodes.Getattr | nodes.Getitem)
     untouched = frozenset({str, int, float, bool, type(None), *((dict, list) if is_raw else ())})
 
     def run(scope: Scope) -> Any:
@@ -250,6 +258,8 @@ def _whole_value(tree: Tree, value: nodes.Expr, *, keep_views: bool) -> Run:
                 found.fail()
             if keep_views and isinstance(found, Lookup):
                 return found
+            if is_made:
+                check_weight(found)
             return forms.plain(found)
         except FAULTS as error:
             raise _fault(error, expression, paths) from error
@@ -307,35 +317,6 @@ def _text_by_jinja(tree: Tree, flavour: Flavour) -> Run:
     return run
 
 
-class Condition:
-    """A compiled condition; one that `needs_error` is false where `output` has none."""
-
-    __slots__ = ("_judge", "names", "needs_error", "paths", "source")
-
-    def __init__(
-        self,
-        source: Any,
-        judge: Callable[[Scope], tuple[bool, str | None]],
-        *,
-        names: frozenset[str],
-        paths: frozenset[str],
-        needs_error: bool = False,
-    ) -> None:
-        self.source = source
-        self.names = names
-        self.paths = paths
-        self.needs_error = needs_error
-        self._judge = judge
-
-    def holds(self, scope: Scope) -> bool:
-        """Tell whether the condition is true; what is absent is false."""
-        return self._judge(scope)[0]
-
-    def judge(self, scope: Scope) -> tuple[bool, str | None]:
-        """Tell whether it is true, and which path was absent if the whole of it was."""
-        return self._judge(scope)
-
-
 def compile_condition(source: Expression) -> Condition:
     """Compile a condition; raises `TemplateError`."""
     if isinstance(source, bool):
@@ -382,7 +363,7 @@ def _judge_text(tree: Tree) -> Callable[[Scope], tuple[bool, str | None]]:
 
     def judge(scope: Scope) -> tuple[bool, str | None]:
         text = str(render(scope)).strip().lower()
-        if text in _TRUE_TEXTS or text in _FALSE_TEXTS:
+        if text in _TRUE_TEXTS | _FALSE_TEXTS:
             return text in _TRUE_TEXTS, None
         raise TemplateError(
             f"the condition gives {text[:_SHOWN_CHARACTERS_MAX]!r}, neither true nor false",

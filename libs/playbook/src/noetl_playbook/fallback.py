@@ -13,9 +13,12 @@ from noetl_playbook.rendering import Budget
 from noetl_playbook.sandbox import (
     BOUND_FILTER,
     BUDGET,
+    COMPARISON_MARK,
     COUNT_FILTER,
+    KEY_FILTER,
     METHOD_MARK,
     SETTLE_FILTER,
+    TEXT_FILTER,
     Flavour,
     PlaybookEnvironment,
 )
@@ -53,15 +56,26 @@ class _Rewriter(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
         self.generic_visit(node)
+        node.nodes = [_filtered(part, TEXT_FILTER) for part in node.nodes]
         # Inside a loop a text could double itself.
         return nodes.Filter(node, BOUND_FILTER, [], [], None, None, lineno=node.lineno)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
         self.generic_visit(node)
-        if len(node.ops) != 1 or node.ops[0].op not in ("in", "notin"):
-            return node
-        found = nodes.Test(node.expr, "in", [node.ops[0].expr], [], None, None, lineno=node.lineno)
-        return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
+        left, found = node.expr, []
+        for link in node.ops:
+            found.append(_compared(left, link))
+            left = copy.deepcopy(link.expr)
+        whole = found[0]
+        for each in found[1:]:
+            whole = nodes.And(whole, each, lineno=node.lineno)
+        return whole
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802 (Jinja's visitor)
+        self.generic_visit(node)
+        if not isinstance(node.key, nodes.Const):
+            node.key = _filtered(node.key, KEY_FILTER)
+        return node
 
     def _prefix(self, node: nodes.Expr) -> nodes.Expr:
         if isinstance(node, nodes.Getattr):
@@ -75,8 +89,20 @@ class _Rewriter(NodeTransformer):
         return node
 
 
+def _compared(left: nodes.Expr, link: nodes.Operand) -> nodes.Expr:
+    """Let a test of ours compare: code of Jinja's own would visit without an end."""
+    is_sought = link.op in ("in", "notin")
+    name = "in" if is_sought else COMPARISON_MARK + link.op
+    found = nodes.Test(left, name, [link.expr], [], None, None, lineno=link.lineno)
+    return nodes.Not(found, lineno=link.lineno) if link.op == "notin" else found
+
+
 def _ended(node: nodes.Expr) -> nodes.Expr:
-    return nodes.Filter(node, SETTLE_FILTER, [], [], None, None, lineno=node.lineno)
+    return _filtered(node, SETTLE_FILTER)
+
+
+def _filtered(node: nodes.Expr, name: str) -> nodes.Expr:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
 def _template(root: nodes.Template, flavour: Flavour) -> Callable[[Scope], Template]:

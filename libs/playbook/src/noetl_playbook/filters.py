@@ -17,7 +17,7 @@ from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.nodes import EvalContext
 from jinja2.utils import pass_context, pass_environment, pass_eval_context
 
-from noetl_playbook import coercion, forms, growth, sql_text
+from noetl_playbook import coercion, forms, growth, sql_text, weight
 from noetl_playbook.growth import check_width
 from noetl_playbook.lookup import MISSING, member
 from noetl_playbook.names import SEAL
@@ -31,6 +31,14 @@ _FROM_JINJA = frozenset(
         *("min", "pprint", "reject", "rejectattr", "replace", "reverse", "round", "select"),
         *("selectattr", "slice", "sort", "string", "striptags", "sum", "title", "trim"),
         *("truncate", "unique", "upper", "urlencode", "wordcount"),
+    }
+)
+# What these do with each item they are given does not depend on what it holds.
+_SHALLOW = frozenset(
+    {
+        *("abs", "batch", "count", "default", "first", "float", "int", "items", "last", "length"),
+        *("list", "map", "pluck", "random", "reject", "rejectattr", "reverse", "round", "select"),
+        *("selectattr", "slice", "to_bool", "to_number"),
     }
 )
 _PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2})+")
@@ -263,6 +271,24 @@ def unchecked(function: Callable[..., Any]) -> Callable[..., Any] | None:
     return _UNCHECKED.get(function)
 
 
+def _weighed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a filter refuse what it would visit without an end."""
+    position = 1 if getattr(function, "jinja_pass_arg", None) is not None else 0
+
+    @functools.wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        if len(args) == position + 1 and type(args[position]) in weight.LEAVES:
+            return function(*args, **named)
+        given = list(args)
+        for place in range(position, len(given)):
+            if type(given[place]) is not str:
+                given[place] = weight.materialized(given[place])
+                weight.check_weight(given[place])
+        return function(*given, **named)
+
+    return checked
+
+
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse widths that only waste memory."""
 
@@ -337,5 +363,9 @@ def table() -> dict[str, Callable[..., Any]]:
         "tojson": tojson, "urldecode": urldecode,
     }  # fmt: skip
     from_jinja = {name: FILTERS[name] for name in _FROM_JINJA}
-    strict = {name: _strict(function) for name, function in {**from_jinja, **_own(), **own}.items()}
+    whole = {**from_jinja, **_own(), **own}
+    strict = {
+        name: _strict(function if name in _SHALLOW else _weighed(function))
+        for name, function in whole.items()
+    }
     return {**strict, "default": default, "d": default}

@@ -12,6 +12,7 @@ import msgspec
 
 from noetl_playbook.lookup import Lookup, SafeCall
 from noetl_playbook.undefined import Undefined
+from noetl_playbook.weight import check_weight
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 # A generator made by a filter is taken whole, up to this many items.
@@ -88,6 +89,7 @@ def _plain_identifier(value: Decimal | UUID) -> Any:
 
 def json_text(value: Any) -> str:
     """Write a value as compact JSON: key order and non-ASCII kept."""
+    check_weight(value)
     return msgspec.json.encode(plain(value)).decode()
 
 
@@ -102,6 +104,7 @@ def text_of(value: Any) -> str:
         return str(value)
     if value is None:
         return "null"
+    check_weight(value)
     simple = plain(value)
     return simple if isinstance(simple, str) else _text_of_plain(simple)
 
@@ -114,5 +117,6 @@ def _text_of_plain(value: Any) -> str:
 
 def python_of(value: Any) -> str:
     """Give the Python literal that a template inside `code` emits; text stays itself."""
+    check_weight(value)
     simple = plain(value)
     return simple if isinstance(simple, str) else repr(simple)

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 
 from noetl_playbook.rendering import check_length
+from noetl_playbook.weight import check_weight, materialized
 
 WIDTH_MAX = 1_000_000
 
@@ -24,6 +25,7 @@ def check_width(width: Any) -> None:
 
 def replaced(text: str, old: Any, new: Any, count: Any = -1) -> str:
     """Replace every occurrence, or the first `count`."""
+    check_weight([old, new])
     old, new = str(old), str(new)
     limit = -1 if count is None else int(count)
     found = text.count(old) if limit < 0 else min(text.count(old), limit)
@@ -33,7 +35,8 @@ def replaced(text: str, old: Any, new: Any, count: Any = -1) -> str:
 
 def joined(separator: str, items: Iterable[Any]) -> str:
     """Join texts."""
-    texts = list(items)
+    texts = list(materialized(items))
+    check_weight(texts)
     check_length(sum(map(_length, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 
@@ -68,6 +71,7 @@ def percent(text: str, values: Any) -> str:
 
 def _check_format(text: str, fields: int, values: list[Any]) -> None:
     """Refuse formats that pad, or repeat what they are given, beyond any use."""
+    check_weight(values)
     numbers = _NUMBER.findall(text)
     if any(len(number) > _DIGITS_MAX for number in numbers):
         raise SecurityError("the format is too wide")

@@ -11,7 +11,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
 
-from noetl_playbook import growth, rendering
+from noetl_playbook import growth, rendering, weight
 
 
 class Missing(enum.Enum):
@@ -125,6 +125,8 @@ def member(owner: Any, key: Any) -> Any:
 
 
 def _entry(owner: Mapping[Any, Any], key: Any) -> Any:
+    if type(key) is not str:
+        hashed(key)
     found = owner.get(key, MISSING)
     if found is MISSING and type(key) is int:
         return owner.get(str(key), MISSING)
@@ -165,6 +167,8 @@ def method(owner: Any, name: str, *, formatting: Formatting) -> SafeCall:
     bound = getattr(owner, name)
     if isinstance(owner, str) and name in _GROWING:
         return SafeCall(_bounded_method(owner, name, bound, formatting))
+    if name == "get" or allowed is _LIST_METHODS or allowed is _LOOP_METHODS:
+        return SafeCall(_counted_method(owner, bound))
     return SafeCall(_narrow(bound) if name in _PADDED else bound)
 
 
@@ -179,6 +183,16 @@ def _bounded_method(
         case _:
             safe = formatting.wrap_str_format(bound)
             return functools.partial(growth.formatted, owner, safe)
+
+
+def _counted_method(owner: Any, bound: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method compare what a list or a loop holds with no more than it may visit."""
+
+    def counted(*given: Any) -> Any:
+        weight.check_search(owner, given)
+        return bound(*given)
+
+    return counted
 
 
 def _methods_of(owner: Any) -> frozenset[str]:
@@ -199,6 +213,7 @@ def _view_method(owner: Lookup, name: str) -> Callable[..., Any]:
     if name == "get":
 
         def get(key: Any, default: Any = None) -> Any:
+            weight.check_weight(key)
             found = owner.find(key)
             return default if found is MISSING else found
 
@@ -220,7 +235,7 @@ def _narrow(bound: Callable[..., Any]) -> Callable[..., Any]:
 
 def added(left: Any, right: Any) -> Any:
     """Add, refusing texts and lists that double themselves in a loop."""
-    if isinstance(left, str | list) and isinstance(right, str | list):
+    if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
         rendering.check_length(len(left) + len(right))
     return left + right
 
@@ -261,4 +276,17 @@ def contains(container: Any, item: Any) -> bool:
     """Tell whether an item is in a container; what is absent is in none."""
     if isinstance(item, jinja2.Undefined) and not isinstance(container, jinja2.Undefined):
         return bool(item)
+    weight.check_search(container, item)
     return item in container
+
+
+def hashed(key: Any) -> Any:
+    """Return a key of a mapping, if its hash ends."""
+    weight.check_weight(key)
+    return key
+
+
+def text(value: Any) -> str:
+    """Return a value as a text, if writing it ends."""
+    weight.check_weight(value)
+    return str(value)

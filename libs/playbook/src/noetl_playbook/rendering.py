@@ -56,14 +56,28 @@ def guarded_by(guard: Guard) -> Iterator[None]:
         _guards.remove(guard)
 
 
-def watched(run: Run, shown: Callable[[LimitExceededError], Exception]) -> Run:
-    """Run under the process's guard; raises what `shown` makes of a limit that was exceeded."""
+def watched(
+    run: Run, shown: Callable[[LimitExceededError], Exception], *, expression: str, is_cheap: bool
+) -> Run:
+    """Run under the process's guard; raises what `shown` makes of a limit that was exceeded.
+
+    Where the scope counts its renders, they may be made in another process.
+    """
 
     def watched_run(scope: Mapping[str, Any]) -> Any:
-        if not _guards:
-            return run(scope)
-        guard = _guards[-1]
-        if not guard.arm(_limits_of(scope).seconds, LimitExceededError):
+        guard = _guards[-1] if _guards else None
+        parts = getattr(scope, "parts", None)
+        renders = getattr(parts, "renders", None)
+        if renders is not None:
+            seconds = _limits_of(scope).seconds
+            return renders.render(
+                run, scope, guard=guard, seconds=seconds, expression=expression, shown=shown
+            )
+        if (
+            guard is None
+            or is_cheap
+            or not guard.arm(_limits_of(scope).seconds, LimitExceededError)
+        ):
             return run(scope)
         try:
             try:

@@ -1,6 +1,7 @@
 """The closed Jinja environment: our lookup rules, our filters, nothing with effects."""
 
 import functools
+import operator
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, pass_context
 
-from noetl_playbook import filters, forms, lookup, rendering, undefined
+from noetl_playbook import filters, forms, lookup, rendering, undefined, weight
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall
 from noetl_playbook.undefined import Absent, Undefined
 
@@ -21,6 +22,10 @@ METHOD_MARK = "\x00method:"
 SETTLE_FILTER = "\x00settle"
 COUNT_FILTER = "\x00count"
 BOUND_FILTER = "\x00bound"
+TEXT_FILTER = "\x00text"
+KEY_FILTER = "\x00key"
+# Before the name of a comparison: the test that does it.
+COMPARISON_MARK = "\x00compare:"
 BUDGET = "\x00budget"
 _NEVER = "\x00never"
 # What Jinja's code adds to a call inside a block, for functions that want its context: ours do not.
@@ -28,9 +33,26 @@ _BLOCK_ARGUMENTS = ("_loop_vars", "_block_vars")
 # The tests that ask whether a value is there, and those that ask nothing of it.
 _PRESENCE_TESTS = frozenset({"defined", "undefined", "filter", "test"})
 
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": weight.compared(operator.eq),
+    "ne": weight.compared(operator.ne),
+    "gt": weight.compared(operator.gt),
+    "gteq": weight.compared(operator.ge),
+    "lt": weight.compared(operator.lt),
+    "lteq": weight.compared(operator.le),
+}
+
+
+def _mapping(*pairs: Any, **named: Any) -> dict[Any, Any]:
+    """Make a mapping, whose keys are hashed."""
+    given = [weight.materialized(each) for each in pairs]
+    weight.check_weight(given)
+    return dict(*given, **named)
+
+
 GLOBALS: dict[str, SafeCall] = {
     "range": SafeCall(safe_range),
-    "dict": SafeCall(dict),
+    "dict": SafeCall(_mapping),
     "timedelta": SafeCall(timedelta),
     "namespace": SafeCall(Namespace),
 }
@@ -72,6 +94,8 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
             SETTLE_FILTER: settle,
             COUNT_FILTER: counted,
             BOUND_FILTER: rendering.bounded,
+            TEXT_FILTER: lookup.text,
+            KEY_FILTER: lookup.hashed,
         }
         tests: dict[str, Any] = self.tests
         self.tests = {
@@ -79,6 +103,8 @@ class PlaybookEnvironment(ImmutableSandboxedEnvironment):
             for name, test in tests.items()
         }
         self.tests["in"] = lambda item, container: lookup.contains(container, item)
+        for name, compare in COMPARISONS.items():
+            self.tests[COMPARISON_MARK + name] = compare
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Look up `obj.attribute`; a marked attribute is a method about to be called."""
@@ -151,6 +177,8 @@ def _checked_test(test: Callable[..., Any]) -> Callable[..., Any]:
         for each in args:
             if type(each) is Undefined:
                 each.refuse_test()
+        if len(args) > 1:
+            weight.check_pair(args[0], args[1])
         return test(*args, **named)
 
     return checked

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall, member
+from noetl_playbook.render_record import Renders
 from noetl_playbook.rendering import WORKER, RenderLimits
 
 _NOTHING: Mapping[str, Any] = {}
@@ -35,7 +36,8 @@ class Clockwork(msgspec.Struct, frozen=True, kw_only=True):
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Where bare names come from after the fixed ones, in this order; all may change in place.
 
-    `limits` bound every render of the place. Where it `is_lenient`, what is not there is false.
+    `limits` bound every render of the place; with `renders` these may be made in another process.
+    Where it `is_lenient`, what is not there is false.
     """
 
     variables: Mapping[str, Any] = _NOTHING
@@ -45,6 +47,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     ctx: Mapping[str, Any] = _NOTHING
     workload: Mapping[str, Any] = _NOTHING
     limits: RenderLimits = WORKER
+    renders: Renders | None = None
     is_lenient: bool = False
 
 

@@ -23,6 +23,7 @@ from noetl_planner.domain.crossover import Cores
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http import server
 from noetl_planner.http.app import create_app
+from noetl_planner.http.seats import SeatLimits
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.triggering import Listener
 from noetl_planner.service import ShardPlanner
@@ -212,6 +213,11 @@ def api_services(
         organization_id=OrganizationId(config.organization_id),
         list_problems=process.health.list_problems,
         stop=stop,
+        seat_limits=SeatLimits(
+            all=config.streams_max,
+            client=config.streams_client_max,
+            execution=config.streams_execution_max,
+        ),
         http_hosts=tuple(name.lower() for name in config.http_hosts),
     )
 

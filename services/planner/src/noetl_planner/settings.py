@@ -34,6 +34,10 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     # besides addresses and private names: a page could give its own name this address.
     http_hosts: tuple[str, ...] = ()
     http_port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    # How many clients may follow executions: all, those of one address, those of one execution.
+    streams_max: Annotated[int, Meta(ge=0)] = 256
+    streams_client_max: Annotated[int, Meta(ge=1)] = 64
+    streams_execution_max: Annotated[int, Meta(ge=1)] = 128
     shard_count: ShardCount = SHARD_COUNT_DEFAULT
     # A dead planner's shards are free after one lease; the renewal leaves two tries.
     shard_lease_s: Seconds = 5.0

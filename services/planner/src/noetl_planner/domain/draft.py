@@ -29,6 +29,7 @@ from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
 from noetl_planner.domain.reads import Reads
 from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.render_record import Renders
 from noetl_playbook.results import Stored
 from noetl_replay.fold import evolve
 from noetl_replay.state import ExecutionState
@@ -82,7 +83,8 @@ class Draft:
     """Collects events, and folds each into the state as it is emitted.
 
     `loaded` maps the digest of a payload to its value: what a template needs and is not there is
-    asked for by `PayloadNeeded`, and the decision is made again with it.
+    asked for by `PayloadNeeded`, and the decision is made again with it. So it is with `renders`:
+    `SlowRenderError` asks for one that takes long.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class Draft:
         loaded: Mapping[str, Any],
         causation_id: str | None = None,
         traceparent: str | None = None,
+        renders: Renders | None = None,
     ) -> None:
+        self.renders = renders
         self.state = state
         self.program = program
         self.now = stamp.now
@@ -116,7 +120,7 @@ class Draft:
         self.offered_to: Counter[tuple[WorkerId, str]] = Counter()
         self.granted: dict[CommandId, int] = {}
         self.withdrawn: list[WorkerId] = []
-        self._stamp = stamp
+        self.stamp = stamp
         self._causation_id = causation_id
 
     def emit(self, event: Event) -> Envelope:
@@ -124,7 +128,7 @@ class Draft:
         state = self.state
         kind, aggregate = aggregate_of(state.execution_id, event)
         envelope = Envelope(
-            event_id=self._stamp.next_event_id(),
+            event_id=self.stamp.next_event_id(),
             tenant_id=state.tenant_id,
             organization_id=state.organization_id,
             execution_id=state.execution_id,
@@ -135,7 +139,7 @@ class Draft:
             schema_name=schema_name(event),
             schema_version=schema_version(event),
             event_time=self.now,
-            producer=self._stamp.producer,
+            producer=self.stamp.producer,
             event=event,
             causation_id=self._causation_id,
             correlation_id=state.execution_id,
@@ -148,7 +152,7 @@ class Draft:
 
     def mint(self) -> ExecutionId:
         """Return the identity of an execution that this one asks for."""
-        return ExecutionId(self._stamp.next_event_id())
+        return ExecutionId(self.stamp.next_event_id())
 
     def tell(self, execution_id: ExecutionId, fact: Fact, *, key: str) -> None:
         """Send a fact to another execution of the tenant, with the events of this decision."""
@@ -158,7 +162,7 @@ class Draft:
                 execution_id=execution_id,
                 tenant_id=self.state.tenant_id,
                 organization_id=self.state.organization_id,
-                producer=self._stamp.producer,
+                producer=self.stamp.producer,
                 facts=[fact],
                 traceparent=self.traceparent,
             )

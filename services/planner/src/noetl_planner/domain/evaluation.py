@@ -221,6 +221,7 @@ def scope(draft: Draft, patch: Mapping[str, Any] | None = None, /, **bound: Any)
         ctx=ctx,
         workload=inputs,
         limits=rendering.PLANNER,
+        renders=draft.renders,
         is_lenient=draft.program.is_lenient,
     )
     return Names(fixed, parts, reads=draft.reads)

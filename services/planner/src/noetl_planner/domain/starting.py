@@ -134,7 +134,13 @@ def start_scope(draft: Draft, *, request: Mapping[str, Any], workload: Mapping[s
         last_name("input"): request,
     }
     is_lenient = draft.program.is_lenient
-    parts = Parts(ctx=workload, workload=workload, limits=PLANNER, is_lenient=is_lenient)
+    parts = Parts(
+        ctx=workload,
+        workload=workload,
+        limits=PLANNER,
+        renders=draft.renders,
+        is_lenient=is_lenient,
+    )
     return Scope(fixed, parts)
 
 

@@ -24,13 +24,13 @@ from noetl_planner.http import (
     lineages,
     messages,
     objects,
-    origins,
     payloads,
     plans,
     playbooks,
     pools,
     problems,
     replay,
+    request_checks,
     reruns,
     results,
     retention,
@@ -43,7 +43,7 @@ from noetl_planner.http import (
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import SERVICES, ApiServices
-from noetl_storage.errors import HistoryDropped
+from noetl_storage.errors import HistoryDropped, RowRefused
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 
@@ -89,6 +89,7 @@ def create_app(services: ApiServices) -> Litestar:
             Retryable: problems.show_retryable,
             HistoryDropped: problems.show_dropped,
             ResultMalformed: problems.show_malformed,
+            RowRefused: problems.show_row_refused,
             # JSON that is no JSON either: its reader gave up before its end.
             RecursionError: lambda request, _: problems.show_api_error(request, bodies.too_deep()),
             Exception: problems.show_unexpected,
@@ -101,7 +102,7 @@ def create_app(services: ApiServices) -> Litestar:
             render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
         ),
         after_request=concealing.conceal,
-        before_request=origins.refuse_strangers,
+        before_request=request_checks.check_request,
         request_class=bodies.BoundedRequest,
         request_max_body_size=BODY_BYTES_MAX,
         logging_config=None,

@@ -73,7 +73,7 @@ async def verify(
     execution_id: FromPath[str],
     tenant_id: Text,
     organization_id: Text,
-    version: Annotated[int | None, QueryParameter(ge=1)] = None,
+    version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
     checksum: Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$")] = None,
 ) -> Verdict:
     """Follow the chain of one history, and compare it with a head that was exported before."""

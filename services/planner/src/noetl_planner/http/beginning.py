@@ -18,15 +18,15 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 async def answered(
-    services: ApiServices, body: ExecuteBody, *, key: str | None, prefer: str | None
+    services: ApiServices, body: ExecuteBody, *, key: str | None, prefer: str | None, client: str
 ) -> Answer:
     """Have a playbook run; `key` and `prefer` are the request's headers of these purposes.
 
-    Raises `ApiError`.
+    `client` is the address that it came from. Raises `ApiError`.
     """
     accepted = await submission.execute(services, body, key)
     within_s = ending.wait_s(prefer)
-    over = await ending.ended(services, accepted, within_s=within_s)
+    over = await ending.ended(services, accepted, within_s=within_s, client=client)
     if over is None:
         return Answer(status=HTTPStatus.ACCEPTED, content=accepted)
     applied = {"Preference-Applied": f"wait={within_s}"}

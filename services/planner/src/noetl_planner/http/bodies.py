@@ -1,8 +1,11 @@
 """What a request may carry: so long to arrive, and nested so deep."""
 
 import asyncio
-import re
+import gc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
+from itertools import accumulate
 from typing import Any, cast
 
 from litestar import Request
@@ -16,9 +19,12 @@ from noetl_planner.http.problems import ApiError
 BODY_S = 30.0
 # A value may be nested as deep as a result, within what carries it.
 DEPTH_MAX = plain.DEPTH_MAX + 10
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+# Lists and mappings of one body: making so many values holds the event loop for a moment only.
+HOLDERS_MAX = 200_000
+# So much is looked at between two turns of the event loop.
+_CHUNK_BYTES = 64 * 1024
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+_STEP_BY_BRACKET = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class BoundedRequest(Request[Any, Any, Any]):
@@ -34,17 +40,34 @@ class BoundedRequest(Request[Any, Any, Any]):
         except TimeoutError as late:
             raise too_late() from late
         if not self._is_bounded and "json" in self.headers.get("content-type", ""):
-            if is_too_deep(data):
+            if await is_too_deep(data):
                 raise too_deep()
+            if await _has_too_many(data):
+                raise too_many()
             self._is_bounded = True
         return data
 
     async def json(self) -> Any:
         """Return the decoded body; raises a 400 for what is not in UTF-8."""
+        # Read at once here, and decoded below without a collector that walks all memory meanwhile.
+        await self.body()
         try:
-            return await super().json()
+            with _collector_paused():
+                return await super().json()
         except UnicodeDecodeError as failure:
             raise problems.refused(f"the body is not JSON in UTF-8: {failure}") from failure
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Collect no garbage while the block makes many values, none of which is any."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 async def first_part(receive: Receive) -> HTTPReceiveMessage:
@@ -56,18 +79,46 @@ async def first_part(receive: Receive) -> HTTPReceiveMessage:
         raise too_late() from late
 
 
-def is_too_deep(data: bytes) -> bool:
-    """Tell whether JSON is nested deeper than `DEPTH_MAX`."""
+async def is_too_deep(data: bytes) -> bool:
+    """Tell whether JSON is nested deeper than `DEPTH_MAX`; ends where it is for the first time."""
     if data.count(b"[") + data.count(b"{") <= DEPTH_MAX:
         return False
-    brackets = _STRING.sub(b"", data).translate(_AS_LISTS, _OTHERS)
-    for _ in range(DEPTH_MAX):
-        # Each turn takes the innermost level away.
-        brackets = brackets.replace(b"[]", b"")
-        if not brackets:
-            return False
-    # What is not balanced is no JSON, and its reader says so.
-    return b"[]" in brackets or b"[" * DEPTH_MAX in brackets
+    depth = 0
+    async for brackets in _brackets_of(data):
+        steps = map(_STEP_BY_BRACKET.__getitem__, brackets)
+        for reached in accumulate(steps, initial=depth):
+            if reached > DEPTH_MAX:
+                return True
+        depth = reached
+    return False
+
+
+async def _has_too_many(data: bytes) -> bool:
+    if data.count(b"[") + data.count(b"{") <= HOLDERS_MAX:
+        return False
+    holders = 0
+    async for brackets in _brackets_of(data):
+        holders += brackets.count(b"[") + brackets.count(b"{")
+    return holders > HOLDERS_MAX
+
+
+async def _brackets_of(data: bytes) -> AsyncIterator[bytes]:
+    """Yield what opens and closes outside of texts, and let others run between the parts."""
+    begin, is_inside = 0, False
+    while begin < len(data):
+        chunk = data[begin : begin + _CHUNK_BYTES]
+        # What a backslash escapes is not parted from it.
+        chunk = chunk[: len(chunk) - _trailing_backslashes(chunk) % 2] or chunk
+        begin += len(chunk)
+        parts = chunk.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(parts[is_inside::2]).translate(None, _OTHERS)
+        is_inside ^= len(parts) % 2 == 0
+        if begin < len(data):
+            await asyncio.sleep(0)
+
+
+def _trailing_backslashes(chunk: bytes) -> int:
+    return len(chunk) - len(chunk.rstrip(b"\\"))
 
 
 def too_late() -> ApiError:
@@ -78,6 +129,16 @@ def too_late() -> ApiError:
         detail=f"the body did not arrive within {BODY_S:g} s",
         hint="send the body at once, and large values by way of the payload store",
         headers={"Connection": "close"},
+    )
+
+
+def too_many() -> ApiError:
+    """Say that a body holds more values than one request may bring."""
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        code="payload_too_large",
+        detail=f"the body holds more than {HOLDERS_MAX} lists and mappings",
+        hint="store it as a payload, or send it as text, and let a task read it",
     )
 
 

@@ -51,7 +51,9 @@ async def cut_at(
     services: Services,
     history: History,
     as_of_event_id: FromQuery[str | None] = None,
-    as_of_position: FromQuery[int | None] = None,
+    as_of_position: Annotated[
+        int | None, QueryParameter(ge=-problems.NUMBER_MAX, le=problems.NUMBER_MAX)
+    ] = None,
     as_of_time: FromQuery[datetime | None] = None,
 ) -> int:
     """Return the version that a request asks for, the latest when it asks for none."""

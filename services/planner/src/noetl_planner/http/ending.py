@@ -38,16 +38,16 @@ def wait_s(prefer: str | None) -> int:
 
 
 async def ended(
-    services: ApiServices, accepted: views.Accepted, *, within_s: int
+    services: ApiServices, accepted: views.Accepted, *, within_s: int, client: str
 ) -> views.Ended | None:
     """Return how an execution ended; None when it has not in time.
 
     None as well when too many clients wait already, the process ends, or the ledger is away: the
     execution goes on, and whoever asked has its id.
     """
-    if not within_s or not services.seats.has_room(services.streams_max):
+    if not within_s or not _has_room(services, client, accepted.execution_id):
         return None
-    with services.seats.taken():
+    with services.seats.taken(client, accepted.execution_id):
         try:
             async with asyncio.timeout(within_s):
                 end = await _end(
@@ -59,6 +59,15 @@ async def ended(
         except (TimeoutError, Retryable):
             return None
     return None if end is None else _ended(accepted, end)
+
+
+def _has_room(services: ApiServices, client: str, execution_id: str) -> bool:
+    seats, most = services.seats, services.seat_limits
+    return (
+        seats.has_room(most)
+        and seats.client_has_room(client, most)
+        and seats.execution_has_room(execution_id, most)
+    )
 
 
 async def _end(

@@ -16,7 +16,8 @@ from msgspec import Meta, Struct
 
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import beginning, finding, showing, views, waiting, wishes
+from noetl_planner.http import beginning, finding, problems, showing, views, waiting, wishes
+from noetl_planner.http.problems import AnyRequest
 from noetl_planner.http.services import Services
 from noetl_planner.http.shortcut import PREFER_LENGTH_MAX, Shortcut
 from noetl_planner.http.submission import KEY_LENGTH_MAX, ExecuteBody
@@ -112,6 +113,7 @@ class FrameList(Struct, frozen=True, kw_only=True):
 )
 async def execute(
     services: Services,
+    request: AnyRequest,
     data: JSONBody[ExecuteBody],
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
@@ -120,7 +122,9 @@ async def execute(
 
     With `Prefer: wait=SECONDS` it comes with the end, if there is one within so many seconds.
     """
-    answer = await beginning.answered(services, data, key=idempotency_key, prefer=prefer)
+    answer = await beginning.answered(
+        services, data, key=idempotency_key, prefer=prefer, client=problems.address_of(request)
+    )
     return Response(answer.content, status_code=answer.status, headers=answer.headers)
 
 

@@ -99,7 +99,9 @@ async def show_object(
     key: FromPath[str],
     execution_id: FromQuery[str | None] = None,
     as_of_event_id: FromQuery[str | None] = None,
-    as_of_position: FromQuery[int | None] = None,
+    as_of_position: Annotated[
+        int | None, QueryParameter(ge=-problems.NUMBER_MAX, le=problems.NUMBER_MAX)
+    ] = None,
     as_of_time: FromQuery[datetime | None] = None,
 ) -> ObjectPage:
     """Show an object, or what it was at an event, a position or a time of an execution."""

@@ -8,7 +8,7 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 
 from noetl_contracts import codec
-from noetl_planner.http import submission
+from noetl_planner.http import problems, submission
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import Services
 from noetl_playbook.model import Playbook
@@ -21,7 +21,7 @@ _PLAN = "/plan"
 async def show_plan(
     services: Services,
     path: FromPath[str],
-    version: Annotated[int | None, QueryParameter(ge=1)] = None,
+    version: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
 ) -> Outline:
     """Show the plan of one version, the latest when none is named, at `…/{path}/plan`."""
     if not path.endswith(_PLAN):

@@ -12,10 +12,12 @@ from noetl_chassis import identity
 from noetl_contracts import codec
 from noetl_contracts.errors import ResultMalformed, Retryable
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
-from noetl_storage.errors import HistoryDropped
+from noetl_storage.errors import HistoryDropped, RowRefused
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+# The largest number that the ledger can look for.
+NUMBER_MAX = 2**63 - 1
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME = re.compile(NAME_PATTERN)
 _CALLBACKS = "/api/callbacks/"
@@ -45,6 +47,11 @@ class ApiError(Exception):
         self.hint = hint
         self.extra = extra or {}
         self.headers = headers or {}
+
+
+def address_of(request: AnyRequest) -> str:
+    """Name a client by its address; behind a proxy all have the proxy's."""
+    return request.client.host if request.client is not None else ""
 
 
 def not_found(what: str, *, hint: str | None = None) -> ApiError:
@@ -135,6 +142,17 @@ def show_malformed(request: AnyRequest, error: ResultMalformed) -> Response[byte
         code="not_a_result",
         detail=str(error),
         hint="read it from the payload store",
+    )
+
+
+def show_row_refused(request: AnyRequest, error: RowRefused) -> Response[bytes]:
+    """Answer for a value that the ledger cannot hold: a NUL in a text, a number over 64 bits."""
+    return _problem(
+        request,
+        status=HTTPStatus.BAD_REQUEST,
+        code="bad_request",
+        detail=str(error),
+        hint="send texts without the character NUL, and numbers of at most 64 bits",
     )
 
 

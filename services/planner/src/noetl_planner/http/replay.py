@@ -13,7 +13,7 @@ from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Head
 from noetl_contracts.stored import StoredEvent
-from noetl_planner.http import cuts, replaying
+from noetl_planner.http import cuts, problems, replaying
 from noetl_planner.http.cuts import Cut, History, Version
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
@@ -105,7 +105,7 @@ async def show_diff(
     services: Services,
     history: History,
     before: Position,
-    after: Annotated[int | None, QueryParameter(ge=1)] = None,
+    after: Annotated[int | None, QueryParameter(ge=1, le=problems.NUMBER_MAX)] = None,
     projection: FromQuery[Projection] = "all",
 ) -> Diff:
     """Compare the states at two positions, or a position's with the live rows."""

@@ -17,7 +17,7 @@ from noetl_messaging.ports import Backlogs, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http.known import Known
 from noetl_planner.http.rooms import Rooms
-from noetl_planner.http.seats import Seats
+from noetl_planner.http.seats import SeatLimits, Seats
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.desk import Desk
@@ -37,7 +37,6 @@ from noetl_storage.registry_ports import Catalog, Credentials
 from noetl_storage.retention_ports import Holds
 from noetl_storage.trigger_ports import Schedules, Triggers, Webhooks
 
-STREAMS_MAX = 256
 # Where the application keeps what a request may touch.
 SERVICES = "services"
 
@@ -85,7 +84,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     organization_id: OrganizationId
     list_problems: Callable[[], Awaitable[dict[str, str]]]
     stop: asyncio.Event
-    streams_max: int = STREAMS_MAX
+    seat_limits: SeatLimits = SeatLimits()
     # Names by which this API may be called besides those that are private by themselves.
     http_hosts: tuple[str, ...] = ()
     limits: Limits = Limits()

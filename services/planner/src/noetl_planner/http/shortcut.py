@@ -48,7 +48,7 @@ class Shortcut:
             await self._app(scope, receive, send)
             return
         first = await bodies.first_part(receive)
-        body = _decoded(first)
+        body = await _decoded(first)
         if body is None or not _is_for_us(scope, said):
             await self._app(scope, _again(first, receive), send)
             return
@@ -58,6 +58,7 @@ class Shortcut:
             body,
             key=None if key is None else key.decode("latin-1"),
             prefer=None if prefer is None else prefer.decode("latin-1"),
+            client=_address_of(scope),
         )
         await _send(answer, send)
 
@@ -80,13 +81,18 @@ def _is_for_us(scope: Scope, said: dict[bytes, bytes]) -> bool:
     return origins.is_own_name(said.get(b"host", b"").decode("latin-1"), services.http_hosts)
 
 
-def _decoded(first: HTTPReceiveMessage) -> ExecuteBody | None:
+def _address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _decoded(first: HTTPReceiveMessage) -> ExecuteBody | None:
     """Return what is asked for; None for what is not all there or not plainly that."""
     # A server need not name what is empty or false (ASGI, `http.request`).
     if first["type"] != "http.request" or first.get("more_body", False):
         return None
     data = first.get("body", b"")
-    if len(data) > _BODY_BYTES_MAX or bodies.is_too_deep(data):
+    if len(data) > _BODY_BYTES_MAX or await bodies.is_too_deep(data):
         return None
     try:
         return _body.decode(data)

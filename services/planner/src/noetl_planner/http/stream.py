@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from http import HTTPStatus
 from typing import Annotated
 
@@ -18,9 +18,8 @@ from noetl_contracts.events import event_type, find_class
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import finding, views
 from noetl_planner.http.following import Following
-from noetl_planner.http.problems import ApiError, refused
-from noetl_planner.http.seats import Seats
-from noetl_planner.http.services import Services
+from noetl_planner.http.problems import NUMBER_MAX, AnyRequest, ApiError, address_of, refused
+from noetl_planner.http.services import ApiServices, Services
 
 # A client that hears nothing for several of these knows that the connection is gone.
 HEARTBEAT_S = 1.0
@@ -68,12 +67,15 @@ class Follower:
 @get("/executions/{execution_id:str}/stream", tags=["executions"])
 async def follow(
     services: Services,
+    request: AnyRequest,
     execution_id: FromPath[str],
-    after: Annotated[int | None, QueryParameter(ge=0)] = None,
+    after: Annotated[int | None, QueryParameter(ge=0, le=NUMBER_MAX)] = None,
     wanted: Annotated[
         list[str] | None, QueryParameter(name="event_type", max_items=TYPES_MAX)
     ] = None,
-    last_event_id: Annotated[int | None, HeaderParameter(name="Last-Event-ID", ge=0)] = None,
+    last_event_id: Annotated[
+        int | None, HeaderParameter(name="Last-Event-ID", ge=0, le=NUMBER_MAX)
+    ] = None,
 ) -> Stream:
     """Follow an execution from a version on to its end: all its events, or those of some types."""
     types = _known(wanted or [])
@@ -84,32 +86,52 @@ async def follow(
     if begin or not services.board.is_accepted(execution_id, owner):
         row = await finding.get_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
-    _check(services.seats, services.streams_max)
+    client = address_of(request)
+    _check(services, client, execution_id)
     following = Following(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     pages = Follower(following, types=types).pages()
     return Stream(
-        _sent(pages, services.seats), media_type="text/event-stream", headers=STREAM_HEADERS
+        _sent(pages, services.seats.taken(client, execution_id)),
+        media_type="text/event-stream",
+        headers=STREAM_HEADERS,
     )
 
 
 async def _sent(
-    pages: AsyncIterator[list[ServerSentEventMessage]], seats: Seats
+    pages: AsyncIterator[list[ServerSentEventMessage]], seat: AbstractContextManager[None]
 ) -> AsyncIterator[bytes]:
     """Keep a seat for as long as a client listens; a page is sent as one chunk."""
-    with seats.taken():
+    with seat:
         async for page in pages:
             yield b"".join(message.encode() for message in page)
 
 
-def _check(seats: Seats, seats_max: int) -> None:
-    """Refuse one client too many."""
-    if not seats.has_room(seats_max):
-        raise ApiError(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            code="too_many_streams",
-            detail=f"{seats_max} clients follow executions already",
-            hint="poll GET /api/executions/{id}/events?after= instead",
+def _check(services: ApiServices, client: str, execution_id: str) -> None:
+    """Refuse one follower too many: of all, of this client, or of this execution."""
+    seats, most = services.seats, services.seat_limits
+    if not seats.has_room(most):
+        raise _too_many(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"{most.all} clients follow executions already"
         )
+    if not seats.client_has_room(client, most):
+        raise _too_many(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"this client's address follows {most.client} executions already, which is its share",
+        )
+    if not seats.execution_has_room(execution_id, most):
+        raise _too_many(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"{most.execution} clients follow execution {execution_id} already, which is its share",
+        )
+
+
+def _too_many(status: HTTPStatus, detail: str) -> ApiError:
+    return ApiError(
+        status,
+        code="too_many_streams",
+        detail=detail,
+        hint="poll GET /api/executions/{id}/events?after= instead, or end a stream",
+    )
 
 
 def _known(types: list[str]) -> frozenset[str]:

@@ -1,11 +1,13 @@
 """One execution's decision, made again with each value that it turns out to need."""
 
+from collections.abc import Iterator
+
 import structlog
 from msgspec import Struct, structs
 
 from noetl_chassis import tracing
 from noetl_contracts.errors import ErrorObject, ResultMalformed
-from noetl_contracts.facts import FactBatch
+from noetl_contracts.facts import Fact, FactBatch
 from noetl_contracts.ids import EventId
 from noetl_contracts.ledger import NewMessage
 from noetl_contracts.payloads import PayloadRef
@@ -15,9 +17,11 @@ from noetl_planner.domain.draft import Decision, Draft, Stamp
 from noetl_planner.shell import admitting, outgoing, refusing
 from noetl_planner.shell.admitting import Work
 from noetl_planner.shell.outgoing import CommandTooLarge
+from noetl_planner.shell.render_child import begin_renders
 from noetl_planner.shell.sharing import Shared
 from noetl_planner.shell.states import Held, States
 from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.render_record import Renders, SlowRenderError
 from noetl_replay.state import ExecutionState, empty
 
 log = structlog.get_logger(__name__)
@@ -55,13 +59,24 @@ class Judging:
         the store raise.
         """
         held = Held(self._shared.loaded)
+        renders = begin_renders()
+        stamp = self._stamp()
+        version = 0
         for _ in range(_TRIES_MAX):
             state = await self._states.take(
                 work.batches[0], is_beginning=admitting.is_beginning(work)
             )
             expected = state.version
+            if expected != version:
+                # What was rendered is of another state.
+                renders.forget()
+                version = expected
+            renders.begin()
+            draft = await self._draft(work, state, held, stamp, renders)
             try:
-                return await self._judge(work, state, held, refused)
+                return self._judge(work, draft, refused)
+            except SlowRenderError:
+                await self._render_apart(work, held, draft, refused)
             except PayloadNeeded as needed:
                 ref = needed.stored.reference
                 if not self._has_room(held, ref) and (half := admitting.halved(work)) is not None:
@@ -69,15 +84,30 @@ class Judging:
                 fault = await self._load(held, ref, is_begun=expected > 0)
                 if fault is not None:
                     work, refused = told_nothing(work), fault
+                    renders.forget()
             except ResultMalformed as failure:
                 if expected == 0:
                     raise
                 self._states.drop(state.execution_id)
                 work, refused = told_nothing(work), refusing.unreadable(failure)
+                renders.forget()
             except CommandTooLarge as failure:
                 self._states.drop(state.execution_id)
                 refused = growth.too_large(failure.step, str(failure))
         raise DecisionStuckError(f"no decision after {_TRIES_MAX} tries and {len(held)} values")
+
+    async def _render_apart(
+        self, work: Work, held: Held, spoiled: Draft, refused: ErrorObject | None
+    ) -> None:
+        """Make a decision in a child, for what its templates give."""
+        state = await self._states.take(work.batches[0], is_beginning=admitting.is_beginning(work))
+        renders = spoiled.renders or begin_renders()
+        draft = await self._draft(work, state, held, spoiled.stamp, renders)
+
+        def compute() -> None:
+            decide(draft, _asked(work), refused=refused)
+
+        await self._shared.children.complete(renders, compute)
 
     def _has_room(self, held: Held, ref: PayloadRef) -> bool:
         limits = self._shared.limits
@@ -100,27 +130,34 @@ class Judging:
             return refusing.unreadable(failure)
         return None
 
-    async def _judge(
-        self, work: Work, state: ExecutionState, held: Held, refused: ErrorObject | None
-    ) -> Decided:
+    def _stamp(self) -> Stamp:
         shared = self._shared
-        draft = Draft(
+        return Stamp(
+            now=shared.clock.now(),
+            producer=shared.producer,
+            next_event_id=lambda: EventId(shared.snowflake.next_id()),
+            workers=shared.crowd.seen() if shared.limits.offer_s else (),
+        )
+
+    async def _draft(
+        self, work: Work, state: ExecutionState, held: Held, stamp: Stamp, renders: Renders
+    ) -> Draft:
+        return Draft(
             state=state,
-            program=await shared.programs.of(state, admitting.asking(work.batches)),
-            stamp=Stamp(
-                now=shared.clock.now(),
-                producer=shared.producer,
-                next_event_id=lambda: EventId(shared.snowflake.next_id()),
-                workers=shared.crowd.seen() if shared.limits.offer_s else (),
-            ),
-            limits=shared.limits,
+            program=await self._shared.programs.of(state, admitting.asking(work.batches)),
+            stamp=stamp,
+            limits=self._shared.limits,
             loaded=held,
             causation_id=work.batches[0].key,
             traceparent=tracing.traceparent(),
+            renders=renders,
         )
+
+    def _judge(self, work: Work, draft: Draft, refused: ErrorObject | None) -> Decided:
+        shared = self._shared
+        state = draft.state
         expected = state.version
-        asked = (fact for batch in work.batches for fact in batch.facts)
-        decision = decide(draft, asked, refused=refused)
+        decision = decide(draft, _asked(work), refused=refused)
         messages = outgoing.messages(
             decision.envelopes,
             decision.commands,
@@ -148,6 +185,10 @@ class Judging:
             decision=Decision(envelopes=[], told=told),
             messages=[outgoing.to_execution(one, shard_count=shard_count) for one in told],
         )
+
+
+def _asked(work: Work) -> Iterator[Fact]:
+    return (fact for batch in work.batches for fact in batch.facts)
 
 
 def told_nothing(work: Work) -> Work:

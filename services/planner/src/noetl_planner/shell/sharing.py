@@ -1,5 +1,6 @@
 """What all shards of one process use together."""
 
+import msgspec
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
@@ -11,6 +12,7 @@ from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.desk import Desk
 from noetl_planner.shell.gathering import Gathering
 from noetl_planner.shell.publishing import Publishing
+from noetl_planner.shell.render_child import RenderChildren
 from noetl_planner.shell.states import LoadedPayloads, Programs
 from noetl_storage.ports import LedgerWriter, Payloads
 
@@ -43,3 +45,4 @@ class Shared(Struct, frozen=True, kw_only=True):
     limits: Limits
     bounds: Bounds
     producer: str
+    children: RenderChildren = msgspec.field(default_factory=RenderChildren)

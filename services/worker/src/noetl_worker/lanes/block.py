@@ -9,7 +9,8 @@ from msgspec import Struct, structs
 from noetl_contracts import codec
 from noetl_contracts.parking import TIMEOUT_S_MAX
 from noetl_playbook import coercion, keychain
-from noetl_playbook.expressions import Compiled, Condition, compile_condition, compile_value
+from noetl_playbook.condition import Condition
+from noetl_playbook.expressions import Compiled, compile_condition, compile_value
 from noetl_playbook.model import Action, ActionName, Output, Rule, Step, Task
 from noetl_playbook.repeats import RepeatBound, bound_of
 from noetl_playbook.tools import NESTED_FIELDS

@@ -1,0 +1,131 @@
+"""The renders of one computation that is made again: what was rendered elsewhere is given here.
+
+A computation that is made twice from the same values renders the same templates in the same order,
+so that a render is known by its place. One that holds this process too long ends the computation
+with `SlowRenderError`; a child makes it, and the computation is made again with what it gave.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from noetl_playbook.rendering import Guard, LimitExceededError
+
+# What the renders of one computation may hold a process that has other things to do.
+HELD_S = 0.01
+
+Run = Callable[[Mapping[str, Any]], Any]
+
+
+class SlowRenderError(Exception):
+    """A render would hold this process too long: it is to be made in another one."""
+
+    def __init__(self, _message: str = "") -> None:
+        super().__init__("a template is to be rendered in a child process")
+
+
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+    """What one render gave: a value, or an error."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self) -> Any:
+        """Return the value; raises the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Observer:
+    """Stands by in a child while a template is rendered."""
+
+    def observe(
+        self, place: int, expression: str, seconds: float, render: Callable[[], Any]
+    ) -> Any:
+        """Tell which render begins, and what it gave; return or raise what it did."""
+        raise NotImplementedError
+
+
+class Renders:
+    """Counts the renders of a computation, and gives what is known of them.
+
+    `spent_s` reads the processor time of the thread.
+    """
+
+    def __init__(self, spent_s: Callable[[], float]) -> None:
+        self._spent_s = spent_s
+        self.rendered: dict[int, Rendered] = {}
+        self._observer: Observer | None = None
+        self._place = 0
+        self._left_s = HELD_S
+
+    def begin(self, observer: Observer | None = None) -> None:
+        """Begin the computation anew; with an observer it is made in a child."""
+        self._observer = observer
+        self._place = 0
+        self._left_s = HELD_S
+
+    def forget(self) -> None:
+        """Know nothing: the computation is another one."""
+        self.rendered.clear()
+
+    def render(
+        self,
+        run: Run,
+        scope: Mapping[str, Any],
+        *,
+        guard: Guard | None,
+        seconds: float,
+        expression: str,
+        shown: Callable[[LimitExceededError], Exception],
+    ) -> Any:
+        """Render, or give what was rendered in a child; raises `SlowRenderError`, and `shown`."""
+        place, self._place = self._place, self._place + 1
+        known = self.rendered.get(place)
+        if known is not None:
+            return known.get()
+        if self._observer is None:
+            return self._render_here(run, scope, guard, shown)
+
+        def render_fully() -> Any:
+            try:
+                return guarded(run, scope, guard, seconds, LimitExceededError)
+            except LimitExceededError as error:
+                raise shown(error) from error
+
+        return self._observer.observe(place, expression, seconds, render_fully)
+
+    def _render_here(
+        self,
+        run: Run,
+        scope: Mapping[str, Any],
+        guard: Guard | None,
+        shown: Callable[[LimitExceededError], Exception],
+    ) -> Any:
+        if self._left_s <= 0:
+            raise SlowRenderError
+        began_at = self._spent_s()
+        try:
+            return guarded(run, scope, guard, self._left_s, SlowRenderError)
+        except LimitExceededError as error:
+            raise shown(error) from error
+        finally:
+            self._left_s -= self._spent_s() - began_at
+
+
+def guarded(
+    run: Run,
+    scope: Mapping[str, Any],
+    guard: Guard | None,
+    seconds: float,
+    error: Callable[[str], Exception],
+) -> Any:
+    """Run under a guard, if there is one that is free."""
+    if guard is None or not guard.arm(seconds, error):
+        return run(scope)
+    try:
+        return run(scope)
+    finally:
+        guard.disarm()

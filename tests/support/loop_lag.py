@@ -1,0 +1,41 @@
+"""How long an event loop is held, by the processor time of its thread."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+TICK_S = 0.001
+
+
+class LoopLag:
+    """The longest processor times that were spent between two looks at an event loop."""
+
+    def __init__(self) -> None:
+        self.held_s: list[float] = []
+
+    async def watch(self) -> None:
+        """Look at the loop until cancelled."""
+        spent = time.thread_time()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.thread_time()
+            self.held_s.append(now - spent)
+            spent = now
+
+    def held_over(self, seconds: float) -> list[float]:
+        """Return how long the loop was held, each time that it was longer than that."""
+        return [held for held in self.held_s if held > seconds]
+
+
+@asynccontextmanager
+async def watch_loop() -> AsyncIterator[LoopLag]:
+    """Watch the running loop while the block runs."""
+    lag = LoopLag()
+    watching = asyncio.create_task(lag.watch())
+    await asyncio.sleep(TICK_S * 5)
+    try:
+        yield lag
+        await asyncio.sleep(TICK_S * 5)
+    finally:
+        watching.cancel()
