@@ -151,6 +151,7 @@ PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: data, path: demo/data}
+keychain: [{name: k, kind: secret, provider: env, map: {v: TOKEN}}]
 workflow:
   - step: get
     tool: {kind: http, url: "https://user:pw@api.example.com:8443/v1/items?key=s3cret", method: GET}
