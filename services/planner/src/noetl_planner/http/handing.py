@@ -16,6 +16,7 @@ from noetl_planner.http import reading
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import carried, forms
 from noetl_playbook.handles import PayloadNeeded
+from noetl_playbook.render_record import Renders
 from noetl_replay.state import CommandState, ExecutionState
 
 PROCESS_FRAME = "frame"
@@ -198,11 +199,14 @@ async def _task(
 async def _rendered(
     services: ApiServices, draft: Draft, value: Any, bound: dict[str, Any], *, step: str
 ) -> Any:
+    def compute(renders: Renders) -> Any:
+        draft.renders = renders
+        names = evaluation.scope(draft, None, **bound)
+        return forms.plain(evaluation.render(value, names, step=step, field="input"))
+
     for _ in range(_LOADS_MAX):
         try:
-            names = evaluation.scope(draft, None, **bound)
-            shown = evaluation.render(value, names, step=step, field="input")
-            return forms.plain(shown)
+            return await services.children.render(compute)
         except PayloadNeeded as needed:
             reference = needed.stored.reference
             loaded = await reading.read(services, reference)

@@ -14,9 +14,8 @@ from noetl_contracts.webhooks import Webhook
 from noetl_planner.http import problems, submission, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook.expressions import TemplateError, compile_value
+from noetl_playbook.expressions import TemplateError
 from noetl_playbook.handles import PayloadNeeded
-from noetl_playbook.scope import Parts, Scope
 
 # What only the door is to know.
 _HIDDEN_HEADERS = frozenset(
@@ -45,7 +44,7 @@ async def take(
         await _check_signature(services, webhook, body, headers)
         # Not the sender's key, which the signature does not cover: it could be changed.
         key = headers[hooks.SIGNATURE_HEADER]
-    inputs = workload_of(webhook, body=_decoded(body), headers=headers, query=query)
+    inputs = await workload_of(services, webhook, body=_decoded(body), headers=headers, query=query)
     return await submission.start(
         services,
         webhook.path,
@@ -56,16 +55,21 @@ async def take(
     )
 
 
-def workload_of(
-    webhook: Webhook, *, body: Any, headers: Mapping[str, str], query: Mapping[str, str]
+async def workload_of(
+    services: ApiServices,
+    webhook: Webhook,
+    *,
+    body: Any,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
 ) -> dict[str, Any]:
     """Make the workload of a call; raises a 422 when a template does not fit it."""
     if not webhook.inputs:
         return body if isinstance(body, dict) else {"body": body}
     shown = {name: value for name, value in headers.items() if name not in _HIDDEN_HEADERS}
-    scope = Scope({"body": body, "headers": shown, "query": dict(query)}, Parts(is_lenient=True))
+    names = {"body": body, "headers": shown, "query": dict(query)}
     try:
-        rendered = compile_value(webhook.inputs).render(scope)
+        rendered = await services.children.render_inputs(webhook.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -21,6 +21,7 @@ from noetl_planner.http.seats import SeatLimits, Seats
 from noetl_planner.shell.board import Board
 from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.desk import Desk
+from noetl_planner.shell.render_child import RenderChildren
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
@@ -67,6 +68,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     desk: Desk = msgspec.field(default_factory=Desk)
     rooms: Rooms = msgspec.field(default_factory=Rooms)
     seats: Seats = msgspec.field(default_factory=Seats)
+    children: RenderChildren = msgspec.field(default_factory=RenderChildren)
     backlogs: Backlogs
     publisher: Publisher
     clock: Clock

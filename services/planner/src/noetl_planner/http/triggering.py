@@ -20,9 +20,8 @@ from noetl_messaging.ports import Consumer, DeadLetters, Delivery
 from noetl_planner.http import problems, submission, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook.expressions import TemplateError, compile_value
+from noetl_playbook.expressions import TemplateError
 from noetl_playbook.handles import PayloadNeeded
-from noetl_playbook.scope import Parts, Scope
 
 TRIGGERS_MAX = 1000
 MESSAGES_MAX = 16
@@ -102,7 +101,8 @@ async def start(services: ApiServices, delivery: Delivery) -> views.Accepted:
             f"the message takes {len(delivery.data)} bytes; "
             f"trigger {trigger.name!r} takes {trigger.body_bytes_max}"
         )
-    inputs = workload_of(
+    inputs = await workload_of(
+        services,
         trigger,
         body=_decoded(delivery.data),
         subject=source.subject,
@@ -127,15 +127,15 @@ def key_of(delivery: Delivery) -> str:
     return key if len(key) <= _KEY_CHARACTERS_MAX else f"message/{codec.digest(key.encode())}"
 
 
-def workload_of(trigger: Trigger, *, body: Any, subject: str, message_id: str) -> dict[str, Any]:
+async def workload_of(
+    services: ApiServices, trigger: Trigger, *, body: Any, subject: str, message_id: str
+) -> dict[str, Any]:
     """Make the workload of a message; raises an `ApiError` when a template does not fit it."""
     if not trigger.inputs:
         return body if isinstance(body, dict) else {"body": body}
-    scope = Scope(
-        {"body": body, "subject": subject, "message_id": message_id}, Parts(is_lenient=True)
-    )
+    names = {"body": body, "subject": subject, "message_id": message_id}
     try:
-        rendered = compile_value(trigger.inputs).render(scope)
+        rendered = await services.children.render_inputs(trigger.inputs, names)
     except (TemplateError, PayloadNeeded) as error:
         raise problems.refused(f"the trigger's inputs do not fit this message: {error}") from error
     return rendered if isinstance(rendered, dict) else {"body": rendered}

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -14,9 +14,11 @@ from noetl_chassis import child_process
 from noetl_chassis.child_process import ChildEnd, Send
 from noetl_contracts.errors import Retryable
 from noetl_playbook import forms
-from noetl_playbook.expressions import TemplateError
+from noetl_playbook.expressions import TemplateError, compile_value
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.render_record import Observer, Rendered, Renders, SlowRenderError
+from noetl_playbook.rendering import PLANNER
+from noetl_playbook.scope import Parts, Scope
 from noetl_playbook.undefined import UndefinedUsedError
 
 # Beside each other: more would take the processors from those that decide.
@@ -49,6 +51,18 @@ class RenderChildren:
             except SlowRenderError:
                 await self.complete(renders, lambda: compute(renders))
         raise ChildFailed("the templates of one request ask for too many child processes")
+
+    async def render_inputs(self, inputs: Any, names: Mapping[str, Any]) -> Any:
+        """Render what a request from outside becomes; what it does not say is false.
+
+        Raises `TemplateError`.
+        """
+
+        def compute(renders: Renders) -> Any:
+            parts = Parts(limits=PLANNER, renders=renders, is_lenient=True)
+            return compile_value(inputs).render(Scope(names, parts))
+
+        return await self.render(compute)
 
     async def complete(self, renders: Renders, compute: Callable[[], object]) -> None:
         """Make a computation in a child, and keep what its templates gave; raises `ChildFailed`."""
