@@ -134,15 +134,15 @@ async def test_the_methods_of_its_address_are_told_as_everywhere(known: Api) -> 
         {"type": "http.request", "body": b'{"path": "demo/hello"}', "more_body": False},
     ],
 )
-def test_a_server_need_not_say_that_nothing_follows(first: Any) -> None:
-    found = shortcut._decoded(first)
+async def test_a_server_need_not_say_that_nothing_follows(first: Any) -> None:
+    found = await shortcut._decoded(first)
     assert found is not None
     assert found.path == "demo/hello"
 
 
-def test_a_server_need_not_name_an_empty_body() -> None:
+async def test_a_server_need_not_name_an_empty_body() -> None:
     first: Any = {"type": "http.request"}
-    assert shortcut._decoded(first) is None
+    assert await shortcut._decoded(first) is None
 
 
 async def test_a_body_in_parts_is_the_frameworks_from_its_first_byte() -> None:
