@@ -55,10 +55,10 @@ def test_each_problem_is_one_line_with_its_place(folder: Path) -> None:
     assert [line.removeprefix(f"{file}:") for line in done.stdout.splitlines()] == [
         ("6:18: error E401 workflow[0].tool.kind: unknown tool kind 'htpp' (did you mean 'http'?)"),
         f"7:26: error E203 {arc}.step: arc target 'b' is not a step of this workflow",
-        f"7:35: warning E303 {arc}.when: 'x' is not a name here",
+        f"7:35: error E303 {arc}.when: 'x' is not a name here",
         f"7:35: warning W905 {arc}.when: a condition is written without {{{{ }}}}",
     ]
-    assert "2 errors, 2 warnings in 1 playbook file." in done.stderr
+    assert "3 errors, 1 warning in 1 playbook file." in done.stderr
 
 
 def test_a_folder_is_read_whole_but_for_hidden_ones(folder: Path) -> None:

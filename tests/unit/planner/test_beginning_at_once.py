@@ -102,7 +102,7 @@ def test_one_key_begins_one_execution(world: World) -> None:
 def test_what_has_nothing_to_do_ends_as_it_begins(world: World) -> None:
     accepted = ask(world, "empty")
     assert types(world, accepted.execution_id)[-1] == "playbook.completed"
-    ended = world.run(ending.ended(world.services, accepted, within_s=5))
+    ended = world.run(ending.ended(world.services, accepted, within_s=5, client="127.0.0.1"))
     assert ended is not None
     assert ended.status == "COMPLETED"
 

@@ -37,7 +37,7 @@ from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import PostgresTool, open_postgres
-from noetl_worker.tools.python import open_python
+from noetl_worker.tools.python import PythonTool, open_python
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
 from noetl_worker.tools.shell import ShellTool
@@ -134,16 +134,7 @@ async def open_tools(
         tools = Tools(
             http=http,
             postgres=postgres,
-            python=await enter(
-                open_python(
-                    limits=assembly.python_limits(config),
-                    mask=mask,
-                    scripts=scripts,
-                    directory=folders.python_homes,
-                    hidden=folders.hidden,
-                    make_checkout=Checkout,
-                )
-            ),
+            python=await enter(_python(config, mask, scripts, folders)),
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
@@ -161,13 +152,7 @@ async def open_tools(
                 references_=references,
                 locks=locks,
             ),
-            shell=ShellTool(
-                limits=assembly.shell_limits(config),
-                directory=folders.shell_homes,
-                hidden=folders.hidden,
-                scripts=scripts,
-                clock=clock,
-            ),
+            shell=_shell(config, scripts, clock, folders),
             nats=await enter(open_nats(vault=vault)),
             sparks=sparks,
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
@@ -180,6 +165,29 @@ def _sweep() -> None:
     """Remove the folders of processes that were killed on this machine."""
     if gone := scratch.sweep():
         log.info("folders of killed processes removed", folders=gone)
+
+
+def _python(
+    config: Settings, mask: Mask, scripts: Scripts, folders: _Folders
+) -> AbstractAsyncContextManager[PythonTool]:
+    return open_python(
+        limits=assembly.python_limits(config),
+        mask=mask,
+        scripts=scripts,
+        directory=folders.python_homes,
+        hidden=folders.hidden,
+        make_checkout=Checkout,
+    )
+
+
+def _shell(config: Settings, scripts: Scripts, clock: Clock, folders: _Folders) -> ShellTool:
+    return ShellTool(
+        limits=assembly.shell_limits(config),
+        directory=folders.shell_homes,
+        hidden=folders.hidden,
+        scripts=scripts,
+        clock=clock,
+    )
 
 
 def _postgres(
