@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
 from tests.simulation.broker import ExactConsumer
+from tests.simulation.files import NoFiles
 from tests.simulation.fleet import Process
 from tests.simulation.wires import Wire, WiredConsumer
 
@@ -239,6 +240,7 @@ def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools
             clock=process.clock,
             template_env={},
         ),
+        lender=NoFiles(),
     )
 
 
