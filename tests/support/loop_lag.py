@@ -1,6 +1,7 @@
 """How long an event loop is held, by the processor time of its thread."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,22 @@ class LoopLag:
     def held_over(self, seconds: float) -> list[float]:
         """Return how long the loop was held, each time that it was longer than that."""
         return [held for held in self.held_s if held > seconds]
+
+
+def measure_fork_s() -> float:
+    """Measure the processor time of a fork of this process, which grows with its memory.
+
+    A planner's process is small. One that has run many tests before is not.
+    """
+    spent: list[float] = []
+    for _ in range(3):
+        began = time.thread_time()
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        spent.append(time.thread_time() - began)
+        os.waitpid(child, 0)
+    return max(spent)
 
 
 @asynccontextmanager
