@@ -54,6 +54,7 @@ async def test_queries_read_stored_results_and_give_small_ones_inline(worker: Be
         "rows": [{"region": "east", "head": "Ann", "n": 6, "total": 13.5}],
         "row_count": 1,
         "columns": ["region", "head", "n", "total"],
+        "types": ["string", "string", "int64", "double"],
         "statement_count": 2,
         "status": "ok",
     }
@@ -256,7 +257,8 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
             "target": {"type": "postgres", "table": "copied", "mode": "upsert", "key": "id"},
             "mapping": {"id": "id", "title": "name", "price": "price", "at": "at"},
         }
-        first = await answered(worker, call_of("transfer", move, auth="db", timeout_s=240))
+        attempt = call_of("transfer", move, auth="db", timeout_s=240)
+        first = await answered(worker, attempt)
         assert first["rows_transferred"] == first["records_fetched"] == 1_000
         assert first["engine"] == "spark"
         rows = await connection.fetch("select * from copied order by id")
@@ -265,7 +267,7 @@ async def test_executors_read_and_fill_postgres_tables_by_themselves(
         assert rows[3]["price"] == Decimal("4.25")
         await connection.execute("truncate copied")
         # The same attempt again finds that it was done.
-        assert await answered(worker, call_of("transfer", move, auth="db", timeout_s=240)) == first
+        assert await answered(worker, attempt) == first
         assert await connection.fetchval("select count(*) from copied") == 0
         left = "select count(*) from pg_class where relname like 'noetl_staging%'"
         assert await connection.fetchval(left) == 0

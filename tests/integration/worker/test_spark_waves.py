@@ -29,7 +29,7 @@ WAIT = """
     spec: {mode: chunked, chunk_size: 5, frame: {process: frame}}
   tool:
     kind: shell
-    cwd: gates
+    cwd: noetl://files/gates
     env: {N: "{{ iter.row[0].n }}"}
     cmds: ["echo $N >> started", "[ $N -gt 0 ] || while [ ! -e open ]; do sleep 0.1; done"]
 """
