@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,9 +65,10 @@ workflow:
 """
 
 
-def step_of(text: str) -> dict[str, Any]:
-    """The canonical form of the first step of a workflow written as YAML."""
-    parsed = parse(HEAD + text)
+def step_of(text: str, others: Iterable[str] = ()) -> dict[str, Any]:
+    """The canonical form of the first step of a workflow written as YAML, beside `others`."""
+    beside = "".join(f"\n  - step: {name}\n    tool: {{kind: noop}}" for name in others)
+    parsed = parse(HEAD + text + beside + "\n")
     assert parsed.playbook is not None, parsed.problems
     step: dict[str, Any] = codec.builtins(parsed.playbook.workflow[0])
     return step
@@ -91,7 +92,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     keychain: list[dict[str, Any]] | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
-    definition = step_of(step) if isinstance(step, str) else step
+    definition = step_of(step, steps or ()) if isinstance(step, str) else step
     return Command(
         command_id=ids.command_id(RUN, unit or f"unit-{next(COPIES)}"),
         execution_id=EXECUTION,
