@@ -62,7 +62,8 @@ def test_its_events_are_those_of_a_server(noetl: Noetl, playbook: Path) -> None:
 def test_a_template_error_fails_the_run_and_names_the_field(noetl: Noetl, playbook: Path) -> None:
     playbook.write_text(
         HEAD
-        + '  - step: start\n    tool: {kind: python, input: {x: "{{ workload.nme }}"}, code: "result = 1"}\n'
+        + "  - step: start\n"
+        + '    tool: {kind: python, input: {x: "{{ workload.nme }}"}, code: "result = 1"}\n'
     )
     outcome = noetl("run", str(playbook), "-r", "local")
     assert outcome.code == 1

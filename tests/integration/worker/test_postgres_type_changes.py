@@ -9,7 +9,7 @@ import asyncpg
 import pyarrow.parquet
 import pytest
 from msgspec import structs
-from tests.support.attempting import data_of, files_of
+from tests.support.attempting import data_of, files_of, of_organization
 from tests.support.calls import call_of
 from tests.support.working import Bench, bench
 
@@ -118,7 +118,7 @@ async def read_in_target(worker: Bench, folder: Path) -> Any:
 
 async def read_in_file(worker: Bench, folder: Path, *, format_: str) -> Path:
     name = f"rows.{format_}"
-    target = {"type": "file", "uri": name, "mode": "replace"}
+    target = {"type": "file", "uri": of_organization(name), "mode": "replace"}
     await data_of(worker, "transfer", {"source": DATABASE, "target": target})
     return files_of(folder) / name
 

@@ -202,7 +202,6 @@ async def test_other_forms_are_bound_too(worker: Bench, kind: str, value: Any, t
         ("date", "2026-02-03x"),
         ("timestamp", "294277-01-01 00:00:00"),
         ("timestamptz", "2026-02-03T24:00:01Z"),
-        ("timestamptz", "2026-02-03T00:00:00+16:00"),
         ("time", "24:00:01"),
         ("interval", "P0.5M"),
         ("interval", "soon"),
