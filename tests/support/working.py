@@ -67,7 +67,8 @@ workflow:
 
 def step_of(text: str, others: Iterable[str] = ()) -> dict[str, Any]:
     """The canonical form of the first step of a workflow written as YAML, beside `others`."""
-    beside = "".join(f"\n  - step: {name}\n    tool: {{kind: noop}}" for name in others)
+    indent = text[: text.index("- step:")].rpartition("\n")[2] if others else ""
+    beside = "".join(f"\n{indent}- step: {name}\n{indent}  tool: {{kind: noop}}" for name in others)
     parsed = parse(HEAD + text + beside + "\n")
     assert parsed.playbook is not None, parsed.problems
     step: dict[str, Any] = codec.builtins(parsed.playbook.workflow[0])

@@ -21,10 +21,10 @@ STEP = """
         result: {r: 1}
         input: {a: 1}
         timeout: 5
-        rate_limit: {key: k, rate: 1000, per: 1, burst: 1000}
         output: {store: {ttl: 60}, select: [{path: r, as: r}], accumulate: {max_items: 2}}
         set: {v: 1, ctx.a: 1}
         spec:
+          rate_limit: {key: k, rate: 1000, per: 1, burst: 1000}
           policy:
             rules:
               - when: "{{ _attempt < 2 }}"
