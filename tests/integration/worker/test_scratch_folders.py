@@ -46,7 +46,7 @@ def left_in(temporary: Path) -> list[Path]:
 
 
 def written_in(temporary: Path) -> list[Path]:
-    return list(temporary.glob(f"{scratch.PREFIX}python-*/*/left.txt"))
+    return list(temporary.glob(f"{scratch.PREFIX}python-*/*/files/left.txt"))
 
 
 async def test_what_a_killed_worker_left_goes_when_the_next_one_begins(
