@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl_chassis import deadline
-from noetl_playbook import rendering
 from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.rendering import RenderLimits
 from noetl_playbook.scope import Parts, Scope
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import RenderLimits
 
 LIMIT_S = 0.3
 DOUBLED = (

@@ -9,9 +9,9 @@ from tests.support.working import bench, command_of, step_of
 from noetl_contracts.commands import StepResult
 from noetl_contracts.facts import CommandCompleted, CommandFailed
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
-from noetl_playbook import rendering
 from noetl_playbook.expressions import TemplateError, compile_value
-from noetl_playbook.rendering import RenderLimits
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import RenderLimits
 
 pytestmark = pytest.mark.timeout(120)
 

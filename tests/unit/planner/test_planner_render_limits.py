@@ -8,8 +8,8 @@ from tests.support.planning import ROWS, Desk, done
 
 from noetl_chassis import deadline
 from noetl_contracts.payloads import ResultEnvelope
-from noetl_playbook import rendering
-from noetl_playbook.rendering import RenderLimits
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import RenderLimits
 
 FRONT = """\
 apiVersion: noetl.io/v2

@@ -8,11 +8,11 @@ from tests.support.loop_lag import measure_fork_s, watch_loop
 
 from noetl_chassis import deadline
 from noetl_planner.shell.render_child import RenderChildren
-from noetl_playbook import rendering
 from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
-from noetl_playbook.render_record import Renders
-from noetl_playbook.rendering import RenderLimits
 from noetl_playbook.scope import Parts, Scope
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.render_record import Renders
+from noetl_playbook.templates.rendering import RenderLimits
 
 # The loop's own share of a fork and of what a child sends is within this.
 HELD_MAX_S = 0.05

@@ -12,9 +12,9 @@ from noetl_chassis import deadline
 from noetl_contracts import codec, facts
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
-from noetl_playbook import rendering
 from noetl_playbook.expressions import compile_condition
-from noetl_playbook.rendering import RenderLimits
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import RenderLimits
 
 HELD_MAX_S = 0.05
 STEP = """\

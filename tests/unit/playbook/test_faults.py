@@ -10,8 +10,8 @@ from noetl_contracts.errors import NoetlError
 from noetl_playbook.expressions import TemplateError, compile_condition, compile_value, located
 from noetl_playbook.faults import FAULTS, readable
 from noetl_playbook.handles import Needed
-from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.scope import Clockwork, Parts, Scope
+from noetl_playbook.templates.rendering import LimitExceededError
 
 SCOPE = Scope(Clockwork(now=lambda: NOON, new_uuid=lambda: "0" * 32).names(), Parts())
 # Groups of errors are made by who runs tasks, warnings by who asks for them.

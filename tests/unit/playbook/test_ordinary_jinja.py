@@ -7,9 +7,10 @@ import pytest
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from noetl_playbook import expressions, fallback, forms, lasting, rendering, syntax
+from noetl_playbook import expressions, fallback, forms, lasting, syntax
 from noetl_playbook.expressions import TemplateError, compile_value
 from noetl_playbook.scope import Parts, Scope
+from noetl_playbook.templates import rendering
 
 CORPUS = yaml.safe_load((Path(__file__).parent / "jinja" / "ordinary.yaml").read_text("utf-8"))
 VALUES: dict[str, Any] = CORPUS["values"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl_worker.in_thread import in_thread, settled
+from noetl_chassis.blocking_work import in_thread, settled
 
 
 class Work:

@@ -8,18 +8,19 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from noetl_playbook import closures, coercion, cost, failing, fallback, forms, rendering, syntax
+from noetl_playbook import closures, coercion, failing, fallback, forms, syntax
 from noetl_playbook.canonical import Expression
 from noetl_playbook.closures import NotTranslatedError, Run, Scope
 from noetl_playbook.condition import Condition
 from noetl_playbook.faults import FAULTS, readable
 from noetl_playbook.lookup import Lookup
-from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.sandbox import Flavour
 from noetl_playbook.steady import rendered_once
 from noetl_playbook.syntax import SyntaxProblemError, Tree
+from noetl_playbook.templates import cost, rendering
+from noetl_playbook.templates.rendering import LimitExceededError
+from noetl_playbook.templates.weight import check_weight
 from noetl_playbook.undefined import Undefined, UndefinedUsedError
-from noetl_playbook.weight import check_weight
 
 CACHED_TEMPLATES_MAX = 8_192
 

@@ -7,9 +7,8 @@ from typing import Any
 from jinja2 import Template, nodes
 from jinja2.visitor import NodeTransformer
 
-from noetl_playbook import rendering, sandbox, syntax, undefined
+from noetl_playbook import sandbox, syntax, undefined
 from noetl_playbook.closures import Run, Scope
-from noetl_playbook.rendering import Budget
 from noetl_playbook.sandbox import (
     BOUND_FILTER,
     BUDGET,
@@ -23,6 +22,8 @@ from noetl_playbook.sandbox import (
     PlaybookEnvironment,
 )
 from noetl_playbook.syntax import Tree
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import Budget
 
 _RESULT = "noetl_value"
 

@@ -10,7 +10,7 @@ import re
 import jinja2
 import msgspec
 
-from noetl_playbook.rendering import LimitExceededError
+from noetl_playbook.templates.rendering import LimitExceededError
 
 _MESSAGE_CHARACTERS_MAX = 1_000
 

@@ -17,11 +17,12 @@ from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.nodes import EvalContext
 from jinja2.utils import pass_context, pass_environment, pass_eval_context
 
-from noetl_playbook import coercion, forms, growth, sql_text, weight
+from noetl_playbook import coercion, forms, growth, sql_text
 from noetl_playbook.growth import check_width
 from noetl_playbook.lookup import MISSING, member
 from noetl_playbook.names import SEAL
-from noetl_playbook.rendering import check_length
+from noetl_playbook.templates import weight
+from noetl_playbook.templates.rendering import check_length
 from noetl_playbook.undefined import Undefined
 
 _FROM_JINJA = frozenset(

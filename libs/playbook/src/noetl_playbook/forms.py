@@ -11,8 +11,8 @@ from uuid import UUID
 import msgspec
 
 from noetl_playbook.lookup import Lookup, SafeCall
+from noetl_playbook.templates.weight import check_weight
 from noetl_playbook.undefined import Undefined
-from noetl_playbook.weight import check_weight
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 # A generator made by a filter is taken whole, up to this many items.

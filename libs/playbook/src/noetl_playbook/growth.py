@@ -6,8 +6,8 @@ from typing import Any
 
 from jinja2.exceptions import SecurityError
 
-from noetl_playbook.rendering import check_length
-from noetl_playbook.weight import check_weight, materialized
+from noetl_playbook.templates.rendering import check_length
+from noetl_playbook.templates.weight import check_weight, materialized
 
 WIDTH_MAX = 1_000_000
 

@@ -11,7 +11,8 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
 
-from noetl_playbook import growth, rendering, weight
+from noetl_playbook import growth
+from noetl_playbook.templates import rendering, weight
 
 
 class Missing(enum.Enum):

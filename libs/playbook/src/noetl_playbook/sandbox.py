@@ -11,8 +11,9 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace, pass_context
 
-from noetl_playbook import filters, forms, lookup, rendering, undefined, weight
+from noetl_playbook import filters, forms, lookup, undefined
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall
+from noetl_playbook.templates import rendering, weight
 from noetl_playbook.undefined import Absent, Undefined
 
 Flavour = Literal["text", "python"]

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from noetl_playbook.lookup import MISSING, Lookup, SafeCall, member
-from noetl_playbook.render_record import Renders
-from noetl_playbook.rendering import WORKER, RenderLimits
+from noetl_playbook.templates.render_record import Renders
+from noetl_playbook.templates.rendering import WORKER, RenderLimits
 
 _NOTHING: Mapping[str, Any] = {}
 # Fixed names that mean the same for all rows of a frame.

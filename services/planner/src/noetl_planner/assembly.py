@@ -38,7 +38,7 @@ from noetl_planner.shell.publishing import Publishing
 from noetl_planner.shell.shards import ShardOwner
 from noetl_planner.shell.sharing import Bounds, Shared
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
-from noetl_playbook import rendering
+from noetl_playbook.templates import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows

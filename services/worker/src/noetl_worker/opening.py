@@ -16,7 +16,7 @@ from msgspec import Struct
 from noetl_chassis import deadline, redaction
 from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
-from noetl_playbook import rendering
+from noetl_playbook.templates import rendering
 from noetl_storage import scratch
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import Near

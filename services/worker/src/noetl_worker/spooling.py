@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import IO
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_worker.domain.failures import ToolFailure, no_room
-from noetl_worker.in_thread import in_thread
 
 _PIECE_BYTES = 256 * 1024
 

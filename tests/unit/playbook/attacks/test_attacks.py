@@ -10,12 +10,12 @@ import pytest
 from tests.support.attacks import BOMBS, INJECTIONS, playbook
 
 from noetl_chassis import deadline
-from noetl_playbook import rendering
 from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
 from noetl_playbook.parse import parse
 from noetl_playbook.problems import Level
-from noetl_playbook.rendering import RenderLimits
 from noetl_playbook.scope import Clockwork, Parts, Scope
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import RenderLimits
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 # Short enough that a corpus ends soon; which limit ends a render is not what is shown here.

@@ -29,8 +29,8 @@ from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
 from noetl_planner.domain.reads import Reads
 from noetl_playbook.handles import PayloadNeeded
-from noetl_playbook.render_record import Renders
 from noetl_playbook.results import Stored
+from noetl_playbook.templates.render_record import Renders
 from noetl_replay.fold import evolve
 from noetl_replay.state import ExecutionState
 

@@ -14,7 +14,7 @@ from noetl_contracts.slicing import Form
 from noetl_contracts.status import RunStatus
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.reads import Reads
-from noetl_playbook import carried, kept, keychain, lasting, rendering
+from noetl_playbook import carried, kept, keychain, lasting
 from noetl_playbook.canonical import Expression
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import (
@@ -24,9 +24,10 @@ from noetl_playbook.expressions import (
 )
 from noetl_playbook.lookup import MISSING
 from noetl_playbook.parts import Fanin
-from noetl_playbook.rendering import LimitExceededError
 from noetl_playbook.results import LoopResult
 from noetl_playbook.scope import Clockwork, Parts, Scope, last_name
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import LimitExceededError
 from noetl_playbook.views import ResultView, Views
 from noetl_replay.state import StepState
 

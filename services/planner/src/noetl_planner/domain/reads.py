@@ -1,8 +1,8 @@
 """What a decision looks into of what is kept by reference: bounded for a render, and for a fact."""
 
 from noetl_contracts.payloads import PayloadRef
-from noetl_playbook import rendering
-from noetl_playbook.rendering import LimitExceededError
+from noetl_playbook.templates import rendering
+from noetl_playbook.templates.rendering import LimitExceededError
 
 
 class Reads:

@@ -19,8 +19,8 @@ from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
 from noetl_playbook import lasting
 from noetl_playbook.expressions import TemplateError, located
-from noetl_playbook.rendering import PLANNER
 from noetl_playbook.scope import Parts, Scope, last_name
+from noetl_playbook.templates.rendering import PLANNER
 
 WORKLOAD = "(workload)"
 VARS = "(vars)"

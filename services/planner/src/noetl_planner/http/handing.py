@@ -16,7 +16,7 @@ from noetl_planner.http import reading
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import carried, forms
 from noetl_playbook.handles import PayloadNeeded
-from noetl_playbook.render_record import Renders
+from noetl_playbook.templates.render_record import Renders
 from noetl_replay.state import CommandState, ExecutionState
 
 PROCESS_FRAME = "frame"

@@ -21,7 +21,7 @@ from noetl_planner.shell.render_child import begin_renders
 from noetl_planner.shell.sharing import Shared
 from noetl_planner.shell.states import Held, States
 from noetl_playbook.handles import PayloadNeeded
-from noetl_playbook.render_record import Renders, SlowRenderError
+from noetl_playbook.templates.render_record import Renders, SlowRenderError
 from noetl_replay.state import ExecutionState, empty
 
 log = structlog.get_logger(__name__)

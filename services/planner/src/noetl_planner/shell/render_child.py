@@ -16,9 +16,9 @@ from noetl_contracts.errors import Retryable
 from noetl_playbook import forms
 from noetl_playbook.expressions import TemplateError, compile_value
 from noetl_playbook.lookup import Lookup
-from noetl_playbook.render_record import Observer, Rendered, Renders, SlowRenderError
-from noetl_playbook.rendering import PLANNER
 from noetl_playbook.scope import Parts, Scope
+from noetl_playbook.templates.render_record import Observer, Rendered, Renders, SlowRenderError
+from noetl_playbook.templates.rendering import PLANNER
 from noetl_playbook.undefined import UndefinedUsedError
 
 # Beside each other: more would take the processors from those that decide.

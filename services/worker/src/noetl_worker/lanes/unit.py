@@ -18,7 +18,7 @@ from noetl_contracts.commands import (
 )
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import FrameId
-from noetl_playbook import carried, chunks, kept, lasting, rendering, scope
+from noetl_playbook import carried, chunks, kept, lasting, scope
 from noetl_playbook.envelope import Output
 from noetl_playbook.expressions import Compiled, TemplateError, located
 from noetl_playbook.handles import PayloadNeeded
@@ -26,6 +26,7 @@ from noetl_playbook.keychain import KeyNeeded
 from noetl_playbook.lookup import MISSING
 from noetl_playbook.parts import PartViews
 from noetl_playbook.scope import Clockwork, Parts, Scope
+from noetl_playbook.templates import rendering
 from noetl_playbook.views import Views
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.frames import Frame

@@ -5,10 +5,10 @@ from typing import Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_contracts.commands import Command
 from noetl_worker.domain import sql_tokens
 from noetl_worker.domain.failures import failure
-from noetl_worker.in_thread import in_thread
 from noetl_worker.keys.keychain import Keyring
 from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop

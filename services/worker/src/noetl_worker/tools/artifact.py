@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, structs
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
 from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.payloads import PayloadRef
@@ -19,7 +20,6 @@ from noetl_storage.ports import Buckets
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
-from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import contents, references
 from noetl_worker.tools.call import Call, Outcome

@@ -9,6 +9,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec, spread
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.payloads import PayloadRef
@@ -17,7 +18,6 @@ from noetl_storage import table_schema
 from noetl_storage.table_schema import SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure, no_room
 from noetl_worker.domain.masking import Mask
-from noetl_worker.in_thread import in_thread
 from noetl_worker.spark import writing
 from noetl_worker.spark.writing import Format
 from noetl_worker.stores import TenantPayloads

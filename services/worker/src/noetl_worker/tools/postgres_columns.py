@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_worker import statements
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.postgres_session import Session
 
 # No row is longer than a block.

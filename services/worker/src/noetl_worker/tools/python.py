@@ -16,12 +16,12 @@ import structlog
 from msgspec import Struct
 
 from noetl_chassis import names
+from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
-from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink

@@ -12,13 +12,13 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.texts import as_text
-from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes

@@ -7,13 +7,13 @@ from typing import Any
 
 from msgspec import UNSET, Struct, structs
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_playbook import tools as kinds
 from noetl_storage.table_schema import Kinds, SchemaMismatch
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sql_text import PlaceholderError
 from noetl_worker.domain.texts import as_text
-from noetl_worker.in_thread import in_thread
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import references, tables, transfer_files, transfer_rows, transfer_spark
 from noetl_worker.tools.call import Call, Outcome

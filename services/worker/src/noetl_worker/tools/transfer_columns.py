@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from noetl_worker.in_thread import in_thread
+from noetl_chassis.blocking_work import in_thread
 from noetl_worker.tools import tables, transfer_files
 from noetl_worker.tools.call import Files
 from noetl_worker.tools.transfer_postgres import PostgresTable

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_worker.domain import sql_text
-from noetl_worker.in_thread import in_thread
 from noetl_worker.tools import postgres_columns
 from noetl_worker.tools.postgres_reading import one_statement
 from noetl_worker.tools.postgres_session import Session

@@ -3,17 +3,19 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_chassis.together import together
 from noetl_contracts import locators
 from noetl_contracts.payloads import PayloadRef
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.in_thread import in_thread
-from noetl_worker.stores import TenantPayloads
 from noetl_worker.workspace import file_content
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_content import CHUNK_HEAD, FileContent
+
+if TYPE_CHECKING:
+    from noetl_worker.stores import TenantPayloads
 
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ _CHUNKS_AT_ONCE = 8
 
 
 async def fetch_files(
-    checkout: Checkout, contents: Mapping[str, FileContent], payloads: TenantPayloads
+    checkout: Checkout, contents: Mapping[str, FileContent], payloads: "TenantPayloads"
 ) -> None:
     """Let files of the checkout have these contents; raises `ToolFailure` or `OSError`."""
     outdated = await in_thread(checkout.list_outdated, contents)
@@ -36,7 +38,7 @@ async def fetch_files(
 
 
 async def store_files(
-    checkout: Checkout, contents: Mapping[str, FileContent], payloads: TenantPayloads
+    checkout: Checkout, contents: Mapping[str, FileContent], payloads: "TenantPayloads"
 ) -> None:
     """Store the chunks that the version before did not have; raises `ToolFailure`, `OSError`."""
     turns = asyncio.Semaphore(_CHUNKS_AT_ONCE)
@@ -51,7 +53,7 @@ async def _fetch_file(
     checkout: Checkout,
     path: str,
     content: FileContent,
-    payloads: TenantPayloads,
+    payloads: "TenantPayloads",
     turns: asyncio.Semaphore,
 ) -> None:
     reusable = await in_thread(checkout.list_reusable_chunks, path, content)
@@ -77,7 +79,7 @@ async def _store_file(
     checkout: Checkout,
     path: str,
     content: FileContent,
-    payloads: TenantPayloads,
+    payloads: "TenantPayloads",
     turns: asyncio.Semaphore,
 ) -> None:
     base = checkout.find_base(path)
@@ -98,7 +100,7 @@ async def _store_file(
         await _run_for_each(store_chunk, index_by_digest.values())
 
 
-def _chunk_ref(digest: str, size_bytes: int, payloads: TenantPayloads) -> PayloadRef:
+def _chunk_ref(digest: str, size_bytes: int, payloads: "TenantPayloads") -> PayloadRef:
     place = payloads.place
     return PayloadRef(
         uri=locators.payload(place.tenant_id, place.organization_id, digest),

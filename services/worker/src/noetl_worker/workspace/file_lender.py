@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import structs
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_contracts.commands import Command
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.sites import Site
-from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.workspace.task_files import FileConflict, RecordedOutcome, TaskFiles
 from noetl_worker.workspace.workspaces import Workspaces

@@ -7,6 +7,7 @@ never write the same entry. Reading ends at the first number that is not there.
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -15,7 +16,6 @@ from noetl_contracts.file_sources import FileSource
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.stores import TenantPayloads
 from noetl_worker.workspace.file_content import FileContent
 from noetl_worker.workspace.journal_entry import (
     INLINE_CHUNKS_MAX,
@@ -25,6 +25,9 @@ from noetl_worker.workspace.journal_entry import (
     KeptOutcome,
     Writer,
 )
+
+if TYPE_CHECKING:
+    from noetl_worker.stores import TenantPayloads
 
 NAME_PREFIX = "workspaces"
 ENTRIES_MAX = 1_000_000
@@ -46,7 +49,7 @@ Files = dict[str, FileVersion]
 class Journal:
     """The files of one execution; entries that were read are kept."""
 
-    def __init__(self, execution_id: ExecutionId, payloads: TenantPayloads) -> None:
+    def __init__(self, execution_id: ExecutionId, payloads: "TenantPayloads") -> None:
         self._execution_id = execution_id
         self._payloads = payloads
         self._entries: list[JournalEntry] = []

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, structs
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
-from noetl_worker.in_thread import in_thread
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.file_names import ORGANIZATION_PREFIX, FileName, parse_file_name
 from noetl_worker.workspace import file_chunks

@@ -5,21 +5,24 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
+from noetl_chassis.blocking_work import in_thread
 from noetl_chassis.clock import Clock
 from noetl_storage.scratch import own_folder
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
-from noetl_worker.in_thread import in_thread
-from noetl_worker.stores import TenantPayloads
 from noetl_worker.tools.file_names import FileName
 from noetl_worker.tools.references import References
 from noetl_worker.tools.workplace import WorkFolder
 from noetl_worker.workspace.checkout import Checkout, Limits
 from noetl_worker.workspace.journal import Journal
+
+if TYPE_CHECKING:
+    from noetl_worker.stores import TenantPayloads
 
 _JOURNALS_MAX = 256
 _COUNTS_MAX = 100_000
@@ -52,7 +55,7 @@ class Workspaces:
         self._entries: OrderedDict[tuple[str, str, str], int] = OrderedDict()
         self._idle: OrderedDict[Path, tuple[tuple[str, str, str], Checkout]] = OrderedDict()
 
-    def payloads_of(self, site: Site) -> TenantPayloads:
+    def payloads_of(self, site: Site) -> "TenantPayloads":
         """Return the payload store as the execution's organization sees it."""
         return self._references.payloads(site)
 
@@ -72,7 +75,7 @@ class Workspaces:
             raise ToolFailure(failure("config", text, source="files"))
         return self._organizations.resolve(name.path, site)
 
-    def journal_of(self, site: Site, payloads: TenantPayloads) -> Journal:
+    def journal_of(self, site: Site, payloads: "TenantPayloads") -> Journal:
         """Return the journal of an execution."""
         key = _key(site)
         journal = self._journals.pop(key, None) or Journal(site.execution_id, payloads)

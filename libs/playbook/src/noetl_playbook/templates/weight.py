@@ -9,7 +9,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from noetl_playbook.rendering import LimitExceededError
+from noetl_playbook.templates.rendering import LimitExceededError
 
 # As many as all loops of a render may run.
 NODES_MAX = 10_000_000

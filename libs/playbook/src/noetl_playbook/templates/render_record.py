@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook.rendering import Guard, LimitExceededError
+from noetl_playbook.templates.rendering import Guard, LimitExceededError
 
 # What the renders of one computation may hold a process that has other things to do.
 HELD_S = 0.01

@@ -1,0 +1,1 @@
+"""What one template may cost, and what was rendered of it elsewhere."""
