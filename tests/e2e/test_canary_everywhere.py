@@ -267,7 +267,9 @@ def run(desk: Desk, house: House, secret: str, target: str) -> tuple[list[str], 
     """Run everything once, and once something that is cancelled in the middle."""
     asyncio.run(canaries.execute(target, *QUEUE))
     child = desk.write("child", CHILD)
-    everything = desk.begin(desk.write("canary", playbook(secret, house.echo)), "--with", child)
+    everything = desk.begin(
+        desk.write("canary", playbook(secret, house.echo)), "--with", child, "--register"
+    )
     ended = {"COMPLETED", "FAILED"}
     wait_until(
         lambda: desk.status(everything)["status"] in ended,

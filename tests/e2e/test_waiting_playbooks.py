@@ -40,7 +40,7 @@ def waits(desk: Desk, execution_id: str, count: int) -> None:
 
 def test_children_outlive_the_worker_that_started_them(desk: Desk, stack: Stack) -> None:
     child = desk.write("child", CHILD)
-    parent = desk.begin(desk.write("parent", PARENT), "--with", child)
+    parent = desk.begin(desk.write("parent", PARENT), "--with", child, "--register")
     waits(desk, parent, 3)
     stack.kill("worker-1")
     for n in (3, 1, 2):
@@ -100,7 +100,7 @@ workflow:
     tool: {kind: playbook, path: e2e/child, return_step: say, input: {n: 8}}
     set: {ctx.said: "{{ call.said }}"}
 """
-    parent = desk.begin(desk.write("waiting", call), "--with", child)
+    parent = desk.begin(desk.write("waiting", call), "--with", child, "--register")
     waits(desk, parent, 1)
     stack.wipe_nats()
 

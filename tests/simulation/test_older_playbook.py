@@ -44,6 +44,7 @@ workflow:
       - when: response.more
         then:
           max_attempts: 2
+          on_bound: stop
           next_call: {params: {page: "{{ attempt + 1 }}"}}
           collect: {strategy: append, path: rows}
           sink: {tool: http, method: POST, url: "{{ workload.url }}/sink", json: "{{ input.data }}"}

@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -49,9 +49,12 @@ def _make_folder(name: str, within: int) -> None:
     status = find_status(name, within)
     if status is not None and stat.S_ISDIR(status.st_mode):
         return
+    # Files are fetched beside each other, and another one may need the same folder.
     if status is not None:
-        os.unlink(name, dir_fd=within)
-    os.mkdir(name, 0o700, dir_fd=within)
+        with suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(name, dir_fd=within)
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=within)
 
 
 def find_status(name: str, within: int) -> os.stat_result | None:
@@ -91,7 +94,7 @@ def files_below(
         path = f"{prefix}{name}"
         mode = os.lstat(name, dir_fd=folder).st_mode
         if stat.S_ISDIR(mode):
-            # Compiled modules are made again by whoever imports them.
+            # Compiled modules are made again when they are imported.
             if name != _CACHE_FOLDER:
                 with open_folder(name, folder) as inner:
                     yield from files_below(
