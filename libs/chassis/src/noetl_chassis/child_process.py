@@ -1,7 +1,7 @@
 """Computes in a forked child what must not hold this process; the kernel ends what has no end.
 
 A child has all that its parent knows, so that nothing is sent to it. It sends records back, and
-closes whatever else it has inherited.
+closes all else that it has inherited.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ DELIVERED = "delivered"
 TIMED_OUT = "timeout"
 STOPPED = "stopped"
 ELAPSED = "elapsed"
-# The longest time that a task may let pass: a year, whichever it is.
+# The longest time that a task may let pass: a year, leap years too.
 WAIT_S_MAX = 366 * 86_400
 
 

@@ -189,7 +189,7 @@ def missing_branch(scope: Any, hint: str) -> Undefined:
 
 
 def is_lenient(scope: Any) -> bool:
-    """Tell whether whatever is missing is absent, by what the playbook says of undefined."""
+    """Tell whether what is missing is absent, by what the playbook says of undefined."""
     return getattr(scope, "is_lenient", False)
 
 

@@ -1,7 +1,7 @@
 """Which templates can be expensive, by their shape alone: only those are watched while they run.
 
 What is cheap costs no more than a few passes over the values that it names; what is light costs the
-same whatever these are.
+same for all values.
 """
 
 from jinja2 import nodes
@@ -89,7 +89,7 @@ _LIGHT_PARTS_MAX = 3
 
 
 def is_light(root: nodes.Template) -> bool:
-    """Tell whether a template takes as long as it is, whatever the values are that it names."""
+    """Tell whether a template takes as long as it is, for all values that it names."""
     return all(_is_light(node) for node in root.find_all(nodes.Node))
 
 

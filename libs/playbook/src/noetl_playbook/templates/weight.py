@@ -1,6 +1,6 @@
 """How much one operation of C may visit: nothing interrupts it once it has begun.
 
-Lists that hold one list twice, and so on, are small in memory and endless for whoever walks them.
+Lists that hold one list twice, and so on, are small in memory and endless to walk.
 So the parts of a value are counted before it is compared, sorted, hashed or written, as often as
 such an operation would visit them.
 """

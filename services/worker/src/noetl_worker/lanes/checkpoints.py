@@ -1,7 +1,8 @@
 """Where a pipeline that repeats stands, kept now and then for the attempt after a lost one.
 
 A checkpoint is a named object, written once: `walks/<execution>/<command>.<attempt>-<number>`. It
-holds what a parked pipeline holds, so whoever takes it up reads again only the pages since then.
+holds what a parked pipeline holds, so the worker that takes it up reads again only the pages since
+then.
 """
 
 import itertools

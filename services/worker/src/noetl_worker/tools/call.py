@@ -92,7 +92,7 @@ class Call(Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> Files:
         """Return the files of the execution."""
-        assert self.own_files is not None, "whoever runs a tool that uses files lends it some"
+        assert self.own_files is not None, "a tool that uses files is lent some"
         return self.own_files
 
     @property

@@ -262,7 +262,7 @@ class Session:
         return await self._described(text, _NAMELESS)
 
     async def _prepare(self, text: str) -> Plan:
-        # Names are told apart whoever else uses the server, and asked for: without a cache of its
+        # No other client of the server has these names. They are asked for: without a cache of its
         # own the client would give none.
         plan = await self._described(text, identity.token())
         if plan.is_derived:

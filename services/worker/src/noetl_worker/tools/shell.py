@@ -131,7 +131,7 @@ class ShellTool:
 
     @asynccontextmanager
     async def _home(self) -> AsyncIterator[Path]:
-        """Hold a private directory, removed afterwards whatever scripts have made of it."""
+        """Hold a private directory, removed afterwards with all that scripts left there."""
         home = Path(await in_thread(tempfile.mkdtemp, dir=self._directory))
         try:
             yield home

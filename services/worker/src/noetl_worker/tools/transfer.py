@@ -140,8 +140,8 @@ class TransferTool:
     async def _held(self, plan: TransferPlan, call: Call) -> AsyncIterator[_Held]:
         """Open what both ends need, each once, in an order that all calls share.
 
-        Whoever comes here has the locks of every file. Then come a place for databases of DuckDB
-        and connections, those of one pool before those of another: what a call waits for is never
+        A call here has the locks of every file. Then come a place for databases of DuckDB and
+        connections, those of one pool before those of another: what a call waits for is never
         held by one that waits for what this call holds.
         """
         databases: dict[FileName | None, Places] = {}

@@ -1,1 +1,1 @@
-"""The files of an execution: the same on whichever worker a step runs."""
+"""The files of an execution: the same on every worker that runs a step."""

@@ -91,7 +91,7 @@ class Checkout:
             with os.scandir(self.folder) as entries:
                 return next(entries, None) is None
         except OSError:
-            # Whoever reads the changes says what is wrong with the folder.
+            # The reader of the changes says what is wrong with the folder.
             return False
 
     def find_base(self, path: str) -> FileContent | None:
