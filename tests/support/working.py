@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -61,15 +61,17 @@ HEAD = """
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: t}
+executor: {spec: {undefined: lenient}}
 workflow:
 """
 
 
-def step_of(text: str, others: Iterable[str] = ()) -> dict[str, Any]:
-    """The canonical form of the first step of a workflow written as YAML, beside `others`."""
-    indent = text[: text.index("- step:")].rpartition("\n")[2] if others else ""
-    beside = "".join(f"\n{indent}- step: {name}\n{indent}  tool: {{kind: noop}}" for name in others)
-    parsed = parse(HEAD + text + beside + "\n")
+def step_of(text: str) -> dict[str, Any]:
+    """The canonical form of the first step of a workflow written as YAML.
+
+    A step may read what stands nowhere beside it: the builder of its command brings that.
+    """
+    parsed = parse(HEAD + text)
     assert parsed.playbook is not None, parsed.problems
     step: dict[str, Any] = codec.builtins(parsed.playbook.workflow[0])
     return step
@@ -93,7 +95,7 @@ def command_of(  # noqa: PLR0913 - a builder takes whatever its test is about
     keychain: list[dict[str, Any]] | None = None,
 ) -> Command:
     """A command for one step, as the planner would issue it."""
-    definition = step_of(step, steps or ()) if isinstance(step, str) else step
+    definition = step_of(step) if isinstance(step, str) else step
     return Command(
         command_id=ids.command_id(RUN, unit or f"unit-{next(COPIES)}"),
         execution_id=EXECUTION,

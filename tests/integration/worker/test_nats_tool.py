@@ -8,6 +8,7 @@ from typing import Any
 
 import nats as client
 import pytest
+from msgspec import structs
 from nats.js.api import StreamConfig
 from tests.support.calls import call_of
 from tests.support.polling import eventually
@@ -149,9 +150,9 @@ async def test_a_bucket_whose_keys_cannot_expire_says_so(
 
 async def test_messages_are_published_once_and_read_back(worker: Bench, stream: str) -> None:
     subject = f"{stream}.orders"
-    sent = await data(
-        worker, "js_publish", subject=subject, payload={"id": 1}, headers={"X-A": 5, "X-N": None}
-    )
+    fields = {"operation": "js_publish", "subject": subject, "payload": {"id": 1}}
+    call = call_of("nats", {**fields, "headers": {"X-A": 5, "X-N": None}}, auth="bus")
+    sent = (await worker.tools.run(call)).data
     assert sent == {
         "status": "ok",
         "subject": subject,
@@ -159,7 +160,7 @@ async def test_messages_are_published_once_and_read_back(worker: Bench, stream: 
         "seq": 1,
         "duplicate": False,
     }
-    again = await data(worker, "js_publish", subject=subject, payload={"id": 1})
+    again = (await worker.tools.run(structs.replace(call, attempt=2))).data
     assert (again["seq"], again["duplicate"]) == (1, True)
     by_number = await data(worker, "js_get_msg", stream=stream, seq="1")
     by_subject = await data(worker, "js_get_msg", stream=stream, subject=subject)

@@ -127,6 +127,21 @@ async def test_a_block_of_a_task_takes_nothing_from_what_its_step_collects(
     assert (await value_of(worker, step))["all"] == [1]
 
 
+async def test_a_result_keeps_a_collection_as_it_was(worker: Bench) -> None:
+    step = """
+  - step: s
+    tool:
+      - name: get
+        kind: noop
+        result: {n: 1, before: "{{ all | default([]) }}", deep: [["{{ all | default([]) }}"]], made: "{{ [{'all': all | default([])}] }}"}
+        output: {accumulate: {merge_path: n, manifest_as: all}}
+      - {name: again, kind: noop, spec: {policy: {rules: [{when: "{{ all | length < 3 }}", then: {do: jump, to: get}}]}}}
+"""
+    found = await worker.value(await kept(worker, step))
+    assert (found["all"], found["get"]["before"]) == ([1, 1, 1], [1, 1])
+    assert (found["get"]["deep"], found["get"]["made"]) == ([[[1, 1]]], [{"all": [1, 1]}])
+
+
 async def test_a_step_collects_once_a_run_and_goes_on_in_the_next(worker: Bench) -> None:
     step = """
   - step: s

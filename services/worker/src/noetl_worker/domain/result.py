@@ -149,6 +149,12 @@ class Collection:
             size_bytes = 0 if value is None else len(codec.encode(value))
         self.size_bytes = size_bytes
 
+    def copy(self) -> "Collection":
+        """Return a collection of the same, whose list grows apart from this one."""
+        copied = Collection(self.value, size_bytes=self.size_bytes)
+        copied.is_truncated = self.is_truncated
+        return copied
+
     def add(self, output: Output, value: Any) -> None:
         """Add what one attempt contributed; raises `NotAccumulable` or `CollectionFull`."""
         how = output.accumulate

@@ -47,6 +47,8 @@ class StepNames:
             return
         has_succeeded = is_ok and result.tasks[name].error is None
         if how.on_success if has_succeeded else how.on_error:
+            # Templates of this run may have given the list itself to a result.
+            self._collection = self._collection.copy()
             self._collection.add(self._output, _given(result, name, how.merge_path or ""))
 
     def added_to(self, result: PipelineResult, *, is_ok: bool) -> PipelineResult:

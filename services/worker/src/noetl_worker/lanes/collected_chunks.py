@@ -1,6 +1,7 @@
 """What a task collects over its repeats, between two workers: stored chunk by chunk, once each."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec import structs
@@ -15,6 +16,8 @@ from noetl_worker.lanes.block import CompiledTask
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.parking import SavedCollection, SavedScratch
 from noetl_worker.stores import TenantPayloads
+
+_HOLDERS = frozenset({dict, list})
 
 
 class StoredCollection:
@@ -110,11 +113,10 @@ class Collections:
         return held.collection.is_truncated
 
     def apart(self, value: Any) -> Any:
-        """Copy a list that goes on growing: what is written is the list as it is now."""
-        if isinstance(value, dict) and self._by_task:
-            return {name: self.apart(item) for name, item in value.items()}
-        is_growing = any(value is one.shown for one in self._by_task.values())
-        return [*value] if is_growing and isinstance(value, list) else value
+        """Copy each list in a value that goes on growing: what is kept is the list as it is now."""
+        growing = [one.collection.value for one in self._by_task.values()]
+        ids = {id(one) for one in growing if isinstance(one, list)}
+        return _apart(value, ids) if ids else value
 
     async def store(self, hands: Hands) -> None:
         """Store what was collected since the last time; raises `ToolFailure`."""
@@ -152,3 +154,19 @@ class Collections:
         if held is None:
             return result
         return structs.replace(result, names={**result.names, held.name: held.shown})
+
+
+def _apart(value: Any, growing: AbstractSet[int]) -> Any:
+    """Return a value whose growing lists are copied, itself where it holds none."""
+    if type(value) is list:
+        if id(value) in growing:
+            return [*value]
+        items = [_apart(item, growing) if type(item) in _HOLDERS else item for item in value]
+        is_same = all(copied is item for copied, item in zip(items, value, strict=True))
+        return value if is_same else items
+    if type(value) is dict:
+        held = {name: item for name, item in value.items() if type(item) in _HOLDERS}
+        copied = {name: _apart(item, growing) for name, item in held.items()}
+        is_same = all(copied[name] is item for name, item in held.items())
+        return value if is_same else {**value, **copied}
+    return value

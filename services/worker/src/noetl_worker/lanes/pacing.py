@@ -15,6 +15,7 @@ from noetl_chassis import identity, instruments, names
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec, subjects
 from noetl_contracts.commands import Command
+from noetl_contracts.plain import plain
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import Registers
 from noetl_playbook import coercion, rates
@@ -202,7 +203,10 @@ def rendered(limit: CompiledLimit, scope: Any, step: str, task: str) -> Limit:
     burst = coercion.integer(burst_given)
     if rate is None or per_s is None or burst is None:
         raise _refused("'rate' is a number, 'per' a duration, 'burst' a whole number")
-    text = key if isinstance(key, str) else codec.text(key)
+    try:
+        text = key if isinstance(key, str) else codec.text(plain(key))
+    except ValueError as deep:
+        raise _refused(f"'key' cannot be a text: {deep}") from deep
     if (fault := rates.fault(key=text, rate=rate, per_s=per_s, burst=burst)) is not None:
         raise _refused(fault)
     return Limit(key=text, pace=Pace(interval_s=per_s / rate, burst=burst))

@@ -242,6 +242,9 @@ class Scratch:
     ) -> Tried:
         """Make an attempt the current `output`."""
         raw = None if outcome.data is UNSET else outcome.data
+        if task.kind == "noop":
+            # Its result is what its templates gave, which may be a collection itself.
+            raw = self._collections.apart(raw)
         try:
             names = self._names(task, raw, is_ok=error is None)
         except (NotAccumulable, CollectionFull) as problem:
