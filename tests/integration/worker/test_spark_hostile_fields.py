@@ -41,6 +41,24 @@ async def test_no_value_of_a_field_is_a_defect(worker: Bench) -> None:
     assert not found, "\n".join(found)
 
 
+async def test_columns_without_a_type_are_stored_or_refused(worker: Bench) -> None:
+    columns = {
+        "null": None,
+        "array()": [],
+        "array(array())": [[]],
+        "named_struct('a', null)": {"a": None},
+    }
+    for column, expected in columns.items():
+        outcome = await worker.tools.run(
+            call_of("spark", {"sql": f"select {column} as c"}, timeout_s=90)
+        )
+        assert outcome.error is None, (column, outcome.error)
+        assert outcome.data["rows"] == [{"c": expected}]
+    outcome = await worker.tools.run(call_of("spark", {"sql": "select map() as c"}, timeout_s=90))
+    assert outcome.error is not None
+    assert (outcome.error.kind, "column 'c'" in outcome.error.message) == ("schema", True)
+
+
 async def test_no_value_in_an_input_is_a_defect(worker: Bench, database: str) -> None:
     await worker.put_credential("postgres", {"dsn": database})
     sources = [

@@ -6,6 +6,7 @@ when the work has ended.
 """
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -19,7 +20,7 @@ _URGE_PAUSE_S = 0.05
 
 
 async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Do blocking work in a thread; when this returns, or raises whatever, the work has ended."""
+    """Do blocking work in a thread; when this returns or raises, the work has ended."""
     loop = asyncio.get_running_loop()
     return await settled(
         # No task of its own, which a loop that ends would cancel while the thread goes on.
@@ -42,5 +43,12 @@ async def settled(running: "asyncio.Future[R]", *, urge: Callable[[], None] | No
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({running}, timeout=_URGE_PAUSE_S if urge else None)
         if not running.cancelled():
-            running.exception()
+            _release_frames(running.exception())
         raise
+
+
+def _release_frames(error: BaseException | None) -> None:
+    """Let go of what the frames of a dropped error hold: open files, connections, rows."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

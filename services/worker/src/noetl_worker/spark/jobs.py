@@ -7,13 +7,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from noetl_contracts.plain import plain
 from noetl_contracts.spread import KEY as _RESERVED
 from noetl_storage import table_schema
 from noetl_worker.domain import spark_sql
-from noetl_worker.spark import checking, postgres_source, source, writing
+from noetl_worker.spark import checking, frame_schema, postgres_source, source, writing
 from noetl_worker.spark.asking import (
     Ask,
     CodeFailed,
@@ -73,7 +72,7 @@ def frame_of(session: SparkSession, given: Input, home: Home) -> DataFrame:
     """Turn an input into a frame."""
     match given:
         case Rows(table=table):
-            return session.createDataFrame(table, source.spark_schema(table.schema))
+            return session.createDataFrame(table, frame_schema.spark_schema(table.schema))
         case Stored(refs=refs, is_union=is_union):
             options = source.options_of(
                 home, refs, is_union=is_union, partitions=max(1, parallelism(session))
@@ -144,7 +143,7 @@ def _given(value: Any, session: SparkSession, plan: Plan) -> Given:
     if isinstance(value, DataFrame):
         return _written(value, plan)
     if isinstance(value, pa.Table):
-        frame = session.createDataFrame(value, source.spark_schema(value.schema))
+        frame = session.createDataFrame(value, frame_schema.spark_schema(value.schema))
         return _written(frame, plan)
     return Given(value=_shown(value))
 
@@ -170,8 +169,8 @@ def _written(frame: DataFrame, plan: Plan) -> Given:
     if missing:
         text = f"output.partition_by names {missing[0]!r}, which is no column of the result"
         raise Refused("validation", text)
+    schema = frame_schema.arrow_schema(frame.schema)
     manifests = writing.write(frame, plan)
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
     return Given(columns=names, types=table_schema.format_schema(schema), manifests=manifests)
 
 

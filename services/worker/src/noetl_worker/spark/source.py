@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from noetl_contracts import codec, spread
@@ -20,7 +19,7 @@ from noetl_contracts.spread import SPREAD_MEDIA_TYPE, Spread
 from noetl_storage import encoding, row_tables
 from noetl_storage.encoding import PARQUET_MEDIA_TYPE, Groups, PayloadUnreadable
 from noetl_storage.table_schema import SchemaMismatch
-from noetl_worker.spark import executors, fitting, tables
+from noetl_worker.spark import executors, fitting, frame_schema, tables
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.tables import TableWriter
 
@@ -82,12 +81,12 @@ class NoetlSource(DataSource):
         """Return the columns of all references; a spread table tells them unopened."""
         home, refs, is_union = _parsed(self.options)
         if "table" in self.options:
-            return spark_schema(_schema_of(tables.find(home, self.options["table"])))
+            return frame_schema.spark_schema(_schema_of(tables.find(home, self.options["table"])))
         schemas = [_schema(home, ref) for ref in refs]
         merged = pa.unify_schemas(schemas, promote_options="permissive")
         if is_union:
             merged = merged.append(pa.field(PART, pa.int64()))
-        return spark_schema(fitting.fitted_schema(merged))
+        return frame_schema.spark_schema(fitting.fitted_schema(merged))
 
     def reader(self, schema: StructType) -> "NoetlReader":
         """Return a reader that gives exactly these columns."""
@@ -127,7 +126,7 @@ class NoetlReader(DataSourceReader):
         """Read the pieces of a task."""
         assert isinstance(partition, Pieces), "Spark hands back what `partitions` gave"
         home, _, _ = _parsed(self._options)
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        wanted = frame_schema.arrow_schema(self._schema)
         for piece in partition.pieces:
             with _refusing(piece):
                 table = fitting.fitted(_table(home, piece))
@@ -138,11 +137,6 @@ class NoetlReader(DataSourceReader):
             with _refusing(piece):
                 whole = fitting.cast(table, wanted).combine_chunks()
             yield from whole.to_batches(max_chunksize=_BATCH_ROWS)
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's types of Arrow's; a moment without a zone stays one."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def _parsed(options: Any) -> tuple[Home, list[PayloadRef], bool]:

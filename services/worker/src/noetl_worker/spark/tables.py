@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from noetl_contracts import codec
 from noetl_contracts.spread import Spread
 from noetl_storage.ports import Payloads
-from noetl_worker.spark import executors, writing
+from noetl_worker.spark import executors, frame_schema, writing
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.writing import Manifest, Plan, Written
 
@@ -46,7 +45,7 @@ class TableWriter(DataSourceArrowWriter):
         if manifests:
             found = writing.spread_of(manifests, self._plan, columns)
         else:
-            schema = writing.schema_text(to_arrow_schema(self._schema, timezone="UTC"))
+            schema = writing.schema_text(frame_schema.arrow_schema(self._schema))
             found = Spread(row_count=0, payload_bytes=0, schema=schema, columns=columns, parts=[])
         data = codec.encode(found)
         before = _with_name(self._plan.home, self._name, data)

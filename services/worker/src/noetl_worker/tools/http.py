@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.parking import WAIT_S_MAX
 from noetl_playbook import coercion
 from noetl_storage.ports import Payloads
 from noetl_worker.credentials import Credential, Vault
@@ -40,7 +39,8 @@ _ENDLESS_S = 1e9
 _REDIRECTS_MAX = 10
 _STATUS_ERROR = 400
 _STATUS_RATE_LIMIT = 429
-_RETRY_AFTER_MAX_S = float(WAIT_S_MAX)
+# A server does not put a task off for longer than a day.
+_RETRY_AFTER_MAX_S = 86_400.0
 # What the standard library raises for texts that are no dates, and for dates that it cannot hold.
 _NO_DATE = (ValueError, ArithmeticError, LookupError, TypeError)
 
