@@ -14,6 +14,7 @@ from noetl_playbook.field_types import (
     TEXT,
     FieldType,
     check_keys,
+    spell_values,
     word_of,
 )
 from noetl_playbook.model import KeychainEntry
@@ -75,6 +76,7 @@ def read_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None
     raw = reading.mapping(value, path)
     if raw is None:
         return None
+    raw = _spelled(reading, raw, path)
     fields = {key: item for key, item in raw.items() if key not in ("name", "kind")}
     reading.template(fields, path)
     found = reading.fields(
@@ -84,6 +86,13 @@ def read_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None
     if entry is not None:
         _check(reading, entry, raw, path)
     return entry
+
+
+def _spelled(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Keep scalars as they are written where the entry's kind takes text."""
+    name = raw.get("kind")
+    kind = KINDS.get(KIND_ALIASES.get(name, name)) if isinstance(name, str) else None
+    return raw if kind is None else spell_values(reading, kind.fields, raw, path)
 
 
 def _check(reading: Reading, entry: KeychainEntry, raw: dict[str, Any], path: Path) -> None:

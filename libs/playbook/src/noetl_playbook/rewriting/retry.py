@@ -1,4 +1,4 @@
-"""The older `retry`: its entries, and the policy rule that an error retry becomes."""
+"""The short form `retry`: its entries, and the policy rule that an error retry becomes."""
 
 from typing import Any
 
@@ -113,7 +113,7 @@ def _entry(reading: Reading, value: Any, path: Path) -> Entry | None:
 
 
 def pagination(reading: Reading, value: Any, path: Path) -> list[Entry]:
-    """Read the older `pagination` as a repeat that collects every page."""
+    """Read `pagination` as a repeat that collects every page."""
     raw = reading.mapping(value, path)
     if raw is None:
         return []
@@ -203,7 +203,7 @@ def _is_status(value: Any) -> bool:
 
 
 def waits(reading: Reading, entry: Entry) -> dict[str, Any]:
-    """Write how long to wait between tries, from any of the older spellings."""
+    """Write how long to wait between tries, from any of the spellings."""
     raw = entry.raw
     found: dict[str, Any] = {}
     fixed = raw.get("backoff_seconds")
