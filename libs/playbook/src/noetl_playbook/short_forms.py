@@ -30,6 +30,7 @@ _RETRY: dict[str, Schema] = {
     "delay": _DURATION,
     "backoff": {"anyOf": [{"enum": [*_BACKOFFS]}, {"type": ["number", "string"]}]},
     "max_delay": _DURATION,
+    "jitter": {"enum": ["full", "none"]},
     "next_call": _CHANGES,
     "collect": _ANYTHING,
     "max_pages": _COUNT,

@@ -27,7 +27,7 @@ _ERROR_PATHS = ("output.error", "output.status")
 _KNOWN = (
     *("when", "then", "max_attempts", "backoff", "backoff_seconds", "backoff_multiplier"),
     *("initial_delay", "delay_seconds", "delay", "max_delay", "retry_on", "retry_on_status"),
-    *("next_call", "collect", "sink", "save", "max_pages", "on_bound"),
+    *("next_call", "collect", "sink", "save", "max_pages", "on_bound", "jitter"),
 )
 _PAGINATION = {
     "continue_while": "when",
@@ -227,6 +227,7 @@ def waits(reading: Reading, entry: Entry) -> dict[str, Any]:
         if raw.get(key) is not None:
             found["delay"] = raw[key]
             reading.move(entry.place(key), (*entry.then, "delay"))
-    if raw.get("max_delay") is not None:
-        found["max_delay"] = raw["max_delay"]
+    for key in ("max_delay", "jitter"):
+        if raw.get(key) is not None:
+            found[key] = raw[key]
     return found
