@@ -20,6 +20,7 @@ from noetl_playbook.field_types import (
 from noetl_playbook.model import KeychainEntry
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting.keychain import canonical_entry
 
 # What is not used need not resolve (playbook-language, 12.2).
 UNRESOLVABLE = "E208"
@@ -44,7 +45,7 @@ KINDS = {
     "credential": EntryKind(fields={"credential": TEXT}),
     "secret_manager": EntryKind(
         fields={
-            "provider": word_of("gcp", "aws", "azure", "vault", "env"),
+            "provider": word_of("aws", "aws_ssm", "vault", "env", "file", "gcp", "azure"),
             "auth": ANYTHING,
             "map": MAPPING,
         },
@@ -75,6 +76,9 @@ def read_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None
     """Read one entry."""
     raw = reading.mapping(value, path)
     if raw is None:
+        return None
+    raw = canonical_entry(reading, raw, path, kinds=KINDS)
+    if raw.get("kind") is None:
         return None
     raw = _spelled(reading, raw, path)
     fields = {key: item for key, item in raw.items() if key not in ("name", "kind")}
