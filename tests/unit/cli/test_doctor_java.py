@@ -3,9 +3,9 @@
 import stat
 from pathlib import Path
 
+from noetl_chassis.java import find_java
 from noetl_cli.stack import doctor, home
 from noetl_cli.stack.checks import Check, Verdict
-from noetl_worker.spark.java import find_java
 
 
 def java_check(tmp_path: Path, **environ: str) -> Check:

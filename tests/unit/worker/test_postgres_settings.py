@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl_worker.domain.postgres_connecting import Unusable, settings
+from noetl_worker.domain.postgres_connecting import Unusable
+from noetl_worker.tools.postgres_settings import settings
 
 SERVER = {"host": "h", "port": "5433", "user": "u", "password": "p@:/ w", "dbname": "d"}
 

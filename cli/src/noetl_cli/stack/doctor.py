@@ -6,13 +6,13 @@ from importlib import resources
 import msgspec
 from msgspec import Struct
 
+from noetl_chassis.java import JavaMissing, find_java
 from noetl_cli.failures import MissingBinaryError, StackError
 from noetl_cli.stack import control, disks, loopback, nats, roles, state, versions
 from noetl_cli.stack.checks import Check, Verdict
 from noetl_cli.stack.home import Home, is_supervised
 from noetl_cli.stack.state import Phase, ProcessPhase, State
 from noetl_messaging.topology import SERVER_MIN
-from noetl_worker.spark.java import JavaMissing, find_java
 
 PYTHON_MIN = (3, 11)
 POSTGRES_MIN = (18,)

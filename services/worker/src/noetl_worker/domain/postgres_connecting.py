@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from noetl_playbook import coercion
 
@@ -37,38 +36,6 @@ def arguments(fields: Mapping[str, Any], *, application: str) -> dict[str, Any]:
         "ssl": _text(fields, "sslmode"),
         **known,
     }
-
-
-def settings(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return a server's settings by libpq's names, a `dsn` taken apart; raises `Unusable`."""
-    dsn = fields.get("dsn")
-    if dsn:
-        return _settings_of(str(dsn))
-    found = {
-        "host": _text(fields, "host"),
-        "port": str(_port(_field(fields, "port") or 5432)),
-        "user": _text(fields, "user", "username"),
-        "password": _text(fields, "password"),
-        "dbname": _text(fields, "database", "name"),
-        "sslmode": _text(fields, "sslmode"),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _settings_of(dsn: str) -> dict[str, str]:
-    try:
-        parts = urlsplit(dsn)
-        found = {
-            "host": parts.hostname,
-            "port": str(parts.port or 5432),
-            "user": unquote(parts.username or ""),
-            "password": unquote(parts.password or ""),
-            "dbname": unquote(parts.path.removeprefix("/")),
-            **dict(parse_qsl(parts.query)),
-        }
-    except ValueError as problem:
-        raise Unusable(f"'dsn' cannot be read: write it as {_DSN}") from problem
-    return {name: value for name, value in found.items() if value}
 
 
 @contextmanager

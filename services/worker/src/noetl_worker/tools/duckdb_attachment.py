@@ -6,6 +6,7 @@ from noetl_playbook.sql_text import sql_ident, sql_literal
 from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools import postgres_settings
 
 # Settings by libpq's names, and the options of DuckDB's secret that hold them.
 _SECRET_OPTIONS = {
@@ -33,7 +34,7 @@ def attach(connection: duckdb.DuckDBPyConnection, alias: str, credential: Creden
             )
         )
     try:
-        settings = postgres_connecting.settings(credential.fields)
+        settings = postgres_settings.settings(credential.fields)
     except postgres_connecting.Unusable as problem:
         raise credential.unusable(f"cannot be used: {problem}") from problem
     # The secret keeps the password out of what a statement can read of the attached database.
