@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from scripts import conformance, reference
+from scripts import conformance, credential_page, reference
 
 ROOT = Path(__file__).resolve().parents[1]
 _SHOWS = re.compile(r"# Shows: (.+)\n((?:#        .+\n)*)")
@@ -27,6 +27,7 @@ def pages() -> dict[Path, str]:
     """Make every page, by the file that it is kept in."""
     return {
         Path("examples/README.md"): examples(),
+        Path("docs/credentials.md"): credential_page.page(),
         Path("docs/language/sections.md"): reference.sections(),
         Path("docs/language/tools.md"): reference.tool_kinds(),
         Path("docs/language/vocabulary.md"): reference.vocabulary(),

@@ -51,7 +51,7 @@ def sections() -> str:
             f"\n## {name}\n\n{found['description']}\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
         )
         parts += [
-            _row(name, key, models[name]["properties"].get(key, item), found, meanings)
+            _row(name, key, models.get(name, found)["properties"].get(key, item), found, meanings)
             for key, item in _own(name, found).items()
         ]
     return "".join(parts)
@@ -223,7 +223,38 @@ def _limits() -> str:
 
 _SECTIONS_HEAD = f"""# Sections of a playbook
 
-Every key of the canonical form. {_MADE} Older spellings are in [older-forms.md](older-forms.md), what is
+```yaml
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: orders, labels: {{nightly: true, priority: 7}}}}
+workload: {{api: "http://127.0.0.1:8700"}}
+workflow:
+  - step: fetch
+    tool: {{kind: http, url: "{{{{ api }}}}/orders"}}
+    retry: {{max_attempts: 3, delay: 2, backoff: exponential}}
+    next: count
+  - step: count
+    tool: {{kind: noop, result: {{done: true}}}}
+```
+
+## Short forms
+
+Write these first; the long form is for what they cannot say. The parser reads both as the same playbook.
+
+| short | the same as |
+|---|---|
+| `next: b` | `next: {{spec: {{mode: inclusive}}, arcs: [{{step: b}}]}}` |
+| `next: [a, b]` | both, at once: `next: {{spec: {{mode: inclusive}}, arcs: [{{step: a}}, {{step: b}}]}}` |
+| `next: [{{step: a, when: …}}, {{step: b}}]` | the first that matches: `next: {{spec: {{mode: exclusive}}, arcs: […]}}` |
+| `retry: 3`, `retry: true`, `retry: {{max_attempts: 3, …}}` | a policy rule `do: retry` in front of the task's own: [Retry](#retry). On a step with several tasks it is for each |
+| `retry: {{when: …, next_call: …, collect: …}}` | the task is called again after a success, and what it returned is collected |
+| `pagination: {{continue_while: …, next_page: …}}` | the same for the pages of an API: [Pagination](#pagination) |
+
+Scalars are text wherever text is expected, as they are written: a label `true`, a version `1.10`, a date.
+
+## Every key
+
+{_MADE} Older spellings are in [older-forms.md](older-forms.md), what is
 checked in [problems.md](problems.md), the fields of each tool kind in [tools.md](tools.md). `noetl schema playbook`
 prints the JSON Schema for editors.
 

@@ -14,8 +14,8 @@ import pyspark
 from tests.support.servers import wait_until
 from tests.support.services import free_port
 
+from noetl_chassis.java import java_home
 from noetl_worker.settings import java_environ
-from noetl_worker.spark.java import java_home
 
 HOST = "127.0.0.1"
 PATIENCE_S = 60.0

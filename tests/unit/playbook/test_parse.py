@@ -409,8 +409,6 @@ def test_names_that_can_resolve_are_not_reported() -> None:
          "[{when: '{{ 1 }}', then: {do: break}}, {else: {do: fail}}]}}}}")),
         ("- {step: s, tool: {kind: noop, spec: {policy: [{else: {do: break}}]}}}",
          "- {step: s, tool: {kind: noop, spec: {policy: {rules: [{else: {do: break}}]}}}}"),
-        ("- {step: s, tool: {kind: noop}, next: s}",
-         "- {step: s, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: s}]}}"),
         ("- {step: s, tool: {kind: noop}, next: [{step: s, when: '{{ 1 }}', args: {a: 1}}]}",
          ("- {step: s, tool: {kind: noop}, next: {arcs: "
          "[{step: s, when: '{{ 1 }}', set: {ctx.a: 1}}]}}")),

@@ -111,7 +111,7 @@ def test_a_bare_condition_is_not_told_of_braces_that_it_does_not_have() -> None:
 @pytest.mark.parametrize(
     ("metadata", "message", "hint"),
     [
-        ("{name: 2024}", "metadata.name is text, found 2024", 'quote it: "2024"'),
+        ("{name: [a]}", "metadata.name is text, found a list", "write metadata: {name: …}"),
         ("{name: '/'}", "metadata.name is empty", None),
         ("{path: a}", "metadata.name is required", None),
         ("a", "metadata is 'a', not a mapping", "write metadata: {name: …}"),

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from noetl_worker.domain.outcome import Choice, choose, wait_s
+from noetl_worker.domain.outcome import Choice, choose, noise_of, wait_s
 
 
 class A(Struct, frozen=True):
@@ -11,6 +11,7 @@ class A(Struct, frozen=True):
     is_retry: bool = False
 
 
+EXACT: dict[str, Any] = {"jitter": "none", "noise": 0.0}
 WHEN, RETRY, ELSE, ELSE_RETRY = A(), A(is_retry=True), A(is_else=True), A(True, True)  # noqa: FBT003 - an else that retries
 
 
@@ -49,11 +50,51 @@ def test_the_first_rule_that_matches_decides_and_an_exhausted_retry_skips_the_el
     ],
 )
 def test_waits_grow_as_the_backoff_says(how: dict[str, Any], expected: list[float]) -> None:
-    base = {"delay_s": None, "max_delay_s": 300.0, "retry_after_s": None}
+    base = {"delay_s": None, "max_delay_s": 300.0, "retry_after_s": None, **EXACT}
     found = [wait_s(**{**base, **how}, tries=tries) for tries in (1, 2, 3)]
     assert found == expected
 
 
 def test_many_tries_do_not_overflow() -> None:
-    waited = wait_s("exponential", delay_s=1.0, tries=1_000, max_delay_s=300.0, retry_after_s=None)
+    waited = wait_s(
+        "exponential", delay_s=1.0, tries=1_000, max_delay_s=300.0, retry_after_s=None, **EXACT
+    )
     assert waited == 300.0
+
+
+@pytest.mark.parametrize(
+    ("backoff", "jitter", "expected"),
+    [
+        *(("exponential", None, 4.0), ("linear", None, 3.0), ("exponential", "none", 16.0)),
+        *(("fixed", None, 4.0), ("none", None, 4.0), (None, None, 4.0)),
+        *(("fixed", "full", 1.0), (None, "full", 1.0)),
+    ],
+)
+def test_waits_that_grow_have_full_jitter(
+    backoff: str | None, jitter: str | None, expected: float
+) -> None:
+    waited = wait_s(
+        backoff,
+        delay_s=4.0,
+        tries=3,
+        max_delay_s=300.0,
+        retry_after_s=None,
+        jitter=jitter,
+        noise=0.25,
+    )
+    assert waited == expected
+
+
+def test_jitter_spreads_below_the_longest_wait_and_not_below_what_a_server_asks_for() -> None:
+    base: dict[str, Any] = {"delay_s": 1.0, "tries": 20, "max_delay_s": 10.0, "jitter": None}
+    assert wait_s("exponential", **base, retry_after_s=None, noise=0.5) == 5.0
+    assert wait_s("exponential", **base, retry_after_s=7.0, noise=0.5) == 7.0
+
+
+def test_an_attempt_always_has_the_same_noise_and_others_are_spread() -> None:
+    assert noise_of("e", "step", 1) == noise_of("e", "step", 1)
+    found = [noise_of("e", "step", row) for row in range(1_000)]
+    assert all(0.0 <= noise < 1.0 for noise in found)
+    assert len(set(found)) == len(found)
+    shares = [sum(low <= noise < low + 0.25 for noise in found) for low in (0, 0.25, 0.5, 0.75)]
+    assert all(200 < share < 300 for share in shares)

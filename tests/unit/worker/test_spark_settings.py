@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from noetl_worker.spark import java
-from noetl_worker.spark.java import JavaMissing
+from noetl_chassis import java
+from noetl_chassis.java import JavaMissing
 from noetl_worker.spark.session import Sparks
 from noetl_worker.spark.starting import Options, SparkUnavailable, parse_conf, settings_of
 

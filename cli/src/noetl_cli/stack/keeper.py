@@ -122,6 +122,8 @@ class Keeper:
     async def _start(self) -> Child:
         self._starts += 1
         self._changed.set()
+        if self.spec.before_start is not None:
+            await asyncio.to_thread(self.spec.before_start)
         handle = launch.open_log(self._home.log(self.spec.name))
         try:
             child = await asyncio.create_subprocess_exec(

@@ -8,11 +8,10 @@ import zlib
 from pathlib import Path
 from urllib.parse import quote
 
-import psutil
 from msgspec import Struct
 
 from noetl_cli.failures import StackError
-from noetl_cli.stack import binaries, owners
+from noetl_cli.stack import binaries, owners, pid_file
 from noetl_cli.stack.owners import Owner
 from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import CommandProbe, ProcessSpec, Tier
@@ -21,7 +20,6 @@ SUPERUSER = "postgres"
 MAJOR = "18"
 SOCKET_PATH_MAX = 100
 INITDB_TIMEOUT_S = 120
-ORPHAN_TIMEOUT_S = 20
 # Where the data goes when PostgreSQL's own user cannot reach the folder that was asked for.
 FALLBACK_ROOT = Path("/var/tmp")  # noqa: S108 - the folder made there is checked to be ours
 
@@ -115,7 +113,7 @@ def prepare(postgres: Postgres) -> None:
         _create_cluster(postgres)
     _check_version(postgres)
     (postgres.directory / "postgresql.conf").write_text(_configuration(postgres))
-    _clear_stale_pid(postgres)
+    pid_file.clear_stale(postgres.data)
 
 
 def spec(postgres: Postgres) -> ProcessSpec:
@@ -133,6 +131,7 @@ def spec(postgres: Postgres) -> ProcessSpec:
         ),
         directory=postgres.data,
         owner=postgres.owner,
+        before_start=lambda: pid_file.clear_stale(postgres.data),
         probe=CommandProbe(argv=(str(binaries.postgres_tree() / "bin" / "pg_isready"), *ready)),
         port=postgres.port,
         # "Fast": end sessions, write a checkpoint. SIGTERM would wait for clients to leave.
@@ -263,45 +262,3 @@ def _configuration(postgres: Postgres) -> str:
     return "\n".join(
         ["# Written at every start; put your own settings into custom.conf.", *lines, ""]
     )
-
-
-def _clear_stale_pid(postgres: Postgres) -> None:
-    pid_file = postgres.data / "postmaster.pid"
-    try:
-        recorded = int(pid_file.read_text().split()[0])
-    except (FileNotFoundError, ValueError, IndexError):
-        return
-    process = _postmaster(recorded, data=postgres.data)
-    if process is None:
-        # The number may belong to somebody else by now, at which PostgreSQL would stop.
-        pid_file.unlink(missing_ok=True)
-        return
-    process.send_signal(signal.SIGINT)
-    _, alive = psutil.wait_procs([process], timeout=ORPHAN_TIMEOUT_S)
-    if alive:
-        raise StackError(
-            f"A PostgreSQL server (process {recorded}) still runs on {postgres.data}.",
-            way_out=f"Stop it with: kill -INT {recorded}",
-        )
-
-
-def _postmaster(pid: int, *, data: Path) -> psutil.Process | None:
-    try:
-        process = psutil.Process(pid)
-        argv = process.cmdline()
-    except psutil.Error:
-        return None
-    return process if str(data) in argv else None
-
-
-def _workers_of(data: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter(["name"]):
-        if process.info["name"] != "postgres":
-            continue
-        try:
-            if process.cwd() == str(data):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found

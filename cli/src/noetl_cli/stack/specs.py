@@ -1,6 +1,7 @@
 """What one process of the stack is: how it starts, how it shows that it works, how it ends."""
 
 import signal
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 
@@ -58,6 +59,8 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     directory: Path
     environ: dict[str, str] = {}
     owner: Owner | None = None
+    # Done before each start, the ones after a crash included; a `StackError` delays the start.
+    before_start: Callable[[], None] | None = None
     probe: Probe | None = None
     # Looked at for as long as the process runs: one that is stuck is started again.
     watch: StoreWatch | None = None

@@ -40,7 +40,7 @@ def check_auth(reading: Reading, auth: Any, path: Path) -> None:
 def _check_form(reading: Reading, auth: dict[str, Any], path: Path) -> None:
     if auth.keys() & {*INLINE_DATABASE} and "type" not in auth:
         return
-    if auth.keys() & {"credential", "source"} or (auth and auth.keys() <= {"key", "scope"}):
+    if auth.keys() & {"credential", "source"} or ("key" in auth and auth.keys() <= {*_NAMING}):
         check_keys(reading, _NAMING, auth, path, about="auth")
         _check_source(reading, auth.get("source"), path)
     elif "type" in auth:

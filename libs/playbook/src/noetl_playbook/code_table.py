@@ -307,9 +307,9 @@ _OLDER = (
         "W903",
         Weight.STRICT_ERROR,
         "Older form of routing",
-        advice="Write next with spec and arcs.",
-        wrong="next: [a, b]",
-        right="next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}]}",
+        advice="The problem carries the canonical form as its replacement.",
+        wrong='next: [{when: "{{ n > 3 }}", then: [a]}, {else: [b]}]',
+        right='next: [{step: a, when: "{{ n > 3 }}"}, {step: b}]',
     ),
     _code(
         "W904",

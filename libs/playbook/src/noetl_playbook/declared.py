@@ -23,7 +23,6 @@ _SIZE_FIELDS = frozenset(["inline_max_bytes", "preview_max_bytes", "max_bytes", 
 _NEVER_NEGATIVE = frozenset(
     {"timeout", "timeout_s", "deadline_s", "ttl", "inline_max_bytes", "preview_max_bytes"}
 )
-_FREE_TEXTS = frozenset({"desc", "description", "message"})
 _UNQUOTED = re.compile(r"[^\s,\[\]{}#'\"]+")
 
 
@@ -71,19 +70,16 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def read_spelling(document: Document, value: Any, path: Path, name: str) -> str | None:
-    """Read a scalar as the text that the document has for it: 1.10 stays so; `None` for others.
-
-    Booleans are text only where any text is as good: in metadata and descriptions.
-    """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_free = path[:1] == ("metadata",) or name in _FREE_TEXTS
-    if not is_number and not (is_free and isinstance(value, bool)):
+def read_spelling(document: Document, value: Any, path: Path) -> str | None:
+    """Read a scalar as the text that the document has for it: 1.10 stays so; `None` for others."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, int | float):
         return None
     text = _unquoted(document, path)
     if text is not None and scalars.resolve(text) == value:
         return text
-    return str(value) if is_number else str(value).lower()
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unquoted(document: Document, path: Path) -> str | None:

@@ -61,10 +61,12 @@ def _lasts(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
+    return isinstance(value, str | int | float)
 
 
-TEXT = FieldType(expected="text", accepts=_is_text, schema={"type": ["string", "number"]})
+TEXT = FieldType(
+    expected="text", accepts=_is_text, schema={"type": ["string", "number", "boolean"]}
+)
 FLAG = FieldType(
     expected="true or false",
     accepts=lambda value: coercion.boolean(value) is not None,
@@ -99,7 +101,7 @@ TEXT_OR_LISTED = FieldType(
     accepts=lambda value: (
         _is_text(value) or (isinstance(value, list) and all(_is_text(each) for each in value))
     ),
-    schema={"type": ["string", "array"]},
+    schema={"type": ["string", "number", "boolean", "array"]},
 )
 
 _SCRIPT = {"script": MAPPING}
@@ -206,6 +208,31 @@ def check(reading: Reading, kind: str, name: str, value: Any, path: Path) -> Non
     declared = FIELD_TYPES.get(kind, {}).get(name)
     if declared is not None:
         check_value(reading, name, declared, value, path)
+
+
+def spell_field(reading: Reading, kind: str, name: str, value: Any, path: Path) -> Any:
+    """Give a field's value, its scalars as written where the field takes text."""
+    return spell_value(reading, FIELD_TYPES.get(kind, {}).get(name), value, path)
+
+
+def spell_values(
+    reading: Reading, fields: Mapping[str, FieldType], value: dict[str, Any], path: Path
+) -> dict[str, Any]:
+    """Give a mapping, its scalars as written where its fields take text."""
+    return {
+        key: spell_value(reading, fields.get(key), item, (*path, key))
+        for key, item in value.items()
+    }
+
+
+def spell_value(reading: Reading, declared: FieldType | None, value: Any, path: Path) -> Any:
+    """Give a value, its scalars as written if its type is text."""
+    if declared is TEXT_OR_LISTED and isinstance(value, list):
+        items = [(item, (*path, index)) for index, item in enumerate(value)]
+        return [spell_value(reading, TEXT, item, here) for item, here in items]
+    if declared not in (TEXT, TEXT_OR_LISTED) or not _is_text(value):
+        return value
+    return reading.text(value, path)
 
 
 def check_value(reading: Reading, name: str, declared: FieldType, value: Any, path: Path) -> None:

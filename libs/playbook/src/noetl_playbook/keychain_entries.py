@@ -14,11 +14,13 @@ from noetl_playbook.field_types import (
     TEXT,
     FieldType,
     check_keys,
+    spell_values,
     word_of,
 )
 from noetl_playbook.model import KeychainEntry
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
+from noetl_playbook.rewriting.keychain import canonical_entry
 
 # What is not used need not resolve (playbook-language, 12.2).
 UNRESOLVABLE = "E208"
@@ -43,7 +45,7 @@ KINDS = {
     "credential": EntryKind(fields={"credential": TEXT}),
     "secret_manager": EntryKind(
         fields={
-            "provider": word_of("gcp", "aws", "azure", "vault", "env"),
+            "provider": word_of("aws", "aws_ssm", "vault", "env", "file", "gcp", "azure"),
             "auth": ANYTHING,
             "map": MAPPING,
         },
@@ -75,6 +77,10 @@ def read_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None
     raw = reading.mapping(value, path)
     if raw is None:
         return None
+    raw = canonical_entry(reading, raw, path, kinds=KINDS)
+    if raw.get("kind") is None:
+        return None
+    raw = _spelled(reading, raw, path)
     fields = {key: item for key, item in raw.items() if key not in ("name", "kind")}
     reading.template(fields, path)
     found = reading.fields(
@@ -84,6 +90,13 @@ def read_entry(reading: Reading, value: Any, path: Path) -> KeychainEntry | None
     if entry is not None:
         _check(reading, entry, raw, path)
     return entry
+
+
+def _spelled(reading: Reading, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Keep scalars as they are written where the entry's kind takes text."""
+    name = raw.get("kind")
+    kind = KINDS.get(KIND_ALIASES.get(name, name)) if isinstance(name, str) else None
+    return raw if kind is None else spell_values(reading, kind.fields, raw, path)
 
 
 def _check(reading: Reading, entry: KeychainEntry, raw: dict[str, Any], path: Path) -> None:

@@ -53,6 +53,7 @@ class Action(Canonical, frozen=True, kw_only=True):
     message: str | None = None
     set: dict[str, Any] = msgspec.field(default_factory=dict)
     on_bound: Literal["fail", "stop"] = "fail"
+    jitter: Literal["full", "none"] | None = None
 
 
 class Rule(Canonical, frozen=True, kw_only=True):

@@ -211,7 +211,7 @@ def _read_metadata(reading: Reading, value: Any, path: Path) -> Metadata | None:
         return None
     known = {key: item for key, item in raw.items() if key in Metadata.__struct_fields__}
     found = reading.fields(Metadata, known, path)
-    found["path"] = str(found.get("path", raw["name"])).strip("/")
+    found["path"] = str(found.get("path", found["name"])).strip("/")
     found["extra"] = {key: item for key, item in raw.items() if key not in known}
     metadata: Metadata | None = reading.build(Metadata, found, path)
     return metadata
@@ -224,10 +224,9 @@ def _fault_of_name(metadata: Any) -> tuple[str, str | None] | None:
     name = metadata.get("name") if metadata is not None else None
     if name is None:
         return "metadata.name is required", None
-    if not isinstance(name, str):
-        hint = None if isinstance(name, dict | list) else f'quote it: "{name}"'
-        return f"metadata.name is text, found {shown(name)}", hint
-    return None if name.strip("/ ") else ("metadata.name is empty", None)
+    if isinstance(name, dict | list):
+        return f"metadata.name is text, found {shown(name)}", "write metadata: {name: …}"
+    return None if str(name).strip("/ ") else ("metadata.name is empty", None)
 
 
 def _read_executor(reading: Reading, value: Any, path: Path) -> Executor:

@@ -235,6 +235,10 @@ class Reading:
             )
         return value
 
+    def text(self, value: Any, path: Path) -> str | None:
+        """Read a scalar as text, as it is written; `None` when the value is not one."""
+        return declared.read_spelling(self.document, value, self.origin(path))
+
     def mapping(self, value: Any, path: Path) -> dict[str, Any] | None:
         """Read a mapping of any content; null is empty."""
         if value is None:
@@ -325,8 +329,8 @@ class Reading:
                 return self._scalar(info, value, path, name)
 
     def _items(self, item: inspect.Type, value: Any, path: Path, name: str) -> Any:
-        if isinstance(item, inspect.StrType) and isinstance(value, str):
-            return (value,)
+        if isinstance(item, inspect.StrType) and (text := self.text(value, path)) is not None:
+            return (text,)
         if not isinstance(value, list):
             self.wrong(path, "a list", value)
             return None
@@ -377,8 +381,8 @@ class Reading:
 
     def _scalar(self, info: inspect.Type, value: Any, path: Path, name: str) -> Any:
         found, expected = declared.scalar(info, value, name)
-        if isinstance(info, inspect.StrType) and not isinstance(value, str):
-            found = declared.read_spelling(self.document, value, self.origin(path), name)
+        if isinstance(info, inspect.StrType):
+            found = self.text(value, path)
         if found is None:
             self._refuse(info, value, path, expected)
         elif name in _RENDERED_FIELDS:

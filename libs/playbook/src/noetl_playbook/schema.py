@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_playbook import tools
+from noetl_playbook import short_forms, tools
 from noetl_playbook.aliases import BOUNDARY_EVENTS
 from noetl_playbook.field_types import FIELD_TYPES
 from noetl_playbook.limits import LIMITS_MAX
@@ -37,6 +37,8 @@ _OPEN = frozenset({"Metadata", "KeychainEntry"})
 # Keys that the reader takes beside those of the model, by definition.
 _BESIDE: dict[str, dict[str, Schema]] = {
     "Step": {
+        "retry": short_forms.RETRY,
+        "pagination": short_forms.PAGINATION,
         "output_select": _ANYTHING,
         "description": {"type": "string"},
     },
@@ -44,6 +46,8 @@ _BESIDE: dict[str, dict[str, Schema]] = {
     "NextSpec": {"policy": {"type": "object"}},
     "Output": {"output_select": _ANYTHING},
     "Task": {
+        "retry": short_forms.RETRY,
+        "pagination": short_forms.PAGINATION,
         "output_select": _ANYTHING,
         "desc": {"type": "string"},
         "description": {"type": "string"},
@@ -74,6 +78,7 @@ def document_schema() -> Schema:
     definitions = {name: _definition(name, found) for name, found in components.items()}
     definitions["Rule"] = _rule(definitions["Rule"], "#/$defs/Action")
     definitions["AdmitRule"] = _rule(definitions["AdmitRule"], "#/$defs/Allow")
+    definitions |= short_forms.DEFINITIONS
     task = definitions["Task"]
     definitions["Task"] = _task(task)
     # What a workbook entry leaves open its callers fill in.
@@ -122,10 +127,9 @@ def _loosened(item: Schema) -> Schema:
         case {"type": "boolean"}:
             return {"anyOf": [{"type": "boolean"}, {"enum": [0, 1]}, _FLAG_TEXT], **kept}
         case {"type": "string"}:
-            return {"type": ["string", "number"], **kept}
+            return {**_ANY_SCALAR, **kept}
         case {"type": "array", "items": {"type": "string"}}:
-            texts = {"type": "array", "items": {"type": ["string", "number"]}}
-            return {"anyOf": [texts, {"type": ["string"]}], **kept}
+            return {"anyOf": [{"type": "array", "items": _ANY_SCALAR}, _ANY_SCALAR], **kept}
         case {"type": "array"}:
             return {**item, "type": ["array", "null"]}
         case {"type": "object", "additionalProperties": dict() as below}:
@@ -165,13 +169,14 @@ def _spell_sections(definitions: dict[str, Schema]) -> None:
         "default": engine["default"],
     }
     labels = {"type": ["object", "null"], "additionalProperties": _ANY_SCALAR}
-    properties["Metadata"] |= {"name": {"type": "string"}, "labels": labels}
+    properties["Metadata"]["labels"] = labels
     properties["ExecSpec"]["undefined"] = {
         "description": "What a test of a missing value does: it fails, or is false.",
         "enum": ["strict", "lenient", None],
         "default": "strict",
     }
     properties["ExecSpec"]["loop_mode"] = {"enum": [FANOUT, None]}
+    step["next"] = short_forms.with_names(step["next"])
     properties["Arc"]["on"] = {"enum": [*sorted(BOUNDARY_EVENTS), None]}
 
 

@@ -56,8 +56,9 @@ def read_step(reading: Reading, value: Any, path: Path, *, loop_mode: Any) -> St
         reading.wrong(path, "a step", value)
         return None
     raw = _as_canonical(reading, value, path)
-    if isinstance(raw.get("step"), str):
-        raw = rewritten(reading, raw, path, step=raw["step"])
+    raw_name = reading.text(raw.get("step"), (*path, "step"))
+    if raw_name is not None:
+        raw = rewritten(reading, raw, path, step=raw_name)
     task_fields = misplaced_fields(reading, raw, path)
     found = reading.fields(Step, raw, path, other=_READ_HERE | (task_fields & raw.keys()))
     name = found.get("step")

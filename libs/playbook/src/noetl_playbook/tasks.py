@@ -78,9 +78,9 @@ def read_task(
         return None
     raw = refuse_structural(reading, found, path)
     kind = _read_kind(reading, raw, path)
-    name = raw.get("name", default_name)
+    name = reading.text(raw.get("name", default_name), (*path, "name"))
     if not _is_name(name, step_name=step_name, default=default_name):
-        reading.report("E201", (*path, "name"), f"{shown(name)} is not a task name")
+        reading.report("E201", (*path, "name"), f"{shown(raw.get('name'))} is not a task name")
         name = "unnamed"
     reading.add_task(ReadTask(path=path, name=name, kind=kind))
     spec = reading.mapping(raw.get("spec"), (*path, "spec")) or {}
@@ -201,7 +201,9 @@ def _read_fields(
                 _check_field(reading, kind, canonical, item, here)
             if item is not None:
                 written.setdefault(canonical, here)
-            found.setdefault(canonical, item)
+            found.setdefault(
+                canonical, field_types.spell_field(reading, kind, canonical, item, here)
+            )
             reading.template(item, here)
     if table is not None:
         found |= _object_name(reading, raw, path, kind=kind, given=given)

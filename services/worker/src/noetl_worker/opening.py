@@ -222,7 +222,12 @@ def _keyring(
     config: Settings, vault: Vault, tokens: Tokens, sealer: Sealer, clock: Clock
 ) -> Keyring:
     return Keyring(
-        sources=Sources(vault=vault, tokens=tokens, environ=config.secret_env),
+        sources=Sources(
+            vault=vault,
+            tokens=tokens,
+            environ=config.secret_env,
+            folder=Path(config.secret_folder) if config.secret_folder else None,
+        ),
         sealer=sealer,
         kept=Kept(),
         clock=clock,

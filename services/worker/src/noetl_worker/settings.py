@@ -134,6 +134,8 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     template_env: dict[str, str] = msgspec.field(default_factory=dict)
     # Names of variables that keychain entries with `provider: env` may read.
     secret_env: dict[str, str] = msgspec.field(default_factory=dict)
+    # The folder whose files keychain entries with `provider: file` may read; empty: none.
+    secret_folder: str = ""
     # Decoded payloads kept in memory between uses.
     payload_memory_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024
     # Payloads that all workers of a node hold in its shared memory together; 0: none.

@@ -1,4 +1,4 @@
-"""Where a step goes, from any older spelling, as `next: {spec, arcs}`."""
+"""Where a step goes, from the short forms and the older spellings, as `next: {spec, arcs}`."""
 
 from typing import Any
 
@@ -48,14 +48,15 @@ def canonical_next(reading: Reading, step: dict[str, Any], path: Path) -> dict[s
     spec = step.get("spec")
     written = spec.get("next_mode") if isinstance(spec, dict) else None
     here = (*path, "next")
-    if isinstance(value, str | list):
+    if isinstance(value, str | bool | int | float | list):
         found = _from_list(reading, value, here, mode=written)
-        reading.report(
-            "W903",
-            here,
-            "'next' as text or a list is an older form",
-            replacement=fragment("next", found),
-        )
+        if _has_branches(value):
+            reading.report(
+                "W903",
+                here,
+                "'then' and 'else' in 'next' are an older form",
+                replacement=fragment("next", found),
+            )
         return {**step, "next": found}
     if written in _MODES and isinstance(value, dict) and not _mode_of(value):
         inner = value.get("spec")
@@ -69,6 +70,12 @@ def canonical_next(reading: Reading, step: dict[str, Any], path: Path) -> dict[s
         )
         return {**step, "next": found}
     return step
+
+
+def _has_branches(value: Any) -> bool:
+    """Tell whether a list of targets uses `then` or `else`, which short forms do not have."""
+    items = value if isinstance(value, list) else []
+    return any(isinstance(item, dict) and {"then", "else"} & item.keys() for item in items)
 
 
 def _mode_of(value: dict[str, Any]) -> Any:
@@ -99,8 +106,8 @@ def _from_list(reading: Reading, value: Any, path: Path, *, mode: Any) -> dict[s
 
 def _arcs_of(reading: Reading, item: Any, path: Path) -> list[tuple[Any, Path, Path | None]]:
     """List the arcs of one item: a step's name, an arc, or targets under a condition."""
-    if isinstance(item, str):
-        return [({"step": item}, path, None)]
+    if (name := reading.text(item, path)) is not None:
+        return [({"step": name}, path, None)]
     if not isinstance(item, dict):
         reading.wrong(path, "a step name or an arc", item)
         return []

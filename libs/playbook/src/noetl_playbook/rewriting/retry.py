@@ -1,4 +1,4 @@
-"""The older `retry`: its entries, and the policy rule that an error retry becomes."""
+"""The short form `retry`: its entries, and the policy rule that an error retry becomes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _ERROR_PATHS = ("output.error", "output.status")
 _KNOWN = (
     *("when", "then", "max_attempts", "backoff", "backoff_seconds", "backoff_multiplier"),
     *("initial_delay", "delay_seconds", "delay", "max_delay", "retry_on", "retry_on_status"),
-    *("next_call", "collect", "sink", "save", "max_pages", "on_bound"),
+    *("next_call", "collect", "sink", "save", "max_pages", "on_bound", "jitter"),
 )
 _PAGINATION = {
     "continue_while": "when",
@@ -113,7 +113,7 @@ def _entry(reading: Reading, value: Any, path: Path) -> Entry | None:
 
 
 def pagination(reading: Reading, value: Any, path: Path) -> list[Entry]:
-    """Read the older `pagination` as a repeat that collects every page."""
+    """Read `pagination` as a repeat that collects every page."""
     raw = reading.mapping(value, path)
     if raw is None:
         return []
@@ -203,7 +203,7 @@ def _is_status(value: Any) -> bool:
 
 
 def waits(reading: Reading, entry: Entry) -> dict[str, Any]:
-    """Write how long to wait between tries, from any of the older spellings."""
+    """Write how long to wait between tries, from any of the spellings."""
     raw = entry.raw
     found: dict[str, Any] = {}
     fixed = raw.get("backoff_seconds")
@@ -227,6 +227,7 @@ def waits(reading: Reading, entry: Entry) -> dict[str, Any]:
         if raw.get(key) is not None:
             found["delay"] = raw[key]
             reading.move(entry.place(key), (*entry.then, "delay"))
-    if raw.get("max_delay") is not None:
-        found["max_delay"] = raw["max_delay"]
+    for key in ("max_delay", "jitter"):
+        if raw.get(key) is not None:
+            found[key] = raw[key]
     return found

@@ -7,6 +7,7 @@ from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import renaming
 from noetl_playbook.rewriting.placed import PlacedTask, result_path
+from noetl_playbook.rewriting.retry import Entry
 
 KEYS = ("sink", "save")
 
@@ -15,6 +16,15 @@ _STATEMENTS = ("statement", "command", "query", "commands", "sql")
 _KIND_KEYS = ("tool", "storage", "kind", "type")
 _OF_TASK = ("name", "retry", "timeout", "spec", "params", "set", "input", "args", "with")
 _OF_TABLE = ("table", "mode", "key", "mapping")
+
+
+def is_in_retry(entry: Any) -> bool:
+    """Tell whether an entry of a `retry`, raw or read, holds a sink."""
+    raw = entry.raw if isinstance(entry, Entry) else entry
+    if not isinstance(raw, dict):
+        return False
+    then = raw.get("then")
+    return any(key in raw or (isinstance(then, dict) and key in then) for key in KEYS)
 
 
 def name_of(step: str) -> str:

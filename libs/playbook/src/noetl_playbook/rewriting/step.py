@@ -1,4 +1,4 @@
-"""A step's older constructs, rewritten together as its one pipeline, its loop and its arcs."""
+"""A step's short forms and older constructs, rewritten as its pipeline, its loop and its arcs."""
 
 from typing import Any
 
@@ -103,13 +103,15 @@ def _report(
     *,
     before: dict[str, Any],
 ) -> None:
-    """Show for each construct what the whole step says instead."""
+    """Show for each older construct what the whole step says instead."""
     shown = {
         key: written[key]
         for key in _SHOWN
         if written.get(key) is not None and written[key] != before.get(key)
     }
-    for key, _, path in constructs:
+    for key, value, path in constructs:
+        if _is_short_form(key, value):
+            continue
         reading.report(
             "W903",
             path,
@@ -117,6 +119,14 @@ def _report(
             of_key=True,
             replacement=flow(shown),
         )
+
+
+def _is_short_form(key: str, value: Any) -> bool:
+    """Tell whether a construct is a short form of today: a sink in a `retry` is an older one."""
+    if key == "pagination":
+        return True
+    items = value if isinstance(value, list) else [value]
+    return key == "retry" and not any(sink.is_in_retry(item) for item in items)
 
 
 def _looped(

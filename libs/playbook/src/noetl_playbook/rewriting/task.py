@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from noetl_playbook.fragments import fragment, nested
-from noetl_playbook.older import rename_task_keys, spelled_rules
+from noetl_playbook.older import rename_task_keys
 from noetl_playbook.problems import Path, Severity
 from noetl_playbook.reading import Reading
 from noetl_playbook.rewriting import retry, workbook
@@ -34,16 +33,6 @@ def canonical_task(
     entries = retry.entries(reading, raw["retry"], (*path, "retry"))
     failing = [entry for entry in entries if not entry.is_repeat]
     repeating = [entry for entry in entries if entry.is_repeat]
-    if not repeating:
-        rules = [retry.error_rule(reading, entry) for entry in failing]
-        written = spelled_rules(_written_rules(raw))
-        reading.report(
-            "W903",
-            (*path, "retry"),
-            "'retry' is an older form",
-            of_key=True,
-            replacement=fragment("spec", nested(("policy", "rules"), [*rules, *written])),
-        )
     raw = with_error_rules(reading, raw, path, failing)
     kept = {key: item for key, item in raw.items() if key != "retry"}
     return {**kept, "retry": repeating} if repeating else kept
@@ -88,7 +77,7 @@ def refuse_structural(reading: Reading, raw: dict[str, Any], path: Path) -> dict
             reading.report(
                 "W903",
                 (*path, key),
-                f"'{key}' is an older form that cannot stand here",
+                f"'{key}' makes several tasks and cannot stand here",
                 hint="write it on the task of a step",
                 of_key=True,
                 severity=Severity.ERROR,

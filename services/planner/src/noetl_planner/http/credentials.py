@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from noetl_chassis.sealing import SealBroken
 from noetl_contracts import codec
 from noetl_contracts.credentials import DELETED, SealedCredential, object_name, object_prefix
-from noetl_planner.http import problems
+from noetl_planner.http import credential_checks, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook import spelling
@@ -80,10 +80,12 @@ async def remove(services: Services, name: FromPath[str]) -> CredentialView:
 
 
 async def keep(services: ApiServices, data: PutBody) -> CredentialView:
-    """Seal a credential as the next version of its name."""
+    """Seal a credential as the next version of its name; raises `ApiError` for what is none."""
     if data.type == DELETED:
         raise problems.refused(f"type {DELETED!r} is reserved", hint="DELETE the credential")
-    sealed = await _keep(services, name=data.name, kind=data.type, fields=data.data)
+    kind = credential_checks.find_type(data.type)
+    fields = credential_checks.check_fields(kind, data.name, data.data)
+    sealed = await _keep(services, name=data.name, kind=kind.name, fields=fields)
     return _view(services, sealed)
 
 

@@ -5,11 +5,15 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from noetl_contracts import codec
 from noetl_contracts.parking import WAIT_S_MAX
 
 ATTEMPTS_MAX = 1_000
 _BACKED_OFF_DELAY_S = 1.0
 _EXPONENT_MAX = 32
+_GROWING = frozenset({"linear", "exponential"})
+# Hexadecimal; as many as a float holds exactly.
+_NOISE_DIGITS = 12
 
 
 class RuleShape(Protocol):
@@ -52,6 +56,15 @@ def choose(
     return Choice(index=None, is_exhausted=is_exhausted)
 
 
+def noise_of(*identity: object) -> float:
+    """Return a number from 0 up to 1 that an attempt always has, and another one has not.
+
+    A replay and a resumed pipeline wait as the attempt did, and many that fail together spread.
+    """
+    digits = codec.digest(codec.canonical([*identity]))[-_NOISE_DIGITS:]
+    return int(digits, 16) / 16.0**_NOISE_DIGITS
+
+
 def wait_s(
     backoff: str | None,
     *,
@@ -59,8 +72,15 @@ def wait_s(
     tries: int,
     max_delay_s: float,
     retry_after_s: float | None,
+    jitter: str | None,
+    noise: float,
 ) -> float:
-    """Return how long to wait before try `tries` + 1."""
+    """Return how long to wait before try `tries` + 1.
+
+    With full jitter it is anything from 0 up to what the backoff says, by `noise`. Waits that
+    grow have it unless the rule says otherwise.
+    Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    """
     base_s = delay_s if delay_s is not None else _BACKED_OFF_DELAY_S
     match backoff:
         case "fixed":
@@ -71,4 +91,7 @@ def wait_s(
             wanted_s = base_s * 2.0 ** min(tries - 1, _EXPONENT_MAX)
         case _:
             wanted_s = delay_s if delay_s is not None else 0.0
-    return min(max(min(wanted_s, max_delay_s), retry_after_s or 0.0), WAIT_S_MAX)
+    bounded_s = min(wanted_s, max_delay_s)
+    if jitter == "full" or (jitter is None and backoff in _GROWING):
+        bounded_s *= noise
+    return min(max(bounded_s, retry_after_s or 0.0), WAIT_S_MAX)

@@ -1,6 +1,7 @@
 """One keychain entry, by its kind: from rendered fields to the fields that templates see."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -9,12 +10,14 @@ from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys import aws_secrets
 from noetl_worker.keys.tokens import Tokens, client_form
 
 KIND_ALIASES = {"postgres_credential": "credential", "secrets": "secret_manager"}
 # What these give depends on nothing outside, or is remembered by the vault: not kept here.
 AT_HAND = frozenset({"static", "bearer", "credential"})
-_CLOUDS = frozenset({"gcp", "aws", "azure"})
+_CLOUDS = frozenset({"gcp", "azure"})
+_SECRET_BYTES_MAX = 64 * 1024
 _REQUEST_FIELDS = frozenset({"method", "headers", "params", "json", "body", "form", "verify_ssl"})
 
 
@@ -43,6 +46,8 @@ class Sources(Struct, frozen=True, kw_only=True):
     vault: Vault
     tokens: Tokens
     environ: Mapping[str, str]
+    # Below it are the files that entries may read.
+    folder: Path | None = None
 
 
 async def find(entry: Entry, *, sources: Sources, site: Site) -> Found:
@@ -78,13 +83,22 @@ async def _managed(entry: Entry, sources: Sources, site: Site) -> Found:
     wanted = _mapping(entry, "map")
     if provider == "env":
         return Found(fields={field: _variable(entry, sources, wanted[field]) for field in wanted})
+    if provider == "file":
+        return Found(fields={field: _file(entry, sources, str(wanted[field])) for field in wanted})
     if provider == "vault":
         return await _from_vault(entry, wanted, sources, site)
+    if provider in aws_secrets.PROVIDERS:
+        return await _from_aws(entry, provider, wanted, sources, site)
     if provider in _CLOUDS:
         raise _refused(
-            entry, f"provider '{provider}' is not available on this worker: use vault, env or http"
+            entry,
+            f"provider '{provider}' is not available on this worker: "
+            "use aws, aws_ssm, vault, env, file or http",
         )
-    raise _refused(entry, f"provider {str(provider)[:40]!r} is not known: use vault or env")
+    raise _refused(
+        entry,
+        f"provider {str(provider)[:40]!r} is not known: use aws, aws_ssm, vault, env or file",
+    )
 
 
 def _variable(entry: Entry, sources: Sources, name: Any) -> str:
@@ -96,6 +110,42 @@ def _variable(entry: Entry, sources: Sources, name: Any) -> str:
             "NOETL_WORKER_SECRET_ENV",
         )
     return found
+
+
+def _file(entry: Entry, sources: Sources, name: str) -> str:
+    """Read a file below the folder that the operator shows, without its last line break."""
+    if sources.folder is None:
+        raise _refused(entry, "the worker shows no folder: set NOETL_WORKER_SECRET_FOLDER")
+    # A link may lead elsewhere, as those of mounted secrets do: within the folder.
+    folder = sources.folder.resolve()
+    file = (folder / name).resolve()
+    if not file.is_relative_to(folder):
+        raise _refused(entry, f"{name!r:.120} is not below NOETL_WORKER_SECRET_FOLDER")
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_SECRET_BYTES_MAX + 1)
+    except OSError as problem:
+        raise _refused(entry, f"file {name!r:.120}: {problem.strerror or problem}") from problem
+    if len(data) > _SECRET_BYTES_MAX:
+        raise _refused(entry, f"file {name!r:.120} has more than {_SECRET_BYTES_MAX} bytes")
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as problem:
+        raise _refused(entry, f"file {name!r:.120} is no text") from problem
+
+
+async def _from_aws(
+    entry: Entry, provider: str, wanted: dict[str, Any], sources: Sources, site: Site
+) -> Found:
+    auth = entry.fields.get("auth")
+    if auth is None:
+        raise _refused(entry, "it needs 'auth', the name of a stored credential of type aws")
+    credential = await sources.vault.resolve(auth, site)
+    if credential.kind != aws_secrets.CREDENTIAL_TYPE or not credential.version:
+        text = f"credential '{credential.name}' is of type '{credential.kind}'"
+        raise _refused(entry, f"{text}: name a stored one of type aws")
+    fields = await aws_secrets.read_secrets(provider, wanted, credential, entry=entry.name)
+    return Found(fields=fields)
 
 
 async def _from_vault(entry: Entry, wanted: dict[str, Any], sources: Sources, site: Site) -> Found:

@@ -62,6 +62,7 @@ class CompiledAction(Struct, frozen=True, kw_only=True):
     max_delay: Compiled
     message: Compiled | None
     backoff: str | None
+    jitter: str | None
     to: int
     set: tuple[Target, ...]
 
@@ -300,6 +301,7 @@ def _action(action: Action, position: int, positions: dict[str, int]) -> Compile
         max_delay=compile_value(action.max_delay),
         message=None if action.message is None else compile_value(action.message),
         backoff=action.backoff,
+        jitter=action.jitter,
         to=to,
         set=_targets(action.set, bare="ctx"),
     )

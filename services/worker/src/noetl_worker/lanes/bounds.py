@@ -51,6 +51,7 @@ class Bounds:
         task: CompiledTask,
         tries: int,
         error: ErrorObject | None,
+        noise: float,
     ) -> float:
         """Return how long to wait before the next try."""
         delay_s = self.delay_s(action, scope, task=task)
@@ -60,6 +61,8 @@ class Bounds:
             tries=tries,
             max_delay_s=self._max_delay_s(action.max_delay, scope, task, delay_s=delay_s or 0.0),
             retry_after_s=None if error is None else error.retry_after,
+            jitter=action.jitter,
+            noise=noise,
         )
 
     def delay_s(self, action: CompiledAction, scope: Scope, *, task: CompiledTask) -> float | None:

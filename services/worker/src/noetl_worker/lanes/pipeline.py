@@ -58,7 +58,7 @@ class Pipeline:
         self._scratch = Scratch(
             block=block, unit=unit, surrounding=surrounding, worker_id=hands.worker_id
         )
-        self._rules = Rules(bounds=self._bounds, scratch=self._scratch, step=unit.site.step)
+        self._rules = Rules(bounds=self._bounds, scratch=self._scratch, site=unit.site)
         self._waits = Waits(
             clock=hands.clock,
             held_s=hands.held_wait_s,

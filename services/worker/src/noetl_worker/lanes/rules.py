@@ -6,6 +6,7 @@ from noetl_playbook.repeats import REPEAT_BOUND, RepeatBound
 from noetl_worker.domain import outcome as decisions
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.outcome import Choice
+from noetl_worker.domain.sites import Site
 from noetl_worker.lanes.block import CompiledAction, CompiledRule, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
 from noetl_worker.lanes.scratch import Scratch, Tried
@@ -18,10 +19,10 @@ _WAITING = frozenset({"retry", "jump", "continue"})
 class Rules:
     """Asks a task's rules; raises `ToolFailure`, or `PayloadNeeded` to be asked again."""
 
-    def __init__(self, *, bounds: Bounds, scratch: Scratch, step: str) -> None:
+    def __init__(self, *, bounds: Bounds, scratch: Scratch, site: Site) -> None:
         self._bounds = bounds
         self._scratch = scratch
-        self._step = step
+        self._site = site
 
     def choose(
         self, rules: tuple[CompiledRule, ...], task: CompiledTask, *, attempt: int
@@ -50,7 +51,19 @@ class Rules:
             return 0.0
         if action.do != "retry":
             return self._bounds.delay_s(action, scope, task=task) or 0.0
-        return self._bounds.retry_wait_s(action, scope, task=task, tries=attempt, error=tried.error)
+        return self._bounds.retry_wait_s(
+            action,
+            scope,
+            task=task,
+            tries=attempt,
+            error=tried.error,
+            noise=self._noise(task, attempt),
+        )
+
+    def _noise(self, task: CompiledTask, attempt: int) -> float:
+        site = self._site
+        place = (site.step, site.activation, site.unit, site.frame_id, site.row_index)
+        return decisions.noise_of(site.execution_id, *place, task.name, attempt)
 
     def refusal(self, action: CompiledAction, task: CompiledTask) -> ErrorObject:
         """Return the error of a rule that fails a task which has succeeded."""
@@ -80,13 +93,15 @@ class Rules:
         rows = scratch.collections.row_count
         collected = "" if rows is None else f", {rows} rows collected"
         text = (
-            f"step '{self._step}', task '{task.name}': the repeat reached its bound, max_pages is "
-            f"{most}, while its condition still holds ({pages} pages read{collected}): raise "
-            "max_pages (max_attempts, max_iterations, or the number that the rule holds "
-            "iter.calls against), or say on_bound: stop to keep the part"
+            f"step '{self._site.step}', task '{task.name}': the repeat reached its bound, "
+            f"max_pages is {most}, while its condition still holds ({pages} pages "
+            f"read{collected}): raise max_pages (max_attempts, max_iterations, or the number "
+            "that the rule holds iter.calls against), or say on_bound: stop to keep the part"
         )
         about = {"setting": "max_pages", "bound": most, "pages": pages, "rows": rows}
         return failure("limit", text, code=REPEAT_BOUND, task=task.name, details=about)
 
     def _unrendered(self, error: TemplateError, task: CompiledTask, *, field: str) -> ToolFailure:
-        return ToolFailure(template_failure(error, step=self._step, task=task.name, field=field))
+        return ToolFailure(
+            template_failure(error, step=self._site.step, task=task.name, field=field)
+        )

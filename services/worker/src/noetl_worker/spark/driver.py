@@ -13,7 +13,7 @@ from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from noetl_worker.spark.java import JavaMissing, java_home
+from noetl_chassis.java import JavaMissing, java_home
 from noetl_worker.spark.reaching import check_reachable
 from noetl_worker.spark.starting import (
     LOOPBACK,

@@ -15,11 +15,11 @@ import pyarrow as pa
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_playbook.sql_text import sql_ident, sql_literal
+from noetl_playbook.sql_text import sql_literal
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import Statement
-from noetl_worker.tools import duckdb_types, tables
+from noetl_worker.tools import duckdb_attachment, duckdb_types, tables
 from noetl_worker.tools.duckdb_results import show_command, show_commands
 from noetl_worker.tools.duckdb_rows import Rows
 
@@ -99,7 +99,7 @@ class DuckSession:
             connection = duckdb.connect(place, config=self._config(is_open=bool(attached)))
         self._connection = connection
         for alias, credential in attached.items():
-            _attach(connection, alias, credential)
+            duckdb_attachment.attach(connection, alias, credential)
         if places.folder is not None:
             folder = sql_literal(f"{places.folder}/")
             connection.execute(f"SET GLOBAL allowed_directories=[{folder}]")
@@ -333,36 +333,6 @@ def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> list[duckdb.Sta
     # Of a text that is none in UTF-8 it would say that its function takes no such argument.
     text.encode()
     return connection.extract_statements(text)
-
-
-def _attach(connection: duckdb.DuckDBPyConnection, alias: str, credential: Credential) -> None:
-    """Attach a PostgreSQL database; raises `ToolFailure` where DuckDB has no extension for it."""
-    found = connection.execute(
-        "SELECT installed FROM duckdb_extensions() WHERE extension_name = 'postgres_scanner'"
-    ).fetchone()
-    if found is None or not found[0]:
-        raise ToolFailure(
-            failure(
-                "config",
-                f"the database '{alias}' cannot be attached: this worker has no postgres "
-                "extension of DuckDB, and tasks may not install one; read rows with "
-                f"inputs: {{{alias}: {{auth: {credential.name}, query: …}}}}, write them with "
-                "kind transfer, or have an operator install the extension",
-            )
-        )
-    fields = credential.fields
-    options = {
-        name.upper(): fields.get(name, fields.get(f"db_{name}"))
-        for name in ("host", "port", "user", "password", "database")
-    }
-    # The secret keeps the password out of what a statement can read of the attached database.
-    given = ", ".join(
-        f"{name} {sql_literal(str(value))}" for name, value in options.items() if value is not None
-    )
-    secret = sql_ident(f"secret_{alias}")
-    connection.execute("LOAD postgres_scanner")
-    connection.execute(f"CREATE TEMPORARY SECRET {secret} (TYPE postgres, {given})")
-    connection.execute(f"ATTACH '' AS {sql_ident(alias)} (TYPE postgres, SECRET {secret})")
 
 
 def _too_large(bytes_max: int) -> ErrorObject:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import Struct
+
 from noetl_contracts.errors import Permanent
 
 VERSION_MIN = 17
@@ -29,18 +31,33 @@ class JavaMissing(Permanent):
     """This machine has no Java that Spark runs on."""
 
 
+class Java(Struct, frozen=True, kw_only=True):
+    """A Java that Spark runs on."""
+
+    program: Path
+    version: int
+
+
 def java_home(environ: Mapping[str, str], *, folder: Path) -> Path:
     """Return a directory that Spark takes as JAVA_HOME; raises `JavaMissing`.
 
-    `environ` says where to look (JAVA_HOME, then PATH); a wrapper, if one is needed, is written
-    into `folder`.
+    A wrapper, if one is needed, is written into `folder`.
+    """
+    program = find_java(environ).program
+    return program.parents[1] if _starts_with_vector(program) else _wrapped(program, folder)
+
+
+def find_java(environ: Mapping[str, str]) -> Java:
+    """Find the first Java that is new enough; raises `JavaMissing`.
+
+    `environ` says where to look: JAVA_HOME, then PATH; then comes the wheel.
     """
     seen: list[str] = []
-    for java in _candidates(environ):
-        found = _major(java)
-        if found is not None and found >= VERSION_MIN:
-            return java.parents[1] if _starts_with_vector(java) else _wrapped(java, folder)
-        seen.append(f"{java} (version {found or 'unknown'})")
+    for program in _candidates(environ):
+        version = _major(program)
+        if version is not None and version >= VERSION_MIN:
+            return Java(program=program, version=version)
+        seen.append(f"{program} (version {version or 'unknown'})")
     text = f"Spark needs Java {VERSION_MIN} or later, and this machine has "
     found_text = ", ".join(seen) or "none"
     raise JavaMissing(

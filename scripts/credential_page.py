@@ -1,0 +1,54 @@
+# ruff: noqa: E501 - the text of pages has the width of pages
+"""The page of credentials: its tables of types and fields are made from the code."""
+
+from noetl_contracts.credential_types import TYPE_ALIASES, TYPES, CredentialField, CredentialType
+
+_HEAD = """# Credentials
+
+A credential is kept under a name, sealed, and opened by workers alone. Playbooks name it in `auth`.
+
+    noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
+    noetl credential put shop --type bearer --data token=...
+    noetl credential ls
+    noetl credential rm shop
+
+Over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api/credentials`, `GET` and `DELETE
+/api/credentials/{name}`. No answer holds a value. Where secrets are and who sees them is told in [security.md](security.md#secrets).
+
+The API checks a credential before it keeps it. It refuses, with 400 `bad_request`, an unknown type, a field that the type
+does not have, a field that is missing, a `dsn` that is no address, a `port` that is no port. The answer names every fault, the
+nearest name, and the fields of the type. Workers read all spellings of a field.
+
+This page is made from the table of types by `python -m scripts.pages`.
+
+## Types
+
+| type | is | needs |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """Write the page."""
+    rows = "".join(
+        f"| `{each.name}` | {each.meaning} | {_needs(each)} |\n" for each in TYPES.values()
+    )
+    aliases = ", ".join(f"`{alias}` is `{of}`" for alias, of in TYPE_ALIASES.items())
+    closed = "".join(_section(each) for each in TYPES.values() if each.fields)
+    return f"{_HEAD}{rows}\nOther names: {aliases}.\n{closed}"
+
+
+def _needs(kind: CredentialType) -> str:
+    if kind.is_open:
+        return "any fields"
+    return ", ".join(" or ".join(f"`{name}`" for name in group) for group in kind.needs)
+
+
+def _section(kind: CredentialType) -> str:
+    rows = "".join(_row(field) for field in kind.fields)
+    return f"\n## {kind.name}\n\n| field | also | is |\n|---|---|---|\n{rows}"
+
+
+def _row(field: CredentialField) -> str:
+    also = ", ".join(f"`{name}`" for name in (*field.spellings, *field.renames))
+    return f"| `{field.name}` | {also} | {field.meaning} |\n"
