@@ -1,11 +1,13 @@
 """What an execution's events say about its progress: pure counting, no terminal."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
-from noetl_contracts import envelope
+from noetl_contracts import codec, envelope
+from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.errors import ErrorObject, MalformedMessage, UnknownEventType
 from noetl_contracts.events import Event
 from noetl_contracts.events.command import CommandReissued
@@ -164,8 +166,12 @@ class Tracker:
             case CommandParked(step=step, wait=TimeWait() as wait):
                 until = wait.until.isoformat(timespec="seconds")
                 return [Note(text=f"{step}: waits until {until}, for its task {wait.task}")]
-            case CallDone(step=step, notes=[_, *_] as notes):
-                return [Note(text=f"{step}: note {_MEANINGS.get(one, one)}") for one in notes]
+            case CallDone(step=step, notes=notes, tries=tries) if notes or tries:
+                shown = [spelled_try(codec.builtins(one)) for one in tries]
+                return [
+                    *(Note(text=f"{step}: {text}") for text in shown),
+                    *(Note(text=f"{step}: note {_MEANINGS.get(one, one)}") for one in notes),
+                ]
             case StepExit(step=step, status=RunStatus.SKIPPED):
                 return [Note(text=f"{step}: skipped")]
             case StepExit(step=step, status=RunStatus.COMPLETED):
@@ -271,11 +277,18 @@ def _retries(metrics: dict[str, Any]) -> int:
 
 
 def _failure(what: str, error: ErrorObject) -> Note:
-    return Note(text=f"{what} failed: {spelled(error)}", is_failure=True)
+    return Note(text=f"{what} failed: {spelled_error(codec.builtins(error))}", is_failure=True)
 
 
-def spelled(error: ErrorObject) -> str:
+def spelled_try(failed_try: Mapping[str, Any]) -> str:
+    """Write an attempt that failed and was followed by another: which, when, and of what."""
+    at = str(failed_try.get("at"))[11:19]
+    which = f"{failed_try.get('task')}, attempt {failed_try.get('attempt')} at {at}"
+    return f"{which}: {failed_try.get('kind')}: {failed_try.get('message')}"
+
+
+def spelled_error(error: Mapping[str, Any]) -> str:
     """Write an error as kind and message, with the code where it says more than the kind."""
-    code = error.code or ""
-    more = f" [{code}]" if code.startswith("PG_") else ""
-    return f"{error.kind}: {error.message}{more}"
+    code = error.get("code") or ""
+    more = f" [{code}]" if str(code).startswith("PG_") else ""
+    return f"{error.get('kind')}: {summarize_error(error)}{more}"

@@ -6,10 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_cli import display, meters, render
+from noetl_cli import display, error_text, render
 from noetl_cli.display import Display
 from noetl_cli.failures import ExitCode
 from noetl_cli.meters import Tracker
+from noetl_contracts import codec
 from noetl_contracts.status import ExecutionStatus
 
 SECOND_THOUGHT_S = 2.0
@@ -71,9 +72,8 @@ def conclude(execution_id: str, tracker: Tracker) -> None:
     retries = f", {tracker.retries:,} retries" if tracker.retries else ""
     render.line(f"{tracker.status} in {seconds:.1f} s{rows}{retries}")
     if tracker.error is not None:
-        where = tracker.failed_step or tracker.error.step
-        step = f" in step {where}" if where else ""
-        render.note(display.one_line(f"error{step}: {meters.spelled(tracker.error)}"))
+        for text in error_text.error_lines(codec.builtins(tracker.error), step=tracker.failed_step):
+            render.note(text)
         render.note(f"  history: noetl events {execution_id}")
 
 

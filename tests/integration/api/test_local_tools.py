@@ -59,3 +59,30 @@ def test_a_machine_that_allows_no_scripts_says_how_to_allow_them(
     outcome = noetl("run", str(playbook), "-r", "local")
     assert outcome.code == 1
     assert "NOETL_WORKER_SHELL_ALLOWED=true" in outcome.err
+
+
+FAILING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: failing, path: demo/failing}
+workflow:
+  - step: read
+    tool:
+      kind: python
+      code: |
+        print("reading")
+        rows = {}
+        return rows["missing"]
+"""
+
+
+def test_a_failure_of_user_code_shows_class_message_line_and_traceback(
+    noetl: Noetl, tmp_path: Path
+) -> None:
+    path = tmp_path / "failing.yaml"
+    path.write_text(FAILING)
+    outcome = noetl("run", str(path), "-r", "local")
+    assert outcome.code == 1
+    told = "error in step read: transform: KeyError: 'missing' (line 3: return rows[\"missing\"])"
+    assert told in outcome.err
+    assert '    File "<code>", line 3, in <module>\n      return rows["missing"]\n' in outcome.err

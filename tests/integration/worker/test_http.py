@@ -17,6 +17,7 @@ from tests.support.scripted import Script, hangs, resets, says, script, sends
 from tests.support.working import EXECUTION, ORGANIZATION, TENANT, Bench, bench
 
 from noetl_contracts import codec
+from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.ids import OrganizationId
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_worker.domain.sites import Site
@@ -630,3 +631,20 @@ async def test_a_script_is_fetched_under_the_same_rules(worker: Bench, server: S
     assert (late.error.kind, "'source.timeout': 'late'" in late.error.message) == ("validation", 1)
     assert kind_of(await run({"uri": "s3://bucket/key"})) == "config"
     assert kind_of(await run({"uri": "ftp://x/"})) == "validation"
+
+
+async def test_a_refusal_names_method_url_and_the_start_of_the_answer_masked(
+    worker: Bench, server: Script
+) -> None:
+    worker.mask.learn({"token": "canary-canary"})
+    body = "not  today,\ncanary-canary " + "x" * 1000
+    server.answers(sends(body.encode(), status=500, headers={"Content-Type": "text/plain"}))
+    found = await send(worker, {"url": server.url + "/p", "method": "POST"})
+    assert found.error is not None
+    assert found.error.details is not None
+    assert found.error.details["method"] == "POST"
+    assert found.error.details["url"] == server.url + "/p"
+    start = found.error.details["body_start"]
+    assert start.startswith("not today, *** xxx")
+    assert len(start) == 300
+    assert summarize_error(codec.builtins(found.error)) == f"{found.error.message}: {start}"

@@ -13,6 +13,8 @@ from tests.support.calls import site
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
+from noetl_contracts import codec
+from noetl_contracts.error_summary import summarize_error
 from noetl_worker.tools.call import Call, Outcome, Timeout
 from noetl_worker.tools.postgres_fields import Hints
 
@@ -297,7 +299,23 @@ async def test_a_syntax_error_has_its_code(worker: Bench) -> None:
     found = await run(worker, "selec 1")
     assert found.error is not None
     assert (found.error.kind, found.error.code) == ("db_error", "PG_42601")
-    assert found.error.details == {"statement": 0}
+    assert found.error.details is not None
+    assert (found.error.details["statement"], found.error.details["line"]) == (0, 1)
+
+
+async def test_an_error_names_its_statement_its_line_and_its_text(worker: Bench) -> None:
+    query = "SELECT 1;\nSELECT\n  absent\nFROM pg_class"
+    found = await run(worker, query)
+    assert found.error is not None
+    assert found.error.details == {
+        "statement": 1,
+        "statement_text": "SELECT\n  absent\nFROM pg_class",
+        "line": 2,
+        "column": 3,
+        "line_text": "absent",
+    }
+    summary = summarize_error(codec.builtins(found.error))
+    assert summary == 'column "absent" does not exist (statement 2, line 2: absent)'
 
 
 @pytest.mark.parametrize("query", [None, "", "-- nothing", 5])

@@ -17,6 +17,8 @@ from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
 
 from noetl_chassis import names
+from noetl_contracts import codec
+from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.facts import CommandCompleted
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_worker.domain.sites import Site
@@ -125,6 +127,7 @@ async def test_exceptions_become_errors(
     found = await run(worker, code, n=2)
     assert found.error is not None
     assert (found.error.kind, found.error.exception_type) == (kind, exception)
+    assert summarize_error(codec.builtins(found.error)).startswith(exception)
 
 
 async def test_endless_code_is_ended_and_the_next_call_works(worker: Bench) -> None:
@@ -334,7 +337,9 @@ async def test_the_files_of_other_tenants_are_out_of_sight(worker: Bench) -> Non
     assert other.data[0] == [other.data[1]]
 
 
-async def test_the_network_is_granted_by_the_operator_alone(worker: Bench) -> None:
+async def test_the_network_is_granted_by_the_operator_and_asked_for_by_the_task(
+    worker: Bench,
+) -> None:
     code = (
         "r, w = await asyncio.open_connection('127.0.0.1', port)\nreturn (await r.read()).decode()"
     )
@@ -347,9 +352,17 @@ async def test_the_network_is_granted_by_the_operator_alone(worker: Bench) -> No
         port = server.sockets[0].getsockname()[1]
         closed = await run(worker, code, port=port)
         assert closed.error is not None
-        assert "NOETL_WORKER_PYTHON_NETWORK=true" in closed.error.message
+        assert "spec.network: true" in closed.error.message
+        refused = await run(worker, code, port=port, fields={"network": True})
+        assert refused.error is not None
+        assert "NOETL_WORKER_PYTHON_NETWORK_BY_TASK=true" in refused.error.message
         async with bench(python_network=True) as other:
             assert (await run(other, code, port=port)).data == "hello"
+            shut = await run(other, code, port=port, fields={"network": False})
+            assert shut.error is not None
+        async with bench(python_network_by_task=True) as other:
+            assert (await run(other, code, port=port)).error is not None
+            assert (await run(other, code, port=port, fields={"network": True})).data == "hello"
 
 
 async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Bench) -> None:
@@ -449,6 +462,8 @@ async def test_modules_of_the_deployment_are_found_where_the_task_says(
     ("fields", "kind"),
     [
         ({"deps": {"packages": ["requests"]}}, "config"),
+        ({"requirements": ["requests==2.32.3"]}, "config"),
+        ({"network": True}, "config"),
         ({"deps": {"sys_path": ["/no/such/place"]}}, "missing_dependency"),
         ({"deps": {"venv_path": "/no/such/place"}}, "missing_dependency"),
         ({"deps": ["requests"]}, "validation"),

@@ -72,6 +72,7 @@ async def test_the_first_script_that_fails_ends_the_task(worker: Bench) -> None:
     assert found.error is not None
     assert (found.error.kind, found.error.code, found.error.retryable) == ("shell", "3", False)
     assert found.error.message == "script 2 of 3 ended with code 3: bad"
+    assert found.error.details == {"returncode": 3, "script": 2, "stderr": ["bad"]}
     assert (found.data["returncode"], found.data["stdout"]) == (3, "one\n")
     assert found.data["stderr"] == "bad\n"
     assert len(found.data["results"]) == 2

@@ -84,3 +84,16 @@ def test_what_an_entry_of_the_workbook_leaves_open_is_a_warning(tool: str) -> No
 def test_inputs_of_other_kinds_fill_no_field(kind: str) -> None:
     given = "input: {path: p, url: u, code: c}"
     assert codes(judged(f"- {{step: a, tool: {{kind: {kind}, {given}}}}}")) == ["E403"]
+
+
+@pytest.mark.parametrize("given", ["requests==2.32.3", "[requests, 'rich==13.9']"])
+def test_a_python_task_requires_packages_and_asks_for_the_network(given: str) -> None:
+    fields = f"kind: python, code: x, requirements: {given}, spec: {{network: true}}"
+    workflow = f"- {{step: a, tool: {{{fields}}}}}"
+    assert judged(workflow, level=Level.STRICT).problems == ()
+    assert a_step(workflow).tool[0].fields["network"] is True
+
+
+def test_only_a_python_task_asks_for_the_network() -> None:
+    workflow = "- {step: a, tool: {kind: noop, spec: {network: true}}}"
+    assert codes(judged(workflow)) == ["E103"]

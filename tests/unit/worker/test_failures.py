@@ -1,6 +1,7 @@
 import pytest
 
-from noetl_worker.domain.failures import failure, of_exception, of_sqlstate, of_status
+from noetl_worker.domain.failures import failure, of_sqlstate, of_status
+from noetl_worker.domain.user_exceptions import of_exception
 
 
 @pytest.mark.parametrize(

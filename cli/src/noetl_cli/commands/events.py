@@ -6,6 +6,7 @@ import typer
 
 from noetl_cli import client, display, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_contracts.error_summary import summarize_error
 
 PAGE = 500
 _SHOWN = ("frame_id", "command_id", "item_index", "attempt", "row_count", "worker_id", "reason")
@@ -37,7 +38,7 @@ def event_line(view: dict[str, Any]) -> str:
     context = view["context"]
     details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
     if view["error"]:
-        details.append(f"error={view['error'].get('kind')}: {view['error'].get('message')}")
+        details.append(f"error={view['error'].get('kind')}: {summarize_error(view['error'])}")
     when = view["created_at"][11:23]
     step = view["node_name"] or ""
     return f"{view['version']:>6} {when} {view['event_type']} {step} {' '.join(details)}"

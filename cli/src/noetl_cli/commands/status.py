@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl_cli import client, display, render
+from noetl_cli import client, display, error_text, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 
 
@@ -18,6 +18,8 @@ def status(
         return
     for line in lines(found):
         render.line(display.one_line(line))
+    for line in error_text.error_lines(found["error"]) if found["error"] else ():
+        render.line(line)
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -29,10 +31,6 @@ def lines(found: dict[str, Any]) -> list[str]:
         head[0] += f"  {duration:.1f} s"
     if found["current_step"]:
         head.append(f"step: {found['current_step']}")
-    error = found["error"]
-    if error:
-        where = f" in step {error['step']}" if error.get("step") else ""
-        head.append(f"error: {error.get('kind')}{where}: {error.get('message')}")
     if found["warnings"]:
         notes = "note says" if found["warnings"] == 1 else "notes say"
         told = f"noetl events {found['execution_id']}"

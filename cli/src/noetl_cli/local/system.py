@@ -17,6 +17,7 @@ from noetl_chassis.identity import Snowflake
 from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
 from noetl_chassis.together import together
+from noetl_cli.stack import wiring
 from noetl_contracts import letters
 from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_messaging import topology
@@ -112,6 +113,7 @@ def load(environ: dict[str, str], payload_folder: Path) -> Configs:
         {
             # As with the embedded stack, a playbook under development may call this machine.
             f"{worker_settings.PREFIX}HTTP_ALLOW": "127.0.0.1,localhost",
+            **wiring.WORKER_DEFAULTS,
             # Nobody is there to share memory with.
             f"{worker_settings.PREFIX}SHARED_BYTES": "0",
             **environ,

@@ -19,6 +19,12 @@ POOL = DEFAULT_POOL
 WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
 WITH_SECRET_KEY = {"planner", "worker"}
+# Whoever starts a stack of their own writes its playbooks, too: python tasks may require packages
+# and ask for the network. Other workers refuse both until an operator allows them.
+WORKER_DEFAULTS = {
+    "NOETL_WORKER_PYTHON_REQUIREMENTS": "any",
+    "NOETL_WORKER_PYTHON_NETWORK_BY_TASK": "true",
+}
 
 
 class Wires(Struct, frozen=True, kw_only=True):
@@ -133,7 +139,12 @@ def specs(
                 tier=Tier.SERVICE,
                 argv=(sys.executable, "-m", f"noetl_{service}"),
                 directory=directory,
-                environ={**environ, **own, **options.settings},
+                environ={
+                    **(WORKER_DEFAULTS if service == "worker" else {}),
+                    **environ,
+                    **own,
+                    **options.settings,
+                },
                 probe=HttpProbe(url=f"http://{LOOPBACK}:{health}/readyz"),
                 port=ports.get(f"{instance}.http", health),
                 health_url=f"http://{LOOPBACK}:{health}",

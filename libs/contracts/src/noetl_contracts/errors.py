@@ -1,5 +1,6 @@
 """What can go wrong: the exception tree, and the error object that playbooks see."""
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -71,8 +72,26 @@ KINDS_NOT_RETRIED = frozenset(
 )
 
 
+# How many failed attempts of a task are kept: the latest.
+TRIES_MAX = 20
+
+
+class FailedTry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt of a task that failed and was followed by another; `at` is when it began."""
+
+    task: str
+    attempt: int
+    at: datetime
+    kind: str
+    message: str
+    code: str | None = None
+
+
 class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error as playbooks, events and the API see it; absent fields are undefined."""
+    """An error as playbooks, events and the API see it; absent fields are undefined.
+
+    `tries` are the attempts of the task that failed before the one of this error.
+    """
 
     kind: str
     message: str
@@ -87,3 +106,4 @@ class ErrorObject(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: str | None = None
     attempt: int | None = None
     details: dict[str, Any] | None = None
+    tries: list[FailedTry] = []

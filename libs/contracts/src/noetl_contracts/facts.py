@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject, MalformedMessage
+from noetl_contracts.errors import ErrorObject, FailedTry, MalformedMessage
 from noetl_contracts.events.execution import InheritedStep, Source
 from noetl_contracts.ids import (
     CommandId,
@@ -124,7 +124,7 @@ class CommandHeartbeat(
 class CommandCompleted(
     Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_completed"
 ):
-    """A step or item succeeded; `patch` holds its writes to `ctx`."""
+    """A step or item succeeded; `patch` holds its writes to `ctx`, `tries` what failed before."""
 
     command_id: CommandId
     attempt: int
@@ -133,6 +133,7 @@ class CommandCompleted(
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
+    tries: list[FailedTry] = msgspec.field(default_factory=list)
 
 
 class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_failed"):

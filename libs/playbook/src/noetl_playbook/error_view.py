@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_contracts import codec
+from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook.lookup import Record
 from noetl_playbook.undefined import DETAILS, ERROR_FIELDS
@@ -29,6 +30,14 @@ def shown(error: ErrorObject | Mapping[str, Any]) -> dict[str, Any]:
 def found(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Show an error, if there is one."""
     return None if error is None else record_of(shown(error))
+
+
+def summarized(error: ErrorObject | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Show an error, if there is one, with a `summary` of one line for people."""
+    record = found(error)
+    if record is not None:
+        record["summary"] = summarize_error(record)
+    return record
 
 
 def record_of(fields: Mapping[str, Any]) -> Record:

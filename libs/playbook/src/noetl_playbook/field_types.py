@@ -135,6 +135,8 @@ FIELD_TYPES: dict[str, dict[str, FieldType]] = {
         "code_b64": TEXT,
         "libs": NAMED_OR_LISTED,
         "deps": MAPPING,
+        "requirements": TEXT_OR_LISTED,
+        "network": FLAG,
         **_SCRIPT,
     },
     "shell": {"cmds": TEXT_OR_LISTED, "env": MAPPING, "cwd": TEXT, "shell": TEXT, **_SCRIPT},

@@ -164,8 +164,9 @@ def spelled_task(raw: dict[str, Any]) -> dict[str, Any]:
     spec = found.get("spec")
     if not isinstance(spec, dict):
         return found
-    own = {key: item for key, item in spec.items() if key not in tools.SPEC_KEYS}
-    kept = {key: item for key, item in spec.items() if key in tools.SPEC_KEYS}
+    stays = tools.SPEC_KEYS | tools.SPEC_FIELDS
+    own = {key: item for key, item in spec.items() if key not in stays}
+    kept = {key: item for key, item in spec.items() if key in stays}
     policy = kept.get("policy")
     if isinstance(policy, dict) and isinstance(policy.get("rules"), list):
         kept["policy"] = {**policy, "rules": spelled_rules(policy["rules"])}

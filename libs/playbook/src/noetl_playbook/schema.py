@@ -196,6 +196,7 @@ def _task(definition: Schema, *, is_whole: bool = True) -> Schema:
         "properties": {
             "timeout": properties["timeout"],
             "rate_limit": rate_limit,
+            "network": FIELD_TYPES["python"]["network"].schema,
             "policy": {
                 "type": ["object", "null"],
                 "properties": {"rules": rules, "on_unmatched": on_unmatched},

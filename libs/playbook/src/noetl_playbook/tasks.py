@@ -181,7 +181,7 @@ def _read_fields(
                 known = table.known | (_SHARED if section is raw else tools.SPEC_KEYS)
                 reading.unknown(here, known, what=f"field of kind {kind}")
                 continue
-            if section is spec:
+            if section is spec and key not in tools.SPEC_FIELDS:
                 reading.report(
                     "W902",
                     here,

@@ -56,7 +56,7 @@ POSTGRES = Kind(
 )
 PYTHON = Kind(
     name="python",
-    fields=_names("code code_b64 libs deps") | _SCRIPT,
+    fields=_names("code code_b64 libs deps requirements network") | _SCRIPT,
     source=("code", "code_b64", "script"),
     is_available=True,
 )
@@ -138,6 +138,8 @@ KINDS: dict[str, Kind] = {
 FILLED_BY_INPUT = frozenset({"artifact", "nats", "transfer", "container", "external"})
 # What stands under `spec` of a task; fields of a kind once did too.
 SPEC_KEYS = frozenset({"timeout", "policy", "rate_limit"})
+# Fields of a kind that stand under `spec`.
+SPEC_FIELDS = frozenset({"network"})
 # The tasks inside an `external` one, and what they may be.
 NESTED_FIELDS = ("submit", "cancel")
 NESTED_KINDS = ("http", "shell", "python", "nats", "noop")

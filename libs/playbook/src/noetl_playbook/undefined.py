@@ -23,7 +23,7 @@ DETAILS = "details"
 ERROR_FIELDS = frozenset(
     {
         *("kind", "message", "retryable", "code", "status", "retry_after", "pg_code"),
-        *("exception_type", "source", "step", "task", "attempt", DETAILS),
+        *("exception_type", "source", "step", "task", "attempt", "tries", DETAILS),
         *("status_code", "http_status"),
     }
 )

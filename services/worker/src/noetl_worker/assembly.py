@@ -40,7 +40,16 @@ from noetl_worker.settings import (
 from noetl_worker.spark.kubernetes import Kubernetes
 from noetl_worker.spark.starting import Options, parse_conf
 from noetl_worker.stores import Remembered
-from noetl_worker.tools import Tools, duckdb_session, http, postgres_pool, python, shell, spark
+from noetl_worker.tools import (
+    Tools,
+    duckdb_session,
+    http,
+    postgres_pool,
+    python,
+    shell,
+    spark,
+)
+from noetl_worker.user_python import environments
 from noetl_worker.workspace import checkout
 
 # A lease begins, as far as a worker can tell, when it asks: asking lasts a small part of one.
@@ -271,6 +280,19 @@ def python_limits(config: Settings) -> python.Limits:
         processes_max=config.python_processes_max,
         memory_bytes=config.python_memory_bytes,
         has_network=config.python_network,
+        is_network_by_task=config.python_network_by_task,
+    )
+
+
+def environment_options(config: Settings) -> environments.Options:
+    """Read which packages tasks may require."""
+    return environments.Options(
+        policy=config.python_requirements,
+        index=config.python_index,
+        links=config.python_links,
+        search_path=inherited()["PATH"],
+        count_max=config.python_environments_max,
+        bytes_max=config.python_environment_bytes_max,
     )
 
 

@@ -28,7 +28,7 @@ from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.keys.tokens import Tokens
 from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
-from noetl_worker.tools import Tools
+from noetl_worker.tools import Tools, processes
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
@@ -37,6 +37,7 @@ from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres import PostgresTool, open_postgres
+from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.python import PythonTool, open_python
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -46,9 +47,13 @@ from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.transfer_spark import SparkMover
 from noetl_worker.tools.workplace import WorkFolder, open_work_folder
+from noetl_worker.user_python.environments import Environments
 from noetl_worker.workspace.checkout import Checkout
 from noetl_worker.workspace.file_lender import FileLender
 from noetl_worker.workspace.workspaces import Workspaces, open_workspaces
+
+_INSTALLER_GRACE_S = 2.0
+_INSTALLER_OUTPUT_BYTES_MAX = 1024 * 1024
 
 log = structlog.get_logger(__name__)
 
@@ -60,12 +65,13 @@ class _Folders(Struct, frozen=True, kw_only=True):
     workspaces: Workspaces
     python_homes: Path
     shell_homes: Path
+    python_environments: Path
 
     @property
     def hidden(self) -> tuple[Path, ...]:
         """Return the folders of which user code sees its own part alone."""
         roots = (self.workspaces.root, self.organizations.root)
-        return (*roots, self.python_homes, self.shell_homes)
+        return (*roots, self.python_homes, self.shell_homes, self.python_environments)
 
 
 @contextmanager
@@ -84,12 +90,14 @@ def _folders(
         ) as workspaces,
         scratch.own_folder("python") as python_homes,
         scratch.own_folder("shell") as shell_homes,
+        scratch.own_folder("environments") as python_environments,
     ):
         yield _Folders(
             organizations=organizations,
             workspaces=workspaces,
             python_homes=python_homes,
             shell_homes=shell_homes,
+            python_environments=python_environments,
         )
 
 
@@ -177,7 +185,32 @@ def _python(
         directory=folders.python_homes,
         hidden=folders.hidden,
         make_checkout=Checkout,
+        environments=Environments(
+            options=assembly.environment_options(config),
+            root=folders.python_environments,
+            mask=mask,
+            run_command=_run_installer,
+        ),
     )
+
+
+async def _run_installer(
+    command: tuple[str, ...], environ: dict[str, str], directory: Path
+) -> tuple[int, str]:
+    """Run an installer to its end; one that says too much is ended, and has failed."""
+    launch = Launch(
+        command=command,
+        environ=environ,
+        directory=directory,
+        stdin=b"",
+        grace_s=_INSTALLER_GRACE_S,
+    )
+    captured = Captured(_INSTALLER_OUTPUT_BYTES_MAX)
+    try:
+        code = await processes.run(launch, captured)
+    except OutputTooLong:
+        code = 1
+    return code, captured.stderr.decode(errors="replace")
 
 
 def _shell(config: Settings, scripts: Scripts, clock: Clock, folders: _Folders) -> ShellTool:

@@ -77,6 +77,16 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     python_memory_bytes: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
     # Whether user code may reach the network; where the system cannot forbid it, it may anyway.
     python_network: bool = False
+    # Whether a task may ask for the network itself, with `spec.network: true`.
+    python_network_by_task: bool = False
+    # Whether `requirements` of a task are installed: not at all, with hashes, or any.
+    python_requirements: Literal["refused", "hashed", "any"] = "refused"
+    # Where wheels come from: an index (empty: PyPI; none: no index), a folder or page of files.
+    python_index: str = ""
+    python_links: str = ""
+    # How many sets of packages are kept, and how large each may be.
+    python_environments_max: Annotated[int, Meta(ge=1, le=1000)] = 16
+    python_environment_bytes_max: Annotated[int, Meta(ge=1024**2)] = 2 * 1024**3
     # Shell tasks run whatever their author writes, as this worker's user.
     shell_allowed: bool = False
     shell_scripts_max: Annotated[int, Meta(ge=1, le=256)] = 8

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
@@ -64,7 +64,10 @@ class StepFailed(
 class CallDone(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event_type", tag="call.done"
 ):
-    """A step or loop item succeeded; `item_index` is set for items."""
+    """A step or loop item succeeded; `item_index` is set for items.
+
+    `tries` are attempts of its tasks that failed and were followed by others.
+    """
 
     step: str
     run_id: RunId
@@ -73,6 +76,7 @@ class CallDone(
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
     item_index: int | None = None
     notes: list[str] = msgspec.field(default_factory=list)
+    tries: list[FailedTry] = msgspec.field(default_factory=list)
 
 
 class CallError(

@@ -150,6 +150,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             patch=patch,
             item_index=live.item_index,
             notes=fact.notes,
+            tries=fact.tries,
         )
     )
     _progress(draft, live, Outcome(status=RunStatus.COMPLETED))

@@ -175,7 +175,7 @@ def _event_view(event: ShownEvent) -> EventView:
         created_at=event.at,
         context=event.context,
         result=event.result,
-        error=error_view.found(event.error),
+        error=error_view.summarized(event.error),
         meta=event.meta,
     )
 
@@ -227,7 +227,7 @@ def summary(row: Row, *, now: datetime) -> Summary:
         current_step=_current_step(row),
         frames=row.get("frames", 0),
         rows=row.get("rows", 0),
-        error=error_view.found(row.get("error")),
+        error=error_view.summarized(row.get("error")),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),
         duration=_duration_s(row, now),
@@ -249,7 +249,7 @@ def status_view(
         completed_steps=list(row.get("completed_steps") or []),
         variables=kept.shown(row.get("variables") or {}),
         warnings=row.get("warnings") or 0,
-        error=error_view.found(row.get("error") or _called_off(row)),
+        error=error_view.summarized(row.get("error") or _called_off(row)),
         duration=_duration_s(row, now),
         started_at=row.get("started_at"),
         ended_at=row.get("ended_at"),

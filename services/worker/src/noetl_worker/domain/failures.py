@@ -36,7 +36,6 @@ _LASTING = frozenset(
         *(errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
     }
 )
-_TRACEBACK_CHARACTERS_MAX = 1_024
 
 
 class ToolFailure(Exception):  # noqa: N818 - it carries an outcome, it is not one of the errors
@@ -138,24 +137,3 @@ def _sqlstate_kind(sqlstate: str) -> str:
 def is_unique_violation(error: ErrorObject) -> bool:
     """Tell whether a claim met its own queue's unique index and is to be repeated."""
     return error.pg_code == _UNIQUE_VIOLATION
-
-
-def of_exception(
-    exception_type: str, bases: list[str], message: str, *, traceback: str = ""
-) -> ErrorObject:
-    """Classify an exception that user code did not catch."""
-    kind = "transform"
-    if "TimeoutError" in bases:
-        kind = "timeout"
-    elif "ConnectionError" in bases:
-        kind = "connection"
-    elif "AssertionError" in bases:
-        kind = "assertion"
-    return failure(
-        kind,
-        message or exception_type,
-        exception_type=exception_type,
-        code=exception_type if kind == "transform" else None,
-        source="python",
-        details={"traceback": traceback[-_TRACEBACK_CHARACTERS_MAX:]} if traceback else None,
-    )

@@ -85,7 +85,8 @@ class Mask:
             for name in ("message", "code", "exception_type", "source")
             if isinstance(text := getattr(error, name), str)
         }
-        return structs.replace(error, **about, details=self.value(error.details))
+        tries = [structs.replace(one, message=self.text(one.message)) for one in error.tries]
+        return structs.replace(error, **about, details=self.value(error.details), tries=tries)
 
 
 def mapped(

@@ -23,6 +23,11 @@ def text_of(value: Any) -> str | None:
     return None if value is None else as_text(value)
 
 
+def shortened(text: str, characters_max: int) -> str:
+    """Cut a text that is too long, which an ellipsis at its end shows."""
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
+
+
 def array_literal(values: list[Any]) -> str:
     """Write a list as PostgreSQL's text form of an array."""
     return "{" + ",".join(_element(value) for value in values) + "}"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.ids import FrameId, WorkerId
 from noetl_contracts.parking import ChildWait, MessageWait, Resume, Wait
 from noetl_contracts.payloads import (
@@ -48,7 +48,7 @@ class Walk(Struct, kw_only=True):
     """Where a pipeline stands: the task that it is at, and how often it came by.
 
     `wait` and `submitted` are those of an `external` task. A walk `is_between_tries` where its task
-    is tried again.
+    is tried again; `tries` are the latest attempts that were.
     """
 
     visits: list[int]
@@ -60,6 +60,7 @@ class Walk(Struct, kw_only=True):
     input: Any = None
     wait: MessageWait | None = None
     submitted: Any = None
+    tries: list[FailedTry] = []
 
 
 class SavedOutput(Struct, frozen=True, kw_only=True):

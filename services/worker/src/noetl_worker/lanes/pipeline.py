@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import structlog
 from msgspec import Struct, structs
 
-from noetl_contracts.errors import ErrorObject
+from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.parking import ELAPSED, STOPPED, TIMED_OUT
 from noetl_playbook.handles import Needed
 from noetl_playbook.model import Output
@@ -19,6 +19,7 @@ from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
 from noetl_worker.lanes.checkpoints import Checkpoints, is_resumable
 from noetl_worker.lanes.counting import count_call
+from noetl_worker.lanes.failed_tries import keep_failed_try, list_failed_tries
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.kept_results import kept
 from noetl_worker.lanes.output_blocks import rendered
@@ -44,6 +45,7 @@ class PipelineEnd(Struct, frozen=True, kw_only=True):
     error: ErrorObject | None
     patch: dict[str, Any]
     notes: list[str] = []
+    tries: list[FailedTry] = []
 
 
 class Pipeline:
@@ -101,6 +103,7 @@ class Pipeline:
             error=error,
             patch=scratch.patch,
             notes=sorted({*self._notes, *scratch.notes}),
+            tries=self._walk.tries,
         )
 
     async def output_of(self, end: PipelineEnd) -> Output | None:
@@ -166,6 +169,9 @@ class Pipeline:
             if action.do == "retry":
                 await self._loading(partial(self._scratch.write, action.set, task))
                 walk.is_between_tries = True
+                if tried.error is not None:
+                    now = self._hands.clock.now()
+                    keep_failed_try(walk, task.name, tried.error, now=now)
                 await self._waits.pause(await self._loading(wait_s), task, walk, "retry")
                 continue
             await self._finish(task, tried, action)
@@ -377,6 +383,7 @@ class Pipeline:
             step=error.step or self._unit.site.step,
             task=error.task or (task.name if task is not None else None),
             attempt=error.attempt or attempt,
+            tries=error.tries or list_failed_tries(self._walk, task.name if task else None),
         )
 
     async def _loading(self, render: Callable[[], T]) -> T:

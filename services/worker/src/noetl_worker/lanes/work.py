@@ -341,6 +341,7 @@ async def _end(
             result=envelope,
             patch=end.patch,
             notes=end.notes,
+            tries=end.tries,
         )
     )
 

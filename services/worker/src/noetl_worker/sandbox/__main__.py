@@ -60,6 +60,7 @@ def main() -> None:
     bounds = msgspec.json.decode(sys.argv[1])
     asks, answers = _take_pipes()
     lacking = confinement.put_up(bounds)
+    _add_packages(bounds.get("packages"))
     files = Path.cwd()
     home = Path(bounds["home"])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
@@ -69,6 +70,14 @@ def main() -> None:
         answer = _answered(ask, answers, has_network=bool(bounds.get("network")))
         is_spent = _tidied(home, files) or bool(ask.paths)
         _send(_encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers)
+
+
+def _add_packages(folder: str | None) -> None:
+    """Find a task's packages before the worker's own, and after those of Python itself."""
+    if folder is not None:
+        places = enumerate(sys.path)
+        first = next((index for index, place in places if "site-packages" in place), len(sys.path))
+        sys.path.insert(first, folder)
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -44,9 +44,10 @@ class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of it; without `exception` it is the result.
 
-    `result_bytes` is the size of a result that is too large to be sent, `lacking` the walls that
-    the system did not grant; a process that is spent must not serve another call. With `rows` it
-    is no answer yet: the code goes on.
+    `line` is that of the source which raised, 0 where none did; `lacks_network` and
+    `absent_module` say what the code looked for in vain. `result_bytes` is the size of a result
+    that is too large to be sent, `lacking` the walls that the system did not grant; a process that
+    is spent must not serve another call. With `rows` it is no answer yet: the code goes on.
     """
 
     result: Any = None
@@ -54,6 +55,10 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bases: list[str] = []
     message: str = ""
     traceback: str = ""
+    line: int = 0
+    line_text: str = ""
+    lacks_network: bool = False
+    absent_module: str = ""
     missing: str | None = None
     log: str = ""
     result_bytes: int = 0

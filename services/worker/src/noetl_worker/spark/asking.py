@@ -1,6 +1,5 @@
 """What a Spark task is asked for, and what it gave: plain values, known before Spark is loaded."""
 
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_contracts.payloads import PayloadRef
+from noetl_worker.sandbox.user_traceback import read_user_traceback
 from noetl_worker.spark.executors import Home
 from noetl_worker.spark.writing import Manifest, Plan
 
@@ -88,11 +88,11 @@ class Copied(Struct, frozen=True, kw_only=True):
 class CodeFailed(Exception):  # noqa: N818 - it is the task's own failure, on its way out
     """The task's function raised."""
 
-    def __init__(self, problem: Exception) -> None:
-        super().__init__(str(problem))
+    def __init__(self, problem: Exception, *, source: str, file: str) -> None:
+        self.found = read_user_traceback(problem, source=source, file=file)
+        super().__init__(self.found.message)
         self.kind = type(problem).__name__
         self.bases = [base.__name__ for base in type(problem).__mro__]
-        self.trace = "".join(traceback.format_exception(problem))
 
 
 def postgres_options(

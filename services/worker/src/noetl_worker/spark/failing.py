@@ -7,7 +7,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.domain.failures import failure, of_exception
+from noetl_worker.domain.failures import failure
+from noetl_worker.domain.user_exceptions import of_exception
 from noetl_worker.spark import executors
 from noetl_worker.spark.asking import CodeFailed
 from noetl_worker.spark.starting import SparkLost
@@ -27,8 +28,15 @@ def explained(problem: Exception) -> ErrorObject | None:
     match problem:
         case executors.Refused():
             return _refused(executors.refusal_in(str(problem)) or {})
-        case CodeFailed(kind=kind, bases=bases, trace=trace):
-            return of_exception(kind, bases, str(problem), traceback=trace)
+        case CodeFailed(kind=kind, bases=bases, found=found):
+            return of_exception(
+                kind,
+                bases,
+                found.message,
+                traceback=found.traceback,
+                line=found.line,
+                line_text=found.line_text,
+            )
         case SparkLost():
             return failure("connection", str(problem), code=_CODE, source="spark")
     return _of_spark(problem)

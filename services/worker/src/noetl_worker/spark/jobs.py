@@ -124,7 +124,7 @@ def _called(
     except (PySparkException, Refused):
         raise
     except Exception as problem:
-        raise CodeFailed(problem) from problem
+        raise CodeFailed(problem, source=code, file=_FILE) from problem
 
 
 def _main(code: str) -> Callable[..., Any]:

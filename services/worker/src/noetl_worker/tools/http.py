@@ -25,6 +25,7 @@ from noetl_worker.tools.egress import check_literal, denied
 from noetl_worker.tools.http_answer import (
     Answer,
     ResponseType,
+    body_start,
     described,
     response_type_of,
     too_large,
@@ -86,7 +87,7 @@ class HttpTool:
             return Outcome(error=problem.error)
         except (TimeoutError, OSError, ValueError) as problem:
             return Outcome(error=_of_exception(problem, call))
-        outcome = self._outcome(answer, response_type)
+        outcome = self._outcome(answer, response_type, call)
         return outcome if call.sink is None else http_lines.without_body(outcome)
 
     async def _prepare(self, call: Call) -> Request:
@@ -192,21 +193,25 @@ class HttpTool:
             await asyncio.sleep(wait_s)
         self._held_until.pop(host, None)
 
-    def _outcome(self, answer: Answer, response_type: ResponseType) -> Outcome:
+    def _outcome(self, answer: Answer, response_type: ResponseType, call: Call) -> Outcome:
         raw, why = described(answer, response_type)
         if answer.status >= _STATUS_ERROR:
-            return Outcome(error=self._refused(answer), data=raw)
+            return Outcome(error=self._refused(answer, call), data=raw)
         if why is not None:
             return Outcome(error=failure("parse", why, source="http"), data=raw)
         return Outcome(data=raw)
 
-    def _refused(self, answer: Answer) -> ErrorObject:
+    def _refused(self, answer: Answer, call: Call) -> ErrorObject:
         wait_s = self._retry_after_s(answer.headers)
         if wait_s is not None and answer.status == _STATUS_RATE_LIMIT:
             until = self._clock.monotonic() + min(wait_s, self._limits.hold_max_s)
             self._held_until[answer.host] = max(until, self._held_until.get(answer.host, 0.0))
         message = f"{answer.url} answered {answer.status}"
-        return of_status(answer.status, message, retry_after=wait_s)
+        details = {"method": str(call.fields.get("method") or "GET").upper(), "url": answer.url}
+        if start := body_start(answer, self._vault.mask):
+            details["body_start"] = start
+        error = of_status(answer.status, message, retry_after=wait_s)
+        return structs.replace(error, details=details)
 
     def _retry_after_s(self, headers: dict[str, str]) -> float | None:
         """Return how long a server wants to be left alone: seconds, or a date."""

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from noetl_contracts import codec
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.domain.texts import shortened
 from noetl_worker.tools import http_charsets
 from noetl_worker.tools.http_exchange import Response
 
@@ -17,6 +19,8 @@ _RESPONSE_TYPES: tuple[ResponseType, ...] = get_args(ResponseType)
 
 _CHUNK_BYTES = 256 * 1024
 _STATUS_ERROR = 400
+_MASKED_CHARACTERS_MAX = 16 * 1024
+_START_CHARACTERS_MAX = 300
 # Plain text shrinks to a twentieth at best; only bombs go further for long.
 _RATIO_MAX = 200
 _RATIO_FREE_BYTES = 1024 * 1024
@@ -209,3 +213,14 @@ def _text(answer: Answer, *, errors: str) -> str:
 def _encoded(body: bytes, raw: dict[str, Any]) -> str:
     raw["encoding"] = "base64"
     return b64encode(body).decode()
+
+
+def body_start(answer: Answer, mask: Mask) -> str:
+    """Return the first words of a body that is text, masked, on one line."""
+    try:
+        text = _text(answer, errors="strict")
+    except (UnicodeDecodeError, LookupError):
+        return ""
+    # What is cut first may end inside a secret: only so much is masked, and less is kept.
+    shown = mask.text(text[:_MASKED_CHARACTERS_MAX])
+    return shortened(" ".join(shown.split()), _START_CHARACTERS_MAX)

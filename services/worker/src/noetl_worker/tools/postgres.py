@@ -13,6 +13,7 @@ from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_sqlstate
 from noetl_worker.domain.sites import Site
+from noetl_worker.domain.sql_places import describe_place
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import postgres_streaming, postgres_tabular
@@ -116,7 +117,7 @@ class PostgresTool:
                 session, statements[0], call, payloads=payloads, mask=self._vault.mask
             )
         except asyncpg.PostgresError as problem:
-            return Outcome(error=refused(problem, 0))
+            return Outcome(error=refused(problem, 0, statements[0].text))
         if found is None:
             return await run_statements(session, statements, call)
         return Outcome(data=found)
@@ -132,7 +133,7 @@ class PostgresTool:
         try:
             rows = await sharing.run(statement.text, values, patience_s=call.timeout.total)
         except asyncpg.PostgresError as problem:
-            return Outcome(error=refused(problem, 0))
+            return Outcome(error=refused(problem, 0, statement.text))
         return Outcome(data=_NOTHING.copy() if rows is NO_ROWS else _raw([rows]))
 
     async def _with_script(self, call: Call) -> Call:
@@ -251,7 +252,7 @@ async def _poured(session: Session, last: Statement, call: Call, *, index: int) 
     try:
         message = await postgres_streaming.pour(session, last, call)
     except asyncpg.PostgresError as problem:
-        return Outcome(error=refused(problem, index))
+        return Outcome(error=refused(problem, index, last.text))
     except ToolFailure as problem:
         return Outcome(error=problem.error)
     return Outcome(data={"statement_count": index + 1, "status": "ok", "message": message})
@@ -268,7 +269,7 @@ async def run_statements(
             values = sql_text.arguments(statement, params)
             results.append(await session.run(statement.text, values))
         except asyncpg.PostgresError as problem:
-            return Outcome(error=refused(problem, index))
+            return Outcome(error=refused(problem, index, statement.text))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except (PlaceholderError, UnfitValue) as problem:
@@ -331,8 +332,8 @@ def _command(result: Rows) -> dict[str, Any]:
 _NOTHING = _raw([NO_ROWS])
 
 
-def refused(problem: Exception, statement: int | None) -> ErrorObject:
-    """Classify what the database or the connection to it refused."""
+def refused(problem: Exception, statement: int | None, text: str = "") -> ErrorObject:
+    """Classify what the database or the connection to it refused, and say where in the `text`."""
     sqlstate = getattr(problem, "sqlstate", None)
     # The client says so itself of a value that it cannot write.
     is_clients = isinstance(problem, asyncpg.DataError) and problem.severity is None
@@ -342,9 +343,16 @@ def refused(problem: Exception, statement: int | None) -> ErrorObject:
         "statement": statement,
         "constraint": getattr(problem, "constraint_name", None),
         "table": getattr(problem, "table_name", None),
+        **describe_place(text, _position_of(problem)),
     }
     known = {name: item for name, item in details.items() if item is not None}
     return of_sqlstate(sqlstate, str(problem), details=known)
+
+
+def _position_of(problem: Exception) -> int | None:
+    """Return the character of the statement that the server names, from 1, if it names one."""
+    position = getattr(problem, "position", None)
+    return int(position) if position is not None and str(position).isdigit() else None
 
 
 def _broken(problem: Exception) -> ErrorObject:

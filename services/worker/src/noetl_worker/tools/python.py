@@ -19,7 +19,7 @@ from noetl_chassis import names
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
 from noetl_storage import removal
-from noetl_worker.domain.failures import ToolFailure, failure, of_exception, of_file
+from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
 from noetl_worker.own_time import own_time
@@ -28,6 +28,9 @@ from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.python_modules import read_libs, read_paths
 from noetl_worker.tools.scripts import Scripts
+from noetl_worker.user_python import errors as python_errors
+from noetl_worker.user_python.environments import Environments
+from noetl_worker.user_python.requirements import read_network, read_requirements
 
 _REST_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
@@ -51,15 +54,25 @@ class Limits(Struct, frozen=True, kw_only=True):
     threads_max: int = 512
     file_bytes: int = 1024**3
     has_network: bool = False
+    # Whether a task may ask for the network with `spec.network`.
+    is_network_by_task: bool = False
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """What a process was started with: it serves the tasks of one such room."""
+
+    owner: Owner
+    has_network: bool
+    packages: Path | None
 
 
 class Child:
     """One process in its home; it serves one tenant and is replaced after many calls."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, *, owner: Owner, home: Path, checkout: Any
+        self, process: asyncio.subprocess.Process, *, room: Room, home: Path, checkout: Any
     ) -> None:
-        self.owner = owner
+        self.room = room
         self.home = home
         # The folder in which the code runs, with the files of one execution after another.
         self.checkout = checkout
@@ -127,8 +140,10 @@ class PythonTool:
         directory: Path,
         hidden: tuple[Path, ...],
         make_checkout: Callable[[Path], Any],
+        environments: Environments,
     ) -> None:
         self._limits = limits
+        self._environments = environments
         # Folders of other tasks and organizations.
         self._hidden = hidden
         self._make_checkout = make_checkout
@@ -145,22 +160,32 @@ class PythonTool:
         """Run a task's code."""
         try:
             ask = _ask(call, await self._source(call))
+            requirements = read_requirements(call.fields, self._environments.policy)
+            has_network = read_network(
+                call.fields,
+                is_open=self._limits.has_network,
+                is_by_task=self._limits.is_network_by_task,
+            )
         except (ToolFailure, ValueError) as problem:
             error = getattr(problem, "error", None) or failure("validation", str(problem))
             return Outcome(error=error)
         async with self._free:
             try:
-                async with own_time(call.timeout.total):
-                    return await self._asked(ask, call)
+                owner = (call.site.tenant_id, call.site.organization_id)
+                async with (
+                    own_time(call.timeout.total),
+                    self._environments.held(requirements, owner) as packages,
+                ):
+                    room = Room(owner=owner, has_network=has_network, packages=packages)
+                    return await self._asked(ask, call, room)
             except ToolFailure as problem:
                 return Outcome(error=problem.error)
             except TimeoutError:
-                text = f"the code did not end within {call.timeout.total:g} s"
-                return Outcome(error=failure("timeout", text, source="python"))
+                return Outcome(error=python_errors.of_timeout(call.timeout.total))
 
-    async def _asked(self, ask: Ask, call: Call) -> Outcome:
+    async def _asked(self, ask: Ask, call: Call, room: Room) -> Outcome:
         """Run the code among the files of its execution; raises `ToolFailure`."""
-        child = await self._child(call.site)
+        child = await self._child(room, call.site)
         is_sound = is_spent = False
         try:
             await self._lend_files(child, call)
@@ -176,11 +201,10 @@ class PythonTool:
             is_sound = not is_spent and await call.files.drop_changes()
         except EOFError:
             code = await child.ended()
-            text = (
-                f"the Python process ended with code {code}: it was killed, crashed or "
-                "went over its limits of memory or processor time"
+            error = python_errors.of_ended_process(
+                code, timeout_s=call.timeout.total, memory_bytes=self._limits.memory_bytes
             )
-            return self._outcome(Answer(exception="ProcessEnded", message=text), call)
+            return Outcome(error=error)
         finally:
             if is_sound:
                 self._idle.append(child)
@@ -200,13 +224,12 @@ class PythonTool:
             child.execution_id = call.site.execution_id
         await call.files.folder(child.checkout)
 
-    async def _child(self, site: Site) -> Child:
-        """Take an idle process of the organization, or start one in place of another's.
+    async def _child(self, room: Room, site: Site) -> Child:
+        """Take an idle process of the room, or start one in place of another's.
 
         One that has the files of the execution already is taken first.
         """
-        owner = (site.tenant_id, site.organization_id)
-        own = [index for index, child in enumerate(self._idle) if child.owner == owner]
+        own = [index for index, child in enumerate(self._idle) if child.room == room]
         if own:
             at_hand = (
                 index for index in own if self._idle[index].execution_id == site.execution_id
@@ -214,30 +237,31 @@ class PythonTool:
             return self._idle.pop(next(at_hand, own[-1]))
         if self._count >= self._limits.processes_max and self._idle:
             self._dismiss(self._idle.pop(0))
-        return await self._start(owner)
+        return await self._start(room)
 
-    async def _start(self, owner: Owner) -> Child:
+    async def _start(self, room: Room) -> Child:
         home = Path(tempfile.mkdtemp(dir=self._directory))
         for name in (_HOME, _FILES):
             (home / name).mkdir(mode=0o700)
         # Others that start meanwhile are to see it.
         self._count += 1
         try:
-            process = await self._spawned(home)
+            process = await self._spawned(home, room)
         except BaseException:
             self._count -= 1
             self._leftovers.add(self._removed(home))
             raise
+        self._environments.acquire(room.packages)
         checkout = self._make_checkout(home / _FILES)
-        return Child(process, owner=owner, home=home, checkout=checkout)
+        return Child(process, room=room, home=home, checkout=checkout)
 
-    async def _spawned(self, home: Path) -> asyncio.subprocess.Process:
+    async def _spawned(self, home: Path, room: Room) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
             "-m",
             "noetl_worker.sandbox",
-            codec.text(self._bounds(home)),
+            codec.text(self._bounds(home, room)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -251,16 +275,17 @@ class PythonTool:
             start_new_session=True,
         )
 
-    def _bounds(self, home: Path) -> dict[str, Any]:
+    def _bounds(self, home: Path, room: Room) -> dict[str, Any]:
         limits = self._limits
         return {
             "memory_bytes": limits.memory_bytes,
             "files_max": limits.files_max,
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
-            "network": limits.has_network,
+            "network": room.has_network,
             "hidden": [str(folder) for folder in self._hidden],
-            "shown": [str(home)],
+            "shown": [str(folder) for folder in (home, room.packages) if folder is not None],
+            "packages": None if room.packages is None else str(room.packages),
             "home": str(home / _HOME),
         }
 
@@ -290,6 +315,7 @@ class PythonTool:
     async def _gone(self, child: Child) -> None:
         """Wait for a child's end, and remove what it could not remove itself."""
         await child.ended()
+        self._environments.release(child.room.packages)
         await self._removed(child.home)
 
     async def _removed(self, home: Path) -> None:
@@ -306,24 +332,15 @@ class PythonTool:
                 task=call.task,
                 text=self._mask.text(answer.log),
             )
-        if answer.missing is not None:
-            text = f"module '{answer.missing}' is not installed on this worker"
-            return Outcome(error=failure("missing_dependency", text, source="python"))
-        if answer.result_bytes:
-            text = f"the result has {answer.result_bytes} bytes: store it with an artifact task"
-            return Outcome(error=failure("payload_too_large", text, source="python"))
-        if answer.exception is None and call.sink is not None:
+        error = python_errors.of_answer(answer, self._mask, memory_bytes=self._limits.memory_bytes)
+        if error is not None:
+            return Outcome(error=error)
+        if call.sink is not None:
             if answer.has_streamed:
                 return Outcome(data={})
             text = "the code of a task with 'stream' must yield its rows: 'yield row'"
             return Outcome(error=failure("validation", text, source="python"))
-        if answer.exception is None:
-            return Outcome(data=answer.result)
-        return Outcome(
-            error=of_exception(
-                answer.exception, answer.bases, answer.message, traceback=answer.traceback
-            )
-        )
+        return Outcome(data=answer.result)
 
     async def close(self) -> None:
         """End every idle process."""
@@ -358,6 +375,7 @@ async def open_python(
     directory: Path,
     hidden: tuple[Path, ...],
     make_checkout: Callable[[Path], Any],
+    environments: Environments,
 ) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs, their homes below a directory.
 
@@ -370,6 +388,7 @@ async def open_python(
         directory=directory,
         hidden=hidden,
         make_checkout=make_checkout,
+        environments=environments,
     )
     try:
         yield tool

@@ -32,12 +32,6 @@ def read_paths(deps: Any) -> list[str]:
         return []
     if not isinstance(deps, dict) or not deps.keys() <= _DEPS:
         raise _invalid("field 'deps' must be a mapping of 'packages', 'sys_path' and 'venv_path'")
-    if deps.get("packages"):
-        text = (
-            "field 'deps.packages': this worker installs nothing for a task: "
-            "install them where the worker runs and name them in 'libs', or give 'deps.venv_path'"
-        )
-        raise ToolFailure(failure("config", text, source="python"))
     given = deps.get("sys_path") or []
     paths = [str(path) for path in (given if isinstance(given, list) else [given])]
     if deps.get("venv_path"):

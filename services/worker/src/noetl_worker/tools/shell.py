@@ -30,6 +30,8 @@ ALLOWED_SETTING = "NOETL_WORKER_SHELL_ALLOWED"
 _SHELL = "/bin/sh"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STDERR_SHOWN = 200
+_STDERR_LINES_MAX = 10
+_STDERR_CHARACTERS_MAX = 4_000
 # The kernel's bound for one argument is 128 KiB.
 _ARGUMENT_BYTES_MAX = 120_000
 _REMOVAL_S = 60.0
@@ -301,5 +303,18 @@ def _outcome(ran: list[Ran], count: int) -> Outcome:
     said = ran[-1].stderr.strip().splitlines()
     why = f": {said[-1][-_STDERR_SHOWN:]}" if said else ""
     text = f"script {len(ran)} of {count} {how}{why}"
-    error = failure("shell", text, code=str(code), source="shell", details={"returncode": code})
+    details = {"returncode": code, "script": len(ran), "stderr": _last_lines(said)}
+    error = failure("shell", text, code=str(code), source="shell", details=details)
     return _failed(error, ran)
+
+
+def _last_lines(said: list[str]) -> list[str]:
+    """Return the last lines of standard error, each whole: a line may hold a secret to mask."""
+    shown: list[str] = []
+    room = _STDERR_CHARACTERS_MAX
+    for line in reversed(said[-_STDERR_LINES_MAX:]):
+        room -= len(line)
+        if room < 0:
+            break
+        shown.insert(0, line)
+    return shown

@@ -1,0 +1,58 @@
+"""An error of an execution, written for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_cli import display
+from noetl_cli.meters import spelled_error, spelled_try
+
+_TRACEBACK_LINES_MAX = 40
+_HEAD = "Traceback (most recent call last):"
+_OWN_HEAD = "In the code of the task, most recent call last:"
+
+
+def error_lines(error: Mapping[str, Any], *, step: str | None = None) -> list[str]:
+    """Write an error: the attempts before it, where and what, and what the author's code said.
+
+    Each line is one of the terminal: it holds no control characters.
+    """
+    where = step or error.get("step")
+    task = error.get("task")
+    place = f" in step {where}" if where else ""
+    # A task without a name of its own is the step's only one.
+    if place and task and task not in (where, f"{where}_task"):
+        place += f", task {task}"
+    tries = error.get("tries")
+    lines = _try_lines(tries) if isinstance(tries, list) else []
+    lines += [display.one_line(f"error{place}: {spelled_error(error)}")]
+    details = error.get("details")
+    if isinstance(details, Mapping):
+        lines += _traceback_lines(details.get("traceback"))
+        said = details.get("stderr")
+        lines += [f"  {_harmless(str(line))}" for line in said] if isinstance(said, list) else []
+    return lines
+
+
+def _try_lines(tries: list[Mapping[str, Any]]) -> list[str]:
+    """Write the attempts that failed before, one a line, and which of them are not kept."""
+    lines = [display.one_line(f"  {spelled_try(one)}") for one in tries]
+    first = int(tries[0].get("attempt", 1)) if tries else 1
+    head = [f"  (attempts before {first} are not kept)"] if first > 1 else []
+    return head + [f"  {line}" for line in lines]
+
+
+def _traceback_lines(traceback: Any) -> list[str]:
+    """Indent a traceback; of a long one the last lines are shown, and how many are not."""
+    if not isinstance(traceback, str):
+        return []
+    # The usual head would read as a crash of the command line itself.
+    lines = traceback.rstrip().replace(_HEAD, _OWN_HEAD).splitlines()
+    hidden = max(0, len(lines) - _TRACEBACK_LINES_MAX)
+    head = [f"  ({hidden} lines of the traceback are left out)"] if hidden else []
+    return head + [f"  {_harmless(line)}" for line in lines[hidden:]]
+
+
+def _harmless(line: str) -> str:
+    """Keep the indent of a line of code, and nothing that a terminal would obey."""
+    text = line.lstrip(" ")
+    return " " * min(len(line) - len(text), 40) + display.one_line(text)
