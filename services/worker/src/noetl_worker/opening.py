@@ -134,7 +134,7 @@ async def open_tools(
         tools = Tools(
             http=http,
             postgres=postgres,
-            python=await enter(_python(config, mask, scripts, folders)),
+            python=await enter(_python(config, scripts, folders)),
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
@@ -168,11 +168,10 @@ def _sweep() -> None:
 
 
 def _python(
-    config: Settings, mask: Mask, scripts: Scripts, folders: _Folders
+    config: Settings, scripts: Scripts, folders: _Folders
 ) -> AbstractAsyncContextManager[PythonTool]:
     return open_python(
         limits=assembly.python_limits(config),
-        mask=mask,
         scripts=scripts,
         directory=folders.python_homes,
         hidden=folders.hidden,

@@ -15,18 +15,18 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import names
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
+from noetl_contracts.log_chunks import STDERR, STDOUT
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_exception, of_file
-from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Call, Outcome, Sink
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.python_modules import read_libs, read_paths
+from noetl_worker.tools.python_output import PythonOutput, open_pipe
 from noetl_worker.tools.scripts import Scripts
 
 _REST_BYTES = 64 * 1024
@@ -57,9 +57,16 @@ class Child:
     """One process in its home; it serves one tenant and is replaced after many calls."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, *, owner: Owner, home: Path, checkout: Any
+        self,
+        process: asyncio.subprocess.Process,
+        output: PythonOutput,
+        *,
+        owner: Owner,
+        home: Path,
+        checkout: Any,
     ) -> None:
         self.owner = owner
+        self.output = output
         self.home = home
         # The folder in which the code runs, with the files of one execution after another.
         self.checkout = checkout
@@ -122,7 +129,6 @@ class PythonTool:
         self,
         *,
         limits: Limits,
-        mask: Mask,
         scripts: Scripts,
         directory: Path,
         hidden: tuple[Path, ...],
@@ -132,7 +138,6 @@ class PythonTool:
         # Folders of other tasks and organizations.
         self._hidden = hidden
         self._make_checkout = make_checkout
-        self._mask = mask
         self._scripts = scripts
         self._directory = directory
         self._leftovers = Leftovers()
@@ -164,8 +169,10 @@ class PythonTool:
         is_sound = is_spent = False
         try:
             await self._lend_files(child, call)
+            child.output.begin(call.log)
             answer = await child.ask(ask, call.sink)
-            is_spent = child.calls >= _CALLS_PER_PROCESS or answer.is_spent
+            is_heard = await child.output.finish()
+            is_spent = child.calls >= _CALLS_PER_PROCESS or answer.is_spent or not is_heard
             if is_spent:
                 # Nothing of it writes any more while its files are read.
                 child.kill()
@@ -186,6 +193,8 @@ class PythonTool:
                 self._idle.append(child)
             else:
                 self._dismiss(child)
+                # What a process wrote before it was ended belongs to its log.
+                await child.output.finish()
         return outcome
 
     async def _lend_files(self, child: Child, call: Call) -> None:
@@ -223,35 +232,47 @@ class PythonTool:
         # Others that start meanwhile are to see it.
         self._count += 1
         try:
-            process = await self._spawned(home)
+            process, output = await self._spawned(home)
         except BaseException:
             self._count -= 1
             self._leftovers.add(self._removed(home))
             raise
         checkout = self._make_checkout(home / _FILES)
-        return Child(process, owner=owner, home=home, checkout=checkout)
+        return Child(process, output, owner=owner, home=home, checkout=checkout)
 
-    async def _spawned(self, home: Path) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-m",
-            "noetl_worker.sandbox",
-            codec.text(self._bounds(home)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": str(home / _HOME),
-                "TMPDIR": str(home / _HOME),
-                "LANG": "C.UTF-8",
-            },
-            cwd=home / _FILES,
-            start_new_session=True,
-        )
+    async def _spawned(self, home: Path) -> tuple[asyncio.subprocess.Process, PythonOutput]:
+        out, out_end = open_pipe()
+        err, err_end = open_pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-m",
+                "noetl_worker.sandbox",
+                codec.text(self._bounds(home, output=out_end)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=err_end,
+                pass_fds=(out_end,),
+                env={
+                    "PATH": "/usr/bin:/bin",
+                    "HOME": str(home / _HOME),
+                    "TMPDIR": str(home / _HOME),
+                    "LANG": "C.UTF-8",
+                },
+                cwd=home / _FILES,
+                start_new_session=True,
+            )
+        except BaseException:
+            out.close()
+            err.close()
+            raise
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        return process, PythonOutput(((STDOUT, out), (STDERR, err)))
 
-    def _bounds(self, home: Path) -> dict[str, Any]:
+    def _bounds(self, home: Path, *, output: int) -> dict[str, Any]:
         limits = self._limits
         return {
             "memory_bytes": limits.memory_bytes,
@@ -259,6 +280,7 @@ class PythonTool:
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
             "network": limits.has_network,
+            "output": output,
             "hidden": [str(folder) for folder in self._hidden],
             "shown": [str(home)],
             "home": str(home / _HOME),
@@ -290,6 +312,7 @@ class PythonTool:
     async def _gone(self, child: Child) -> None:
         """Wait for a child's end, and remove what it could not remove itself."""
         await child.ended()
+        await child.output.close()
         await self._removed(child.home)
 
     async def _removed(self, home: Path) -> None:
@@ -299,13 +322,6 @@ class PythonTool:
 
     def _outcome(self, answer: Answer, call: Call) -> Outcome:
         self._warn(answer.lacking)
-        if answer.log:
-            log.info(
-                "task output",
-                **{names.FIELD_EXECUTION: call.site.execution_id, names.FIELD_STEP: call.site.step},
-                task=call.task,
-                text=self._mask.text(answer.log),
-            )
         if answer.missing is not None:
             text = f"module '{answer.missing}' is not installed on this worker"
             return Outcome(error=failure("missing_dependency", text, source="python"))
@@ -353,7 +369,6 @@ def _ask(call: Call, source: str) -> Ask:
 async def open_python(
     *,
     limits: Limits,
-    mask: Mask,
     scripts: Scripts,
     directory: Path,
     hidden: tuple[Path, ...],
@@ -365,7 +380,6 @@ async def open_python(
     """
     tool = PythonTool(
         limits=limits,
-        mask=mask,
         scripts=scripts,
         directory=directory,
         hidden=hidden,
