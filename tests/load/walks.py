@@ -200,6 +200,10 @@ WALKS: dict[str, Walk] = {
     "/api/executions/{execution_id}/stages": _each("/api/executions/{execution_id}/stages"),
     "/api/executions/{execution_id}/frames": _frames,
     "/api/executions/{execution_id}/stream": _each("/api/executions/{execution_id}/stream"),
+    "/api/executions/{execution_id}/logs": _each("/api/executions/{execution_id}/logs"),
+    "/api/executions/{execution_id}/logs/stream": _each(
+        "/api/executions/{execution_id}/logs/stream"
+    ),
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
     "/api/catalog": _catalog,

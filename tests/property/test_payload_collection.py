@@ -304,6 +304,8 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
         "walks/7/a.1-1": True,
         "walks/8/a.1-1": False,
         "frames/8/1/takeover-2": False,
+        "logs/7/20261126T2345/12345678-0123456789ab-5.1.00000005-1": True,
+        "logs/8/20261126T2345/12345678-0123456789ab-5.1.00000005-1": False,
         "workspaces/7/0000000001": True,
         "workspaces/8/0000000001": False,
         "frames/not-a-number/1": True,

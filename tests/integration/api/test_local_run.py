@@ -59,6 +59,24 @@ def test_its_events_are_those_of_a_server(noetl: Noetl, playbook: Path) -> None:
     assert sum(event["context"].get("item_index") is not None for event in items) == 3
 
 
+def test_what_tasks_write_is_told_as_it_comes(noetl: Noetl, playbook: Path) -> None:
+    playbook.write_text(
+        HEAD
+        + "  - step: start\n"
+        + "    tool:\n"
+        + "      kind: python\n"
+        + "      code: |\n"
+        + "        print('first')\n"
+        + "        logging.warning('second')\n"
+        + "        raise ValueError('no more')\n"
+    )
+    outcome = noetl("run", str(playbook), "-r", "local")
+    assert outcome.code == 1
+    assert " start #1.1 stdout: first\n" in outcome.err
+    assert " start #1.1 warning: second\n" in outcome.err
+    assert outcome.err.index("first") < outcome.err.index("second")
+
+
 def test_a_template_error_fails_the_run_and_names_the_field(noetl: Noetl, playbook: Path) -> None:
     playbook.write_text(
         HEAD

@@ -30,6 +30,7 @@ from noetl_worker.lanes.pipeline import Pipeline
 from noetl_worker.lanes.scratch import Unit
 from noetl_worker.lanes.unit import Surrounding
 from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.task_logs.log_journal import LogJournal
 
 CHILD = ExecutionId("264905529753600777")
 
@@ -212,6 +213,13 @@ async def test_a_row_of_a_frame_cannot_wait_and_is_told_what_can(worker: Bench) 
         clock=clock,
         worker_id="w",  # type: ignore[arg-type]  # any worker
         pacer=worker.lane._lane.pacer,
+        journal=LogJournal(
+            command,
+            payloads=payloads,
+            mask=worker.mask,
+            clock=clock,
+            worker_id="w",  # type: ignore[arg-type]  # any worker
+        ),
     )
     around = Surrounding(
         command,

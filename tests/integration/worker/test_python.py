@@ -10,13 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
-import structlog
-from structlog.testing import capture_logs
 from tests.support.calls import VISITS
 from tests.support.polling import eventually
 from tests.support.working import EXECUTION, ORGANIZATION, Bench, bench, command_of, step_of
 
-from noetl_chassis import names
 from noetl_contracts import codec
 from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.facts import CommandCompleted
@@ -363,22 +360,6 @@ async def test_the_network_is_granted_by_the_operator_and_asked_for_by_the_task(
         async with bench(python_network_by_task=True) as other:
             assert (await run(other, code, port=port)).error is not None
             assert (await run(other, code, port=port, fields={"network": True})).data == "hello"
-
-
-async def test_what_is_printed_goes_to_the_log_of_the_worker_masked(worker: Bench) -> None:
-    worker.mask.learn({"token": "canary-canary"})
-    # Another test may have set a level above that of what is printed.
-    structlog.reset_defaults()
-    with capture_logs() as logs:
-        await run(worker, "print('ä', 'canary-canary')\nlogging.warning('careful')\nreturn 1")
-        await run(worker, "raise ValueError(print('then it broke'))")
-        await run(worker, "print('x' * 100_000)")
-    first, second, third = [one for one in logs if one["event"] == "task output"]
-    assert first["text"] == "ä ***\nWARNING:root:careful\n"
-    assert (first["task"], first[names.FIELD_STEP]) == ("t", "s")
-    assert second["text"] == "then it broke\n"
-    assert len(third["text"]) < 17_000
-    assert "the rest was left out" in third["text"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ ROUTES = [
     ("GET", "/api/executions/{}"),
     ("GET", "/api/executions/{}/events"),
     ("GET", "/api/executions/{}/status"),
+    ("GET", "/api/executions/{}/logs"),
+    ("GET", "/api/executions/{}/logs/stream"),
     ("GET", "/api/executions/{}/lineage"),
     ("POST", "/api/executions/{}/cancel"),
     ("POST", "/api/executions/{}/rerun"),

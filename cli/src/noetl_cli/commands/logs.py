@@ -1,4 +1,4 @@
-"""`noetl logs`: what the processes of the stack wrote."""
+"""`noetl logs`: what the tasks of an execution wrote, or the processes of the stack."""
 
 import os
 import time
@@ -8,29 +8,66 @@ from typing import Annotated
 
 import typer
 
-from noetl_cli import render, settings
+from noetl_cli import execution_logs, render, settings
+from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.commands.up import Directory
-from noetl_cli.failures import ExitCode, StackError
+from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stack.home import Home
 
 FOLLOW_INTERVAL_S = 0.2
+PROCESS_LINES = 50
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 
 def logs(
     *,
     names: Annotated[
-        list[str] | None, typer.Argument(help="Processes, such as `worker-1`; all by default.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID [STEP] | PROCESS...]",
+            help="An execution, and one of its steps; or processes, such as `worker-1`.",
+        ),
     ] = None,
     directory: Directory = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last.")] = 50,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines",
+            "-n",
+            min=0,
+            help="How many of the last; all of an execution and 50 of a process by default.",
+        ),
+    ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until interrupted.")
+        bool,
+        typer.Option("--follow", "-f", help="Go on to the execution's end, or until interrupted."),
     ] = False,
+    server: Server = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the last lines of the logs, oldest first within each process."""
+    """Print what the tasks of an execution wrote; without one, the logs of the stack's processes.
+
+    noetl logs ID, noetl logs ID STEP -f, noetl logs planner
+    """
+    if names and names[0].isdigit():
+        wanted = execution_logs.parse_arguments(names, lines=lines, follow=follow, as_json=as_json)
+        execution_logs.show(wanted, server)
+        return
+    if as_json or server is not None:
+        raise CliError(
+            "--json and --server are for the logs of an execution.",
+            way_out="noetl logs ID [STEP]",
+            exit_code=ExitCode.USAGE,
+        )
+    _show_processes(
+        names or [], directory, lines=PROCESS_LINES if lines is None else lines, follow=follow
+    )
+
+
+def _show_processes(names: list[str], directory: Path | None, *, lines: int, follow: bool) -> None:
+    """Print the last lines, oldest first within each process."""
     place = Home(root=settings.home(directory, environ=settings.environment()))
-    paths = _paths(place, names or [])
+    paths = _paths(place, names)
     width = max(len(path.stem) for path in paths)
     open_files: list[tuple[str, BufferedReader]] = []
     for path in paths:

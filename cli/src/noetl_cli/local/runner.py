@@ -13,6 +13,7 @@ from typing import Any
 from noetl_chassis import telemetry
 from noetl_chassis.settings import SettingsError
 from noetl_chassis.together import together
+from noetl_cli.execution_logs import format_line
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import system
 from noetl_cli.local.asking import Asked
@@ -24,6 +25,8 @@ from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import credentials, playbooks, submission, wishes
 from noetl_planner.http.credentials import PutBody
 from noetl_planner.http.following import Following
+from noetl_planner.http.log_chunks import LogChunks, LogFollower
+from noetl_planner.http.logs import view_lines, view_problem
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.stream import END, Follower
 from noetl_planner.http.submission import ExecuteBody
@@ -38,13 +41,19 @@ STOP_S = 30.0
 EventView = dict[str, Any]
 
 
+class LogText(str):
+    """A line that a task wrote, as it is shown."""
+
+    __slots__ = ()
+
+
 class LocalRun:
     """One execution in a thread; `events` ends when the execution does."""
 
     def __init__(self, asked: Asked, configs: Configs) -> None:
         self._asked = asked
         self._configs = configs
-        self._events: queue.Queue[EventView | None] = queue.Queue(EVENTS_WAITING_MAX)
+        self._events: queue.Queue[EventView | LogText | None] = queue.Queue(EVENTS_WAITING_MAX)
         self._begun: Future[ExecutionId] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._system: System | None = None
@@ -57,8 +66,10 @@ class LocalRun:
         return self._begun.result(START_S)
 
     def events(self, tell: Callable[[str], None]) -> Iterator[EventView | None]:
-        """Yield events in order, and None whenever there is time to look at the clock."""
-        del tell
+        """Yield events in order, and None whenever there is time to look at the clock.
+
+        What tasks write is told as it comes: it goes with the run's files, so nobody asks later.
+        """
         while True:
             try:
                 view = self._events.get(timeout=LOOK_S)
@@ -69,7 +80,10 @@ class LocalRun:
                 continue
             if view is None:
                 return
-            yield view
+            if isinstance(view, LogText):
+                tell(view)
+            else:
+                yield view
 
     def cancel(self) -> None:
         """Ask the execution to stop."""
@@ -102,7 +116,12 @@ class LocalRun:
             listens = self._asked.listens_at is not None
             tasks.create_task(system.run(opened, listens=listens))
             try:
-                await self._follow(await self._begin(opened), opened)
+                execution_id = await self._begin(opened)
+                logs = LogFollower(LogChunks(opened.services, execution_id), opened.services)
+                async with together() as readers:
+                    reading = readers.create_task(self._follow_logs(logs))
+                    await self._follow(Following(opened.services, execution_id), logs, reading)
+                await self._hand_over(None)
             finally:
                 opened.process.stop.set()
 
@@ -122,15 +141,26 @@ class LocalRun:
         self._begun.set_result(accepted.execution_id)
         return accepted.execution_id
 
-    async def _follow(self, execution_id: ExecutionId, opened: System) -> None:
-        follower = Follower(Following(opened.services, execution_id))
-        async for page in follower.pages():
+    async def _follow(
+        self, following: Following, logs: LogFollower, reading: "asyncio.Task[None]"
+    ) -> None:
+        async for page in Follower(following).pages():
+            if following.is_over:
+                # Nobody looks at lines that come behind the last event.
+                logs.has_ended.set()
+                await asyncio.wait({reading})
             for message in page:
                 if isinstance(message.data, str) and message.event != END:
                     await self._hand_over(codec.decode_as(message.data, EventView))
-        await self._hand_over(None)
 
-    async def _hand_over(self, view: EventView | None) -> None:
+    async def _follow_logs(self, logs: LogFollower) -> None:
+        async for read in logs.read_chunks():
+            if read is None:
+                continue
+            for line in (*view_problem(read), *view_lines(read)):
+                await self._hand_over(LogText(format_line(codec.builtins(line))))
+
+    async def _hand_over(self, view: EventView | LogText | None) -> None:
         while not self._has_left.is_set():
             try:
                 self._events.put_nowait(view)

@@ -142,7 +142,7 @@ async def open_tools(
         tools = Tools(
             http=http,
             postgres=postgres,
-            python=await enter(_python(config, mask, scripts, folders)),
+            python=await enter(_python(config, scripts, folders, mask)),
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
@@ -176,11 +176,10 @@ def _sweep() -> None:
 
 
 def _python(
-    config: Settings, mask: Mask, scripts: Scripts, folders: _Folders
+    config: Settings, scripts: Scripts, folders: _Folders, mask: Mask
 ) -> AbstractAsyncContextManager[PythonTool]:
     return open_python(
         limits=assembly.python_limits(config),
-        mask=mask,
         scripts=scripts,
         directory=folders.python_homes,
         hidden=folders.hidden,
@@ -191,6 +190,7 @@ def _python(
             mask=mask,
             run_command=_run_installer,
         ),
+        mask=mask,
     )
 
 

@@ -20,6 +20,7 @@ from noetl_chassis.clock import Clock, SystemClock
 from noetl_chassis.payload_sealing import read_keys
 from noetl_chassis.together import together
 from noetl_contracts import codec, facts
+from noetl_contracts.commands import Command
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import Fact
 from noetl_messaging.jetstream.connection import Waits, open_connection
@@ -46,6 +47,7 @@ from noetl_worker.opening import open_tools
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.settings import Settings
 from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.task_logs.log_journal import LogJournal
 from noetl_worker.tools import Tools
 
 # One waits for the stores while the other computes.
@@ -139,18 +141,19 @@ class Executor(Struct, frozen=True, kw_only=True):
         bundler = Bundler(share, payloads)
         async with together() as writers:
             writers.create_task(bundler.run())
-            found = await self._run_all(share, self._hands(share, payloads), bundler, holder=holder)
+            found = await self._run_all(share, payloads, bundler, holder=holder)
             bundler.close()
         return found
 
     async def _run_all(
-        self, share: Share, hands: Hands, bundler: Bundler, *, holder: str
+        self, share: Share, payloads: TenantPayloads, bundler: Bundler, *, holder: str
     ) -> list[bytes]:
         """Run a share's frames, a few at once; return their manifests in order."""
         room = asyncio.Semaphore(FRAMES_AT_ONCE)
 
         async def run(placed: Placed) -> bytes:
             async with room:
+                hands = self._hands(share, payloads, placed.command)
                 data = self.mask.data(codec.encode(await self._placed(placed, hands, holder)))
             bundler.add(data)
             return data
@@ -205,7 +208,7 @@ class Executor(Struct, frozen=True, kw_only=True):
             await reporter.flush()
         return collected.facts[-1]
 
-    def _hands(self, share: Share, payloads: TenantPayloads) -> Hands:
+    def _hands(self, share: Share, payloads: TenantPayloads, command: Command) -> Hands:
         return Hands(
             tools=self.tools,
             payloads=payloads,
@@ -214,6 +217,13 @@ class Executor(Struct, frozen=True, kw_only=True):
             clock=self.clock,
             worker_id=share.worker_id,
             pacer=self.pacer,
+            journal=LogJournal(
+                command,
+                payloads=payloads,
+                mask=self.mask,
+                clock=self.clock,
+                worker_id=share.worker_id,
+            ),
             may_park=False,
         )
 

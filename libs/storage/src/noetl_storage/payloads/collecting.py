@@ -162,7 +162,8 @@ class Collector:
                     yield content.sha256, False
         async for objects in self._shelf.list_objects(owner):
             for one in objects:
-                yield one.name, True
+                if named.may_mention(one):
+                    yield one.name, True
 
     async def _follow(
         self, owner: Owner, content: str, open_: set[str], *, is_name: bool

@@ -4,7 +4,7 @@
 |---|---|
 | `waves/<execution>/…` | once they are old: only a wave that goes on reads them |
 | `frames/<execution>/…` | once the ledger has no history of the execution |
-| `workspaces/<execution>/…`, `walks/<execution>/…` | the same |
+| `workspaces/<execution>/…`, `walks/<execution>/…`, `logs/<execution>/…` | the same |
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
 
@@ -15,12 +15,13 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from itertools import groupby
 
+from noetl_contracts.log_chunks import LOGS
 from noetl_contracts.passing import WAVES
 from noetl_storage.payload_ports import Owner, PayloadReferences, PayloadShelf, StoredObject
 
 FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
 SLICES, ARTIFACTS = "slices", "artifacts"
-_OF_EXECUTIONS = frozenset({FRAMES, WALKS, WORKSPACES})
+_OF_EXECUTIONS = frozenset({FRAMES, LOGS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18
@@ -68,6 +69,11 @@ def _overtaken(versions: list[StoredObject]) -> list[StoredObject]:
 
 def _is_identity(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
+def may_mention(one: StoredObject) -> bool:
+    """Tell whether an object may name content that it needs: what a task printed needs none."""
+    return _kind(one) != LOGS
 
 
 def _kind(one: StoredObject) -> str:

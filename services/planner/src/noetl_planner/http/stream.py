@@ -50,7 +50,7 @@ class Follower:
                     if wanted:
                         yield [_message(envelope) for envelope in wanted]
                     elif _now() - heard_at >= HEARTBEAT_S:
-                        yield [_heartbeat()]
+                        yield [heartbeat()]
                     else:
                         continue
                     heard_at = _now()
@@ -87,17 +87,17 @@ async def follow(
         row = await finding.get_row(services, execution_id)
         execution_id, is_over = row["execution_id"], views.is_terminal(row)
     client = address_of(request)
-    _check(services, client, execution_id)
+    check_seats(services, client, execution_id)
     following = Following(services, ExecutionId(execution_id), after=begin, is_over=is_over)
     pages = Follower(following, types=types).pages()
     return Stream(
-        _sent(pages, services.seats.taken(client, execution_id)),
+        send_pages(pages, services.seats.taken(client, execution_id)),
         media_type="text/event-stream",
         headers=STREAM_HEADERS,
     )
 
 
-async def _sent(
+async def send_pages(
     pages: AsyncIterator[list[ServerSentEventMessage]], seat: AbstractContextManager[None]
 ) -> AsyncIterator[bytes]:
     """Keep a seat for as long as a client listens; a page is sent as one chunk."""
@@ -106,7 +106,7 @@ async def _sent(
             yield b"".join(message.encode() for message in page)
 
 
-def _check(services: ApiServices, client: str, execution_id: str) -> None:
+def check_seats(services: ApiServices, client: str, execution_id: str) -> None:
     """Refuse one follower too many: of all, of this client, or of this execution."""
     seats, most = services.seats, services.seat_limits
     if not seats.has_room(most):
@@ -150,7 +150,8 @@ def _message(envelope: Envelope) -> ServerSentEventMessage:
     )
 
 
-def _heartbeat() -> ServerSentEventMessage:
+def heartbeat() -> ServerSentEventMessage:
+    """Say that the connection lives."""
     return ServerSentEventMessage(data=None, comment="alive")
 
 

@@ -32,6 +32,12 @@ class Mask:
         self._forms_by_secret: dict[str, tuple[str, ...]] = {}
         self._texts: tuple[str, ...] = ()
         self._bytes: tuple[bytes, ...] = ()
+        self._lines: frozenset[str] = frozenset()
+
+    @property
+    def form_length_max(self) -> int:
+        """Return how long the longest form of a secret is; 0 while there is none."""
+        return len(self._texts[0]) if self._texts else 0
 
     def learn(self, value: Any) -> None:
         """Remember every text inside a credential's fields; what is learned again stays longer."""
@@ -53,6 +59,9 @@ class Mask:
         data = {form for secret, each in forms.items() if _is_long(secret) for form in each}
         self._texts = tuple(sorted(texts, key=len, reverse=True))
         self._bytes = tuple(form.encode() for form in sorted(data, key=len, reverse=True))
+        lines = (line.strip() for secret in forms for line in secret.splitlines()[1:])
+        first = (secret.partition("\n")[0].strip() for secret in forms if "\n" in secret)
+        self._lines = frozenset(line for line in (*lines, *first) if len(line) >= _LENGTH_MIN_TEXT)
 
     def holds(self, text: str) -> bool:
         """Tell whether a text contains a secret of 6 characters and more."""
@@ -64,6 +73,10 @@ class Mask:
             if form in text:
                 text = text.replace(form, MASK)
         return text
+
+    def line(self, text: str) -> str:
+        """Mask one line of several: also the lines of a secret that has several, however short."""
+        return MASK if text.strip() in self._lines else self.text(text)
 
     def data(self, data: bytes) -> bytes:
         """Mask encoded JSON: secrets of 16 characters and more, so short ones damage no data."""

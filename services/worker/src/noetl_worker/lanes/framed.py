@@ -99,7 +99,8 @@ class Framed(Struct, frozen=True, kw_only=True):
         if self.command.resume is not None:
             _, resumed = await parking.take_up_frame(self.command.resume, self.hands)
         try:
-            end = await pipeline.run(resumed)
+            async with self.hands.journal.keep_lines():
+                end = await pipeline.run(resumed)
         except Parked as parked:
             row = WaitingRow(index=None, saved=await pipeline.saved(), wait=parked.wait)
             raise FrameParked(SavedFrame(frame_id=work.frame_id, waiting=[row], next=0)) from None

@@ -12,6 +12,7 @@ from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.pacing import Pacer
 from noetl_worker.lanes.waves import Waves
 from noetl_worker.stores import TenantPayloads
+from noetl_worker.task_logs.log_journal import LogJournal
 from noetl_worker.tools import Tools
 
 
@@ -25,6 +26,7 @@ class Hands(Struct, frozen=True, kw_only=True):
     clock: Clock
     worker_id: WorkerId
     pacer: Pacer
+    journal: LogJournal
     callbacks: Callbacks = Callbacks()
     # Where frames run in waves; without them they run in the lane's own event loop.
     waves: Waves | None = None

@@ -29,6 +29,7 @@ from noetl_worker.lanes.waves import Waves
 from noetl_worker.lanes.work import execute, failed, lost
 from noetl_worker.reporting import Desk, Reporter, ReportTooLarge
 from noetl_worker.stores import Place, Remembered, TenantPayloads
+from noetl_worker.task_logs.log_journal import LogJournal
 from noetl_worker.tools import Tools
 
 log = structlog.get_logger(__name__)
@@ -185,10 +186,15 @@ class IoLane:
                 attendants.append(group.create_task(self._listen_for_pause(command, hold)))
             reporter.started()
 
-        with hold.lasting(attend):
-            if not await _done(command, hands, reporter, hold):
-                reporter.report(lost(command, "released", is_release=True))
-            await self._flush(command, hands, reporter)
+        try:
+            with hold.lasting(attend):
+                if not await _done(command, hands, reporter, hold):
+                    reporter.report(lost(command, "released", is_release=True))
+                await hands.journal.flush()
+                await self._flush(command, hands, reporter)
+        except asyncio.CancelledError:
+            await hands.journal.abandon()
+            raise
         for attendant in attendants:
             attendant.cancel()
 
@@ -271,6 +277,13 @@ class IoLane:
             worker_id=lane.desk.worker_id,
             callbacks=lane.callbacks,
             pacer=lane.pacer,
+            journal=LogJournal(
+                command,
+                payloads=payloads,
+                mask=lane.mask,
+                clock=lane.desk.clock,
+                worker_id=lane.desk.worker_id,
+            ),
             waves=lane.waves,
             held_wait_s=lane.held_wait_s,
         )

@@ -49,9 +49,8 @@ async def run_once(
         may_leave_rows=may_leave_rows,
     )
     with frame_span(frame):
-        if not frame.policy.transaction or not any(one.kind == "postgres" for one in block.tasks):
-            return await once.plainly(resume=resume)
-        return await once.in_transaction()
+        async with hands.journal.keep_lines():
+            return await once.run(resume)
 
 
 class _Once:
@@ -71,6 +70,13 @@ class _Once:
         self._surrounding = surrounding
         self._hands = hands
         self._may_leave_rows = may_leave_rows
+
+    async def run(self, resume: Resume | None) -> FrameResult:
+        """Run the frame as its policy says."""
+        has_effects = any(one.kind == "postgres" for one in self._block.tasks)
+        if not self._frame.policy.transaction or not has_effects:
+            return await self.plainly(resume=resume)
+        return await self.in_transaction()
 
     async def plainly(
         self, effects: FrameEffects | None = None, *, resume: Resume | None = None

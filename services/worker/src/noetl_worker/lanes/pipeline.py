@@ -29,6 +29,7 @@ from noetl_worker.lanes.rules import Rules
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.time_waits import Waits
 from noetl_worker.lanes.unit import Surrounding
+from noetl_worker.task_logs.log_journal import KINDS_WITH_LOG
 from noetl_worker.tools.call import Call, Outcome
 
 T = TypeVar("T")
@@ -269,7 +270,7 @@ class Pipeline:
         return await self._prepared(task, call.attempt) if is_old else call
 
     async def _prepared(self, task: CompiledTask, attempt: int) -> Call:
-        return await self._loading(
+        call = await self._loading(
             partial(
                 prepare,
                 task,
@@ -280,6 +281,9 @@ class Pipeline:
                 visit=self._walk.visits[self._walk.position],
             )
         )
+        if call.kind not in KINDS_WITH_LOG:
+            return call
+        return structs.replace(call, log=self._hands.journal.open_log(call))
 
     async def _park(self, task: CompiledTask, call: Call) -> None:
         """Let the pipeline wait: raises `Parked`, or `ToolFailure` when it cannot."""

@@ -200,7 +200,8 @@ async def _run_unit(
     pipeline = Pipeline(block=block, unit=unit, surrounding=surrounding, hands=hands)
     resumed = await _resumed(command, block, unit, hands)
     try:
-        end = await pipeline.run(resumed)
+        async with hands.journal.keep_lines():
+            end = await pipeline.run(resumed)
     except Parked as parked:
         reporter.report(await _parked(command, pipeline, parked, hands))
         return True

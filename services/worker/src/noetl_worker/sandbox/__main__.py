@@ -1,7 +1,5 @@
 """Reads calls from one pipe, answers on another, until the worker closes its end."""
 
-import io
-import logging
 import os
 import resource
 import struct
@@ -16,58 +14,29 @@ from msgspec import structs
 from noetl_storage import removal
 from noetl_worker.sandbox import confinement, raised
 from noetl_worker.sandbox.calling import Answer, Ask, MissingDependency, Streamed, call
+from noetl_worker.sandbox.task_output import TaskOutput
 
 LENGTH = struct.Struct(">I")
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-LOG_BYTES_MAX = 16 * 1024
-_LOG_CUT = f"\n(the rest was left out: a call may print {LOG_BYTES_MAX} bytes)\n"
 _CPU_SPARE_S = 2
 # What takes longer to remove is left to the worker, which ends this process for it.
 _TIDY_S = 5.0
 
 
-class _Bounded(io.BytesIO):
-    """What user code prints, up to a bound."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_cut = False
-
-    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes alone come here
-        room = LOG_BYTES_MAX - self.tell()
-        self.is_cut |= len(data) > room
-        if room > 0:
-            super().write(data[:room])
-        return len(data)
-
-
-class _TaskLog:
-    """Stands for standard output and error while a call runs."""
-
-    def __init__(self) -> None:
-        self._written = _Bounded()
-        self.stream = io.TextIOWrapper(
-            self._written, encoding="utf-8", errors="backslashreplace", write_through=True
-        )
-
-    def text(self) -> str:
-        found = self._written.getvalue().decode(errors="replace")
-        return found + _LOG_CUT if self._written.is_cut else found
-
-
 def main() -> None:
     """Serve calls one after another."""
     bounds = msgspec.json.decode(sys.argv[1])
-    asks, answers = _take_pipes()
+    asks, answers = _take_pipes(bounds["output"])
     lacking = confinement.put_up(bounds)
     _add_packages(bounds.get("packages"))
     files = Path.cwd()
     home = Path(bounds["home"])
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    output = TaskOutput()
     while head := asks.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
         ask = msgspec.json.decode(asks.read(length), type=Ask)
-        answer = _answered(ask, answers, has_network=bool(bounds.get("network")))
+        with output.capture():
+            answer = _answered(ask, answers, has_network=bool(bounds.get("network")))
         is_spent = _tidied(home, files) or bool(ask.paths)
         _send(_encoded(structs.replace(answer, lacking=lacking, is_spent=is_spent)), answers)
 
@@ -80,13 +49,17 @@ def _add_packages(folder: str | None) -> None:
         sys.path.insert(first, folder)
 
 
-def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the worker's pipes for ourselves: user code finds only /dev/null behind 0 and 1."""
+def _take_pipes(output: int) -> tuple[BinaryIO, BinaryIO]:
+    """Keep the worker's pipes for ourselves: user code finds /dev/null and its log behind 0 and 1.
+
+    `output` is the descriptor of the pipe for what it writes.
+    """
     asks, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
+    os.dup2(output, 1)
     os.close(nothing)
+    os.close(output)
     return os.fdopen(asks, "rb"), os.fdopen(answers, "wb")
 
 
@@ -111,24 +84,13 @@ def _answered(ask: Ask, answers: BinaryIO, *, has_network: bool) -> Answer:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + ask.cpu_s + _CPU_SPARE_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
-    log = _TaskLog()
-    shown = sys.stdout, sys.stderr
-    sys.stdout = sys.stderr = log.stream
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(log.stream)
     try:
         result = call(ask, lambda rows: _hand_over(rows, answers))
-        if isinstance(result, Streamed):
-            return Answer(has_streamed=True, log=log.text())
-        return Answer(result=result, log=log.text())
+        return Answer(has_streamed=True) if isinstance(result, Streamed) else Answer(result=result)
     except MissingDependency as problem:
-        return Answer(missing=str(problem), exception="ModuleNotFoundError", log=log.text())
+        return Answer(missing=str(problem), exception="ModuleNotFoundError")
     except BaseException as problem:  # noqa: BLE001 - whatever user code raises is its answer
-        found = raised.describe(problem, source=ask.code, has_network=has_network)
-        return structs.replace(found, log=log.text())
-    finally:
-        sys.stdout, sys.stderr = shown
+        return raised.describe(problem, source=ask.code, has_network=has_network)
 
 
 def _tidied(home: Path, files: Path) -> bool:

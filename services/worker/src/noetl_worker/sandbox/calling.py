@@ -60,7 +60,6 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lacks_network: bool = False
     absent_module: str = ""
     missing: str | None = None
-    log: str = ""
     result_bytes: int = 0
     lacking: list[str] = []
     is_spent: bool = False

@@ -11,6 +11,9 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from noetl_contracts.log_chunks import STDERR, STDOUT
+from noetl_worker.tools.call import Log, NoLog
+
 _CHUNK_BYTES = 64 * 1024
 _LOOK_S = 0.02
 # For output of processes that left the group and still hold its pipes.
@@ -34,9 +37,11 @@ class Launch(Struct, frozen=True, kw_only=True):
 class Captured:
     """What a process has written so far, both streams within one bound."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, log: Log | None = None) -> None:
         self.stdout = bytearray()
         self.stderr = bytearray()
+        # The lines go there as they come.
+        self.log = log or NoLog()
         self._bytes_max = bytes_max
 
     def add(self, stream: bytearray, data: bytes) -> None:
@@ -69,8 +74,8 @@ async def run(launch: Launch, captured: Captured) -> int:
         out_end.close()
         err_end.close()
         readers = (
-            asyncio.ensure_future(_drain(out, captured, captured.stdout)),
-            asyncio.ensure_future(_drain(err, captured, captured.stderr)),
+            asyncio.ensure_future(_drain(out, captured, STDOUT)),
+            asyncio.ensure_future(_drain(err, captured, STDERR)),
         )
         try:
             await _ended(process, readers)
@@ -129,9 +134,12 @@ def _signal(group: int, number: int) -> bool:
     return True
 
 
-async def _drain(source: asyncio.StreamReader, captured: Captured, stream: bytearray) -> None:
+async def _drain(source: asyncio.StreamReader, captured: Captured, stream: str) -> None:
+    held = captured.stdout if stream == STDOUT else captured.stderr
     while data := await source.read(_CHUNK_BYTES):
-        captured.add(stream, data)
+        captured.log.write(stream, data)
+        captured.add(held, data)
+        await captured.log.wait_for_room()
 
 
 @asynccontextmanager

@@ -2,44 +2,39 @@
 
 import asyncio
 import os
-import signal
-import struct
 import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import names
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
+from noetl_contracts.log_chunks import STDERR, STDOUT
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox.calling import Answer, Ask
-from noetl_worker.tools.call import Call, Outcome, Sink
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.python_modules import read_libs, read_paths
+from noetl_worker.tools.python_output import PythonOutput, open_pipe
+from noetl_worker.tools.python_process import Child, Room
 from noetl_worker.tools.scripts import Scripts
 from noetl_worker.user_python import errors as python_errors
 from noetl_worker.user_python.environments import Environments
 from noetl_worker.user_python.requirements import read_network, read_requirements
 
-_REST_BYTES = 64 * 1024
-_LENGTH = struct.Struct(">I")
 _CALLS_PER_PROCESS = 10_000
-_END_S = 2.0
 _HOME, _FILES = "home", "files"
 _REMOVAL_S = 60.0
-
-Owner = tuple[str, str]
 
 log = structlog.get_logger(__name__)
 
@@ -58,76 +53,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     is_network_by_task: bool = False
 
 
-class Room(Struct, frozen=True, kw_only=True):
-    """What a process was started with: it serves the tasks of one such room."""
-
-    owner: Owner
-    has_network: bool
-    packages: Path | None
-
-
-class Child:
-    """One process in its home; it serves one tenant and is replaced after many calls."""
-
-    def __init__(
-        self, process: asyncio.subprocess.Process, *, room: Room, home: Path, checkout: Any
-    ) -> None:
-        self.room = room
-        self.home = home
-        # The folder in which the code runs, with the files of one execution after another.
-        self.checkout = checkout
-        self.execution_id = ""
-        self.calls = 0
-        self._process = process
-
-    async def ask(self, ask: Ask, sink: Sink | None = None) -> Answer:
-        """Send one call and read its answer; raises `EOFError` when the process ended.
-
-        Rows that come before the answer go to the `sink`: while that waits, so does the process.
-        """
-        self.calls += 1
-        reader, writer = self._process.stdout, self._process.stdin
-        if reader is None or writer is None:
-            raise EOFError
-        data = codec.encode(ask)
-        writer.write(_LENGTH.pack(len(data)) + data)
-        try:
-            await writer.drain()
-            while True:
-                (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-                answer = codec.decode_as(await reader.readexactly(length), Answer)
-                if answer.rows is None or sink is None:
-                    return answer
-                await sink.take(answer.rows)
-        except (asyncio.IncompleteReadError, ConnectionError) as problem:
-            raise EOFError from problem
-
-    def kill(self) -> None:
-        """End it without a warning."""
-        # The group, too: user code may have started processes of its own.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    async def ended(self) -> int:
-        """Wait until it is gone and return how it ended."""
-        try:
-            async with asyncio.timeout(_END_S):
-                code = await self._process.wait()
-        except TimeoutError:
-            self.kill()
-            code = await self._process.wait()
-        await self._forget_rest()
-        return code
-
-    async def _forget_rest(self) -> None:
-        """Read what nobody wants any more: a pipe that is not read to its end stays open."""
-        reader = self._process.stdout
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
-                while reader is not None and await reader.read(_REST_BYTES):
-                    continue
-
-
 class PythonTool:
     """Runs code in at most `processes_max` children at once."""
 
@@ -135,19 +60,19 @@ class PythonTool:
         self,
         *,
         limits: Limits,
-        mask: Mask,
         scripts: Scripts,
         directory: Path,
         hidden: tuple[Path, ...],
         make_checkout: Callable[[Path], Any],
         environments: Environments,
+        mask: Mask,
     ) -> None:
         self._limits = limits
+        self._mask = mask
         self._environments = environments
         # Folders of other tasks and organizations.
         self._hidden = hidden
         self._make_checkout = make_checkout
-        self._mask = mask
         self._scripts = scripts
         self._directory = directory
         self._leftovers = Leftovers()
@@ -189,8 +114,10 @@ class PythonTool:
         is_sound = is_spent = False
         try:
             await self._lend_files(child, call)
+            child.output.begin(call.log)
             answer = await child.ask(ask, call.sink)
-            is_spent = child.calls >= _CALLS_PER_PROCESS or answer.is_spent
+            is_heard = await child.output.finish()
+            is_spent = child.calls >= _CALLS_PER_PROCESS or answer.is_spent or not is_heard
             if is_spent:
                 # Nothing of it writes any more while its files are read.
                 child.kill()
@@ -210,6 +137,8 @@ class PythonTool:
                 self._idle.append(child)
             else:
                 self._dismiss(child)
+                # What a process wrote before it was ended belongs to its log.
+                await child.output.finish()
         return outcome
 
     async def _lend_files(self, child: Child, call: Call) -> None:
@@ -246,36 +175,50 @@ class PythonTool:
         # Others that start meanwhile are to see it.
         self._count += 1
         try:
-            process = await self._spawned(home, room)
+            process, output = await self._spawned(home, room)
         except BaseException:
             self._count -= 1
             self._leftovers.add(self._removed(home))
             raise
         self._environments.acquire(room.packages)
         checkout = self._make_checkout(home / _FILES)
-        return Child(process, room=room, home=home, checkout=checkout)
+        return Child(process, output, room=room, home=home, checkout=checkout)
 
-    async def _spawned(self, home: Path, room: Room) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-m",
-            "noetl_worker.sandbox",
-            codec.text(self._bounds(home, room)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": str(home / _HOME),
-                "TMPDIR": str(home / _HOME),
-                "LANG": "C.UTF-8",
-            },
-            cwd=home / _FILES,
-            start_new_session=True,
-        )
+    async def _spawned(
+        self, home: Path, room: Room
+    ) -> tuple[asyncio.subprocess.Process, PythonOutput]:
+        out, out_end = open_pipe()
+        err, err_end = open_pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-m",
+                "noetl_worker.sandbox",
+                codec.text(self._bounds(home, room, output=out_end)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=err_end,
+                pass_fds=(out_end,),
+                env={
+                    "PATH": "/usr/bin:/bin",
+                    "HOME": str(home / _HOME),
+                    "TMPDIR": str(home / _HOME),
+                    "LANG": "C.UTF-8",
+                },
+                cwd=home / _FILES,
+                start_new_session=True,
+            )
+        except BaseException:
+            out.close()
+            err.close()
+            raise
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        return process, PythonOutput(((STDOUT, out), (STDERR, err)))
 
-    def _bounds(self, home: Path, room: Room) -> dict[str, Any]:
+    def _bounds(self, home: Path, room: Room, *, output: int) -> dict[str, Any]:
         limits = self._limits
         return {
             "memory_bytes": limits.memory_bytes,
@@ -283,6 +226,7 @@ class PythonTool:
             "processes_max": limits.threads_max,
             "file_bytes": limits.file_bytes,
             "network": room.has_network,
+            "output": output,
             "hidden": [str(folder) for folder in self._hidden],
             "shown": [str(folder) for folder in (home, room.packages) if folder is not None],
             "packages": None if room.packages is None else str(room.packages),
@@ -316,6 +260,7 @@ class PythonTool:
         """Wait for a child's end, and remove what it could not remove itself."""
         await child.ended()
         self._environments.release(child.room.packages)
+        await child.output.close()
         await self._removed(child.home)
 
     async def _removed(self, home: Path) -> None:
@@ -325,13 +270,6 @@ class PythonTool:
 
     def _outcome(self, answer: Answer, call: Call) -> Outcome:
         self._warn(answer.lacking)
-        if answer.log:
-            log.info(
-                "task output",
-                **{names.FIELD_EXECUTION: call.site.execution_id, names.FIELD_STEP: call.site.step},
-                task=call.task,
-                text=self._mask.text(answer.log),
-            )
         error = python_errors.of_answer(answer, self._mask, memory_bytes=self._limits.memory_bytes)
         if error is not None:
             return Outcome(error=error)
@@ -370,12 +308,12 @@ def _ask(call: Call, source: str) -> Ask:
 async def open_python(
     *,
     limits: Limits,
-    mask: Mask,
     scripts: Scripts,
     directory: Path,
     hidden: tuple[Path, ...],
     make_checkout: Callable[[Path], Any],
     environments: Environments,
+    mask: Mask,
 ) -> AsyncIterator[PythonTool]:
     """Hold the child processes while the block runs, their homes below a directory.
 
@@ -383,12 +321,12 @@ async def open_python(
     """
     tool = PythonTool(
         limits=limits,
-        mask=mask,
         scripts=scripts,
         directory=directory,
         hidden=hidden,
         make_checkout=make_checkout,
         environments=environments,
+        mask=mask,
     )
     try:
         yield tool

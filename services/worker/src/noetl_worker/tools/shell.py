@@ -22,7 +22,7 @@ from noetl_worker.domain.texts import as_text
 from noetl_worker.own_time import own_time
 from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes
-from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call import Call, Log, Outcome
 from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.scripts import Scripts
 
@@ -112,7 +112,7 @@ class ShellTool:
                 async with self._home() as home:
                     for script in plan.scripts:
                         launch = self._launch(script, plan, place, home)
-                        await self._script(script, launch, ran)
+                        await self._script(script, launch, ran, call.log)
                         if ran[-1].returncode != 0:
                             break
         except ToolFailure as problem:
@@ -163,14 +163,16 @@ class ShellTool:
         _check_texts(plan)
         return plan
 
-    async def _script(self, script: str, launch: Launch, ran: list[Ran]) -> None:
+    async def _script(self, script: str, launch: Launch, ran: list[Ran], task_log: Log) -> None:
         """Run one script and note what came of it, also when it was ended."""
-        captured = Captured(self._limits.output_bytes_max - sum(_size(one) for one in ran))
+        bytes_max = self._limits.output_bytes_max - sum(_size(one) for one in ran)
+        captured = Captured(bytes_max, task_log)
         started = self._clock.monotonic()
         code: int | None = None
         try:
             code = await processes.run(launch, captured)
         finally:
+            task_log.finish()
             ran.append(
                 Ran(
                     script=script,

@@ -1,0 +1,137 @@
+"""What user code prints and logs, on its way out of the sandbox's process."""
+
+import contextlib
+import io
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
+from noetl_worker.sandbox.output_records import END, PIECE_BYTES, OutputRecord, encode_record
+
+_LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"))
+_DESCRIPTORS = {STDOUT: 1, STDERR: 2}
+
+
+class OutputChannel:
+    """Sends records into the pipe behind standard output, as fast as the worker reads it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def send(self, record: OutputRecord) -> None:
+        """Send a record; what nobody can take any more is dropped."""
+        data = encode_record(record)
+        with self._lock, contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(_DESCRIPTORS[STDOUT], data) :]
+
+    def finish(self) -> None:
+        """Say on both pipes that a call has ended."""
+        self.send(OutputRecord(END))
+        with contextlib.suppress(OSError):
+            os.write(_DESCRIPTORS[STDERR], encode_record(OutputRecord(END)))
+
+
+class OutputStream(io.RawIOBase):
+    """Stands below `sys.stdout` or `sys.stderr`: whole lines leave at once, others when flushed."""
+
+    def __init__(self, name: str, channel: OutputChannel) -> None:
+        super().__init__()
+        self._name = name
+        self._channel = channel
+        self._waiting = bytearray()
+
+    def writable(self) -> bool:
+        """Admit writers."""
+        return True
+
+    def fileno(self) -> int:
+        """Return what other programs of the task may write to."""
+        return _DESCRIPTORS[self._name]
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # any buffer is taken
+        """Take bytes."""
+        piece = bytes(data)
+        self._waiting += piece
+        end = self._waiting.rfind(b"\n") + 1
+        if end or len(self._waiting) > PIECE_BYTES:
+            self._send(end or len(self._waiting))
+        return len(piece)
+
+    def flush(self) -> None:
+        """Send what waits for the end of its line."""
+        self._send(len(self._waiting))
+
+    def _send(self, count: int) -> None:
+        ready = bytes(self._waiting[:count])
+        del self._waiting[:count]
+        text = ready.decode(errors="backslashreplace")
+        for start in range(0, len(text), PIECE_BYTES):
+            self._channel.send(OutputRecord(self._name, text[start : start + PIECE_BYTES]))
+
+
+class LevelHandler(logging.Handler):
+    """Sends what is logged, with its level."""
+
+    def __init__(self, channel: OutputChannel) -> None:
+        super().__init__()
+        self._channel = channel
+        self.setFormatter(logging.Formatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record of `logging`; it names its logger, unless that is the root."""
+        try:
+            text = self.format(record)
+        except (TypeError, ValueError, KeyError):
+            # Arguments that do not fit their text: `logging` says so on standard error.
+            self.handleError(record)
+            return
+        named = text if record.name == "root" else f"{record.name}: {text}"
+        whole = named.encode(errors="backslashreplace").decode()
+        self._channel.send(OutputRecord(LOGGING, whole, _level_of(record.levelno)))
+
+
+class TaskOutput:
+    """The output of one call after another."""
+
+    def __init__(self) -> None:
+        self._channel = OutputChannel()
+        self._handler = LevelHandler(self._channel)
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[None]:
+        """Send what is printed and logged while the block runs; say when it has ended."""
+        before = sys.stdout, sys.stderr
+        streams = tuple(self._open(name) for name in (STDOUT, STDERR))
+        sys.stdout, sys.stderr = streams
+        root = logging.getLogger()
+        root.setLevel(logging.INFO)
+        # The call before may have put handlers of its own there.
+        root.handlers[:] = [self._handler]
+        try:
+            yield
+        finally:
+            for stream in streams:
+                # User code may have closed it.
+                with contextlib.suppress(ValueError, OSError):
+                    stream.flush()
+            sys.stdout, sys.stderr = before
+            self._channel.finish()
+
+    def _open(self, name: str) -> io.TextIOWrapper:
+        return io.TextIOWrapper(
+            OutputStream(name, self._channel),  # type: ignore[arg-type]  # it is written to alone
+            encoding="utf-8",
+            errors="backslashreplace",
+            write_through=True,
+        )
+
+
+def _level_of(number: int) -> str:
+    for least, level in _LEVELS:
+        if number >= least:
+            return level
+    return "info" if number >= logging.INFO else "debug"

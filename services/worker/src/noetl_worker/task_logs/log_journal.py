@@ -1,0 +1,253 @@
+"""Stores the lines of one attempt of a command in chunks, while the attempt goes on.
+
+A chunk is written when 256 KiB of lines wait, or half a second after the first line that waits.
+So a worker that is killed loses at most the lines since then. Lines are masked and encoded in a
+thread, and stored by the payload store's own threads: the event loop holds none of it. Where more
+than 1 MiB waits, readers of output wait, and with them, by its pipe, the process that writes.
+
+Followers read the chunks in the payload store, and no message is sent for a line: a line costs
+neither the ledger nor NATS anything, and what a follower sees is what is kept.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+
+import structlog
+from msgspec import Struct, structs
+
+from noetl_chassis import identity
+from noetl_chassis.blocking_work import in_thread
+from noetl_chassis.clock import Clock
+from noetl_contracts import codec
+from noetl_contracts.commands import Command
+from noetl_contracts.ids import WorkerId
+from noetl_contracts.log_chunks import (
+    NOTICE,
+    LogChunk,
+    LogLine,
+    LogSource,
+    name_chunk,
+)
+from noetl_worker.domain.failures import ToolFailure
+from noetl_worker.domain.masking import Mask
+from noetl_worker.stores import TenantPayloads
+from noetl_worker.task_logs.line_text import RawLine, text_of
+from noetl_worker.task_logs.task_log import TaskLog
+from noetl_worker.tools.call import Call
+
+# Whose tasks run code that writes.
+KINDS_WITH_LOG = frozenset({"python", "shell"})
+FLUSH_S = 0.5
+CHUNK_BYTES = 256 * 1024
+WAITING_BYTES_MAX = 1024 * 1024
+# What a line takes besides its text.
+_LINE_BYTES = 64
+_LAST_FLUSH_S = 5.0
+_WRITER_DIGITS = 8
+
+log = structlog.get_logger(__name__)
+
+
+class PendingLine(Struct, frozen=True):
+    """A line that waits to be stored."""
+
+    at_us: int
+    line: RawLine
+    stream: str
+    level: str
+    source: LogSource
+
+
+class LogJournal:
+    """The log of one attempt of a command."""
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        payloads: TenantPayloads,
+        mask: Mask,
+        clock: Clock,
+        worker_id: WorkerId,
+    ) -> None:
+        self._command = command
+        self._payloads = payloads
+        self._mask = mask
+        self._clock = clock
+        self._worker_id = worker_id
+        self._waiting: list[PendingLine] = []
+        self._waiting_bytes = 0
+        self._number = 0
+        self._stored_lines = 0
+        self._previous_sha256 = ""
+        self._writer = identity.token()[:_WRITER_DIGITS]
+        self._lost_lines = 0
+        self._lost_reason = ""
+        self._is_full = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        # Storing is no part of a task, whose clock stands while it asks the store itself.
+        self._context = copy_context()
+        self._flusher: asyncio.Task[None] | None = None
+        self._added_lines = 0
+        # Stored, or given up.
+        self._done_lines = 0
+        # Somebody waits until so many are done.
+        self._wanted_lines = 0
+        self._has_stored = asyncio.Condition()
+
+    def open_log(self, call: Call) -> TaskLog:
+        """Begin the log of one try of a task."""
+        site = call.site
+        source = LogSource(
+            task=call.task,
+            unit=site.unit,
+            task_attempt=call.attempt,
+            frame_id=site.frame_id,
+            row_index=site.row_index,
+        )
+        return TaskLog(source, self)
+
+    def add(self, line: RawLine, stream: str, level: str, source: LogSource) -> None:
+        """Take a line; it is stored soon."""
+        at_us = int(self._clock.now().timestamp() * 1_000_000)
+        self._waiting.append(PendingLine(at_us, line, stream, level, source))
+        self._added_lines += 1
+        self._waiting_bytes += len(line.data) + _LINE_BYTES
+        if self._waiting_bytes >= CHUNK_BYTES:
+            self._is_full.set()
+        if self._waiting_bytes >= WAITING_BYTES_MAX:
+            self._has_room.clear()
+        if self._flusher is None:
+            loop = asyncio.get_running_loop()
+            self._flusher = loop.create_task(self._store_in_turns(), context=self._context)
+
+    async def wait_for_room(self) -> None:
+        """Return when less than 1 MiB waits to be stored."""
+        await self._has_room.wait()
+
+    @asynccontextmanager
+    async def keep_lines(self) -> AsyncIterator[None]:
+        """Let a block end when its lines are stored, so that its end is told after them.
+
+        A block that is called off ends at once.
+        """
+        try:
+            yield
+        except Exception:
+            await self.flush()
+            raise
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Return when the lines that have come so far are stored."""
+        wanted = self._wanted_lines = self._added_lines
+        self._is_full.set()
+        async with self._has_stored:
+            await self._has_stored.wait_for(lambda: self._done_lines >= wanted)
+
+    async def abandon(self) -> None:
+        """Store what waits within a bounded time: somebody else may have the command already."""
+        try:
+            async with asyncio.timeout(_LAST_FLUSH_S):
+                await self.flush()
+        except TimeoutError:
+            log.warning("lines of a log are lost", lines=len(self._waiting))
+        finally:
+            if self._flusher is not None:
+                self._flusher.cancel()
+
+    async def _store_in_turns(self) -> None:
+        """Store chunks until there is nothing more to store."""
+        while self._waiting:
+            await self._wait_for_more()
+            lines = self._take_lines()
+            await self._store(lines)
+            self._done_lines += len(lines)
+            async with self._has_stored:
+                self._has_stored.notify_all()
+        self._flusher = None
+
+    async def _wait_for_more(self) -> None:
+        if self._done_lines < self._wanted_lines:
+            return
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await self._is_full.wait()
+        except TimeoutError:
+            return
+
+    async def _store(self, lines: list[PendingLine]) -> None:
+        lines = self._take_notices(lines[0]) + lines
+        chunk = await in_thread(self._build_chunk, lines)
+        data = codec.encode(chunk)
+        name = name_chunk(chunk, self._clock.now())
+        try:
+            await self._payloads.put_named(name, data)
+        except ToolFailure as problem:
+            self._note_loss(len(lines), problem)
+            return
+        self._number = chunk.number
+        self._stored_lines += len(lines)
+        self._previous_sha256 = codec.digest(data)
+
+    def _take_lines(self) -> list[PendingLine]:
+        """Take what makes one chunk, and let those who wait go on."""
+        taken_bytes = count = 0
+        for pending in self._waiting:
+            taken_bytes += len(pending.line.data) + _LINE_BYTES
+            count += 1
+            if taken_bytes >= CHUNK_BYTES:
+                break
+        lines = self._waiting[:count]
+        del self._waiting[:count]
+        self._waiting_bytes -= taken_bytes
+        if self._waiting_bytes < CHUNK_BYTES:
+            self._is_full.clear()
+        if self._waiting_bytes < WAITING_BYTES_MAX:
+            self._has_room.set()
+        return lines
+
+    def _build_chunk(self, pending_lines: list[PendingLine]) -> LogChunk:
+        places: dict[LogSource, int] = {}
+        lines = tuple(
+            LogLine(
+                pending.at_us,
+                places.setdefault(pending.source, len(places)),
+                pending.stream,
+                pending.level,
+                text_of(pending.line, self._mask),
+            )
+            for pending in pending_lines
+        )
+        return LogChunk(
+            execution_id=self._command.execution_id,
+            command_id=self._command.command_id,
+            attempt=self._command.attempt,
+            writer=self._writer,
+            worker_id=self._worker_id,
+            step=self._command.step,
+            number=self._number + 1,
+            previous_sha256=self._previous_sha256,
+            first=self._stored_lines + 1,
+            sources=tuple(places),
+            lines=lines,
+        )
+
+    def _note_loss(self, count: int, problem: ToolFailure) -> None:
+        """Let the next chunk say that lines are missing: a task does not fail for its log."""
+        self._lost_lines += count
+        self._lost_reason = problem.error.message
+        log.warning("lines of a log were not stored", lines=count, reason=self._lost_reason)
+
+    def _take_notices(self, first: PendingLine) -> list[PendingLine]:
+        """Return what the next chunk has to say before its first line."""
+        if not self._lost_lines:
+            return []
+        text = f"{self._lost_lines:,} lines are missing here: {self._lost_reason}"
+        self._lost_lines = 0
+        return [
+            structs.replace(first, line=RawLine(data=text.encode()), stream=NOTICE, level="error")
+        ]

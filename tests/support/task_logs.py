@@ -1,0 +1,30 @@
+"""The chunks that a worker has stored, read as whoever looks at a log does."""
+
+from noetl_contracts import codec
+from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.log_chunks import LogChunk, LogLine, prefix_of
+from noetl_storage.ports import Payloads
+
+
+async def chunks_of(
+    payloads: Payloads,
+    execution_id: ExecutionId,
+    *,
+    tenant_id: TenantId,
+    organization_id: OrganizationId,
+) -> list[LogChunk]:
+    """All chunks of an execution, in the order of their names."""
+    names = await payloads.list_names(
+        prefix_of(execution_id), tenant_id=tenant_id, organization_id=organization_id
+    )
+    found = []
+    for name in names:
+        data = await payloads.find_named(name, tenant_id=tenant_id, organization_id=organization_id)
+        assert data is not None
+        found.append(codec.decode_as(data, LogChunk))
+    return found
+
+
+def lines_of(chunks: list[LogChunk]) -> list[LogLine]:
+    """All lines of chunks, in order."""
+    return [line for chunk in chunks for line in chunk.lines]

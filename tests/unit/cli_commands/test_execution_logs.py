@@ -1,0 +1,67 @@
+"""Lines of tasks on a terminal: each once, one to a line, and harmless."""
+
+from typing import Any
+
+import pytest
+
+from noetl_cli.execution_logs import LogPrinter, format_line, parse_arguments
+from noetl_cli.failures import CliError
+
+
+def line_of(text: str, **more: Any) -> dict[str, Any]:
+    return {
+        "log": "5.1.00000005",
+        "sequence": 1,
+        "at": "2026-11-26T23:59:01.123456Z",
+        "step": "load",
+        "task": "load_task",
+        "unit": "step",
+        "row_index": None,
+        "attempt": 1,
+        "task_attempt": 2,
+        "stream": "stdout",
+        "level": "",
+        "text": text,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (line_of("hi"), "23:59:01.123 load #1.2 stdout: hi"),
+        (
+            line_of("no", stream="logging", level="error", task="get", unit="item-3"),
+            "23:59:01.123 load/get item-3 #1.2 error: no",
+        ),
+        (line_of("a\rb", row_index=4), "23:59:01.123 load row 4 #1.2 stdout: a\\rb"),
+    ],
+)
+def test_a_line_says_when_where_and_how(line: dict[str, Any], shown: str) -> None:
+    assert format_line(line) == shown
+
+
+def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    LogPrinter(as_json=False).show(line_of("\x1b[2Jgone\x07\x9b"))
+    written = capsys.readouterr().out
+    assert "\\x1b[2Jgone\\x07\\x9b" in written
+    assert "\x1b" not in written
+
+
+def test_a_line_that_comes_again_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = LogPrinter(as_json=False)
+    printer.skip(line_of("before", sequence=1))
+    for sequence in (1, 2, 3, 2, 3, 4):
+        printer.show(line_of(f"line {sequence}", sequence=sequence))
+    printer.show(line_of("of another log", log="6.1.00000006"))
+    printer.show(line_of("notice", sequence=0))
+    printer.show(line_of("notice", sequence=0))
+    texts = [one.partition(": ")[2] for one in capsys.readouterr().out.splitlines()]
+    assert texts == ["line 2", "line 3", "line 4", "of another log", "notice", "notice"]
+
+
+def test_logs_are_of_one_execution_and_one_step() -> None:
+    wanted = parse_arguments(["7", "load it"], lines=None, follow=True, as_json=False)
+    assert (wanted.address, wanted.step) == ("/api/executions/7/logs", "load it")
+    with pytest.raises(CliError, match="one execution"):
+        parse_arguments(["7", "load", "save"], lines=None, follow=True, as_json=False)

@@ -1,0 +1,148 @@
+"""Lines of output: cut at their ends, bounded, and masked before anything else sees them."""
+
+import pytest
+
+from noetl_contracts.log_chunks import LogSource
+from noetl_worker.domain.masking import Mask
+from noetl_worker.sandbox.output_records import END, MARK, OutputRecord, encode_record
+from noetl_worker.task_logs import task_log
+from noetl_worker.task_logs.line_buffer import LineBuffer
+from noetl_worker.task_logs.line_text import (
+    LINE_CHARACTERS_MAX,
+    RAW_BYTES_MAX,
+    RawLine,
+    text_of,
+)
+from noetl_worker.task_logs.task_log import TaskLog
+from noetl_worker.tools.python_output import OutputParser
+
+SECRET = "hunter2-hunter2-hunter2"  # noqa: S105 - that is what it stands for
+SOURCE = LogSource(task="t", unit="step", task_attempt=1)
+
+
+class Lines:
+    """Takes lines as a journal does."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, str]] = []
+
+    def add(self, line: RawLine, stream: str, level: str, source: LogSource) -> None:
+        self.lines.append((stream, level, text_of(line, Mask())))
+
+
+def log_of(lines: Lines) -> TaskLog:
+    return TaskLog(SOURCE, lines)  # type: ignore[arg-type]  # it is added to alone
+
+
+def knowing(*secrets: str) -> Mask:
+    mask = Mask()
+    mask.learn(list(secrets))
+    return mask
+
+
+def split(*pieces: bytes) -> list[bytes]:
+    buffer = LineBuffer()
+    lines = [line for piece in pieces for line in buffer.feed(piece)]
+    return [line.data for line in (*lines, *buffer.finish())]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_lines_are_the_same_however_their_bytes_come(size: int) -> None:
+    data = "eins\n\nzwei ä€\nlast".encode()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert split(*pieces) == [b"eins", b"", "zwei ä€".encode(), b"last"]
+
+
+def test_a_secret_that_comes_in_two_pieces_is_masked() -> None:
+    (line,) = split(f"token={SECRET[:9]}".encode(), f"{SECRET[9:]} sent".encode())
+    assert text_of(RawLine(data=line), knowing(SECRET)) == "token=*** sent"
+
+
+@pytest.mark.parametrize("before", range(LINE_CHARACTERS_MAX - 40, LINE_CHARACTERS_MAX + 5))
+def test_a_secret_across_the_place_of_the_cut_shows_no_part_of_itself(before: int) -> None:
+    data = (b"x" * before) + SECRET.encode() + b"y" * 100
+    text = text_of(RawLine(data=data), knowing(SECRET))
+    assert SECRET[:4] not in text
+    assert len(text) < LINE_CHARACTERS_MAX + 100
+
+
+@pytest.mark.parametrize("part", range(1, len(SECRET)))
+def test_a_secret_across_the_end_of_what_is_held_shows_no_part_of_itself(part: int) -> None:
+    # Many secrets before it, so that what is left after masking is shorter than a line may be.
+    head = (SECRET * (RAW_BYTES_MAX // len(SECRET)))[: RAW_BYTES_MAX - 1000 - part]
+    head = head[: len(head) // len(SECRET) * len(SECRET)]
+    data = head.encode().ljust(RAW_BYTES_MAX - part, b"-") + SECRET.encode()
+    (line,) = (RawLine(data=data[:RAW_BYTES_MAX], left_out=len(data) - RAW_BYTES_MAX),)
+    text = text_of(line, knowing(SECRET))
+    assert SECRET[:1] not in text.replace("the line has", "")
+    assert "[cut: the line has" in text
+
+
+def test_each_line_of_a_secret_of_several_is_masked_however_short() -> None:
+    mask = knowing("first-line\nsecond\nthird-line-of-the-key")
+    texts = [text_of(RawLine(data=line), mask) for line in split(b"first-line\nsecond\r\nfourth\n")]
+    assert texts == ["***", "***", "fourth"]
+
+
+def test_a_line_that_does_not_end_takes_a_bounded_room_and_says_its_length() -> None:
+    lines = Lines()
+    log = log_of(lines)
+    for _ in range(40):
+        log.write("stdout", b"x" * 10_000)
+    assert lines.lines == []
+    log.write("stdout", b"\nnext\n")
+    long, after = lines.lines
+    assert long[2].endswith("[cut: the line has 400000 bytes]")
+    assert len(long[2]) < LINE_CHARACTERS_MAX + 50
+    assert after[2] == "next"
+
+
+def test_a_log_is_cut_at_its_bound_and_says_so_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_log, "TRY_BYTES_MAX", 100)
+    lines = Lines()
+    log = log_of(lines)
+    for _ in range(10):
+        log.write("stdout", b"x" * 19 + b"\n")
+    log.add_line("logging", "lost", level="error")
+    log.finish()
+    assert [line[0] for line in lines.lines] == ["stdout"] * 5 + ["notice"] * 2
+    assert "is cut here: it holds 100 bytes" in lines.lines[5][2]
+    assert "105 more bytes are left out" in lines.lines[6][2]
+
+
+def test_what_has_no_end_of_line_is_kept_when_a_try_ends() -> None:
+    lines = Lines()
+    log = log_of(lines)
+    log.write("stdout", b"half")
+    log.write("stderr", b"other half")
+    log.finish()
+    assert lines.lines == [("stdout", "", "half"), ("stderr", "", "other half")]
+
+
+def test_records_and_the_bytes_of_other_programs_are_told_apart() -> None:
+    data = b"".join(
+        (
+            encode_record(OutputRecord("stdout", "one\ntw")),
+            b"from a program\nwithout an end",
+            encode_record(OutputRecord("stderr", "err\n")),
+            encode_record(OutputRecord("logging", "two\nlines", "warning")),
+            encode_record(OutputRecord("stdout", "o\n")),
+            MARK + b"no record\n",
+            encode_record(OutputRecord(END)),
+        )
+    )
+    for size in (1, 5, len(data)):
+        lines, parser, ended = Lines(), OutputParser("stdout"), []
+        log = log_of(lines)
+        ended += [parser.feed(data[at : at + size], log) for at in range(0, len(data), size)]
+        log.finish()
+        assert [line for line in lines.lines if line[0] != "stdout"] == [
+            ("stderr", "", "err"),
+            ("logging", "warning", "two"),
+            ("logging", "warning", "lines"),
+        ]
+        assert lines.lines[0] == ("stdout", "", "one")
+        assert "without an endo" in lines.lines[-2][2]
+        assert lines.lines[-1][2] == "no record"
+        assert ended.count(True) == 1
+        assert ended[-1]
