@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl_cli import client, display, render
+from noetl_cli import client, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 
 
@@ -17,7 +17,7 @@ def status(
         render.json_line(found)
         return
     for line in lines(found):
-        render.line(display.one_line(line))
+        render.line(render.one_line(line))
 
 
 def lines(found: dict[str, Any]) -> list[str]:
