@@ -56,7 +56,9 @@ def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]
     names = own or list(dict.fromkeys(name for row in rows for name in row))
     types = result.data.get("types") if isinstance(result.data, dict) else None
     type_by_name = dict(zip(own, types, strict=False)) if isinstance(types, list) else {}
-    table = Table(title=_title(result), title_justify="left", title_style="bold", box=None)
+    # A title of the table itself would be as narrow as its columns.
+    console.print(Text(_title(result), style="bold"))
+    table = Table(box=None, pad_edge=False)
     for name in names[:COLUMNS_SHOWN_MAX]:
         numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
         kind = f"\n{type_by_name[name]}" if name in type_by_name else ""

@@ -7,7 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 from pyarrow import parquet
-from tests.support.door import Noetl
+from tests.support.api import beginning
+from tests.support.door import Door, Noetl
+from tests.support.storage import an_execution
+
+from noetl_cli import step_result
+from noetl_contracts.events.step import CallDone
+from noetl_contracts.ids import CommandId, RunId
+from noetl_contracts.payloads import ResultEnvelope
+from noetl_playbook import carried
+from noetl_playbook.results import PipelineResult, TaskResult
 
 HEAD = """\
 apiVersion: noetl.io/v2
@@ -149,9 +158,37 @@ def test_a_failed_run_shows_its_error_and_no_result(noetl: Noetl, playbook: Path
     assert "result of step" not in outcome.out
 
 
+def of_rows(count: int) -> ResultEnvelope:
+    raw = {"columns": ["n"], "rows": [{"n": number} for number in range(count)]}
+    kept = PipelineResult(tasks={"t": TaskResult(kind="python", raw=raw)}, last="t")
+    return ResultEnvelope(status="ok", context=carried.inline(kept))
+
+
 def test_a_planner_is_asked_for_the_last_result_or_a_named_one(
-    noetl: Noetl, playbook: Path
+    noetl: Noetl, door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    execution_id = an_execution()
+    calls = [
+        CallDone(step=step, run_id=RunId("11"), command_id=CommandId("21"), result=of_rows(count))
+        for step, count in (("start", 7), ("a/b", 5))
+    ]
+    door.append(execution_id, [*beginning(), *calls])
+    door.call(door.world.project, execution_id)
+    last = noetl("result", execution_id)
+    assert last.code == 0, last
+    assert "step 'a/b'" in last.out
+    # Windows are laid behind each other.
+    monkeypatch.setattr(step_result, "WINDOW_ROWS", 3)
+    named = noetl("result", execution_id, "start", "--output", "json")
+    assert msgspec.json.decode(named.out)["rows"] == [{"n": number} for number in range(7)]
+    file = tmp_path / "rows.csv"
+    saved = noetl("result", execution_id, "start", "--output", "none", "--save", str(file))
+    assert saved.code == 0
+    assert file.read_text().split() == ["n", *map(str, range(7))]
+    assert noetl("result", execution_id, "no such step").code == 2
+
+
+def test_a_result_that_is_not_there_is_refused(noetl: Noetl) -> None:
     unknown = noetl("result", "1")
     assert unknown.code == 2
     assert "execution" in unknown.err
