@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
-import httpx
 import msgspec
+import urllib3
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError, LocationValueError, ReadTimeoutError
 
 from noetl_cli import settings
 from noetl_cli.failures import CliError, ExitCode
@@ -52,56 +54,64 @@ class Answer(dict[str, Any]):
 
 
 class Client:
-    """One connection pool to one planner."""
+    """Connections to one planner."""
 
-    def __init__(self, http: httpx.Client) -> None:
-        self.http = http
-
-    @property
-    def url(self) -> str:
-        """Return the planner's address."""
-        return str(self.http.base_url).rstrip("/")
+    def __init__(self, pool: PoolManager, url: str) -> None:
+        self._pool = pool
+        # Without a slash at its end.
+        self.url = url
 
     def get(self, path: str, /, **params: Any) -> Any:
         """Ask for something; parameters that are None are left out."""
-        chosen = {name: value for name, value in params.items() if value is not None}
-        return self._answer(self.http.build_request("GET", path, params=chosen))
+        return self._answer("GET", path + _query(params))
 
     def post(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Any:
         """Send a JSON body."""
         typed = {"Content-Type": "application/json", **(headers or {})}
-        request = self.http.build_request("POST", path, content=codec.encode(body), headers=typed)
-        return self._answer(request)
+        return self._answer("POST", path, body=codec.encode(body), headers=typed)
 
     def put(self, path: str, body: Any) -> Any:
         """Send a JSON body that replaces what is there."""
         typed = {"Content-Type": "application/json"}
-        request = self.http.build_request("PUT", path, content=codec.encode(body), headers=typed)
-        return self._answer(request)
+        return self._answer("PUT", path, body=codec.encode(body), headers=typed)
 
     def post_text(self, path: str, text: str, /, **params: Any) -> Any:
         """Send a playbook as it was written."""
-        request = self.http.build_request(
-            "POST",
-            path,
-            content=text.encode(),
-            params=params,
-            headers={"Content-Type": "text/yaml"},
-        )
-        return self._answer(request)
+        typed = {"Content-Type": "text/yaml"}
+        return self._answer("POST", path + _query(params), body=text.encode(), headers=typed)
 
     def delete(self, path: str) -> Any:
         """Remove something."""
-        return self._answer(self.http.build_request("DELETE", path))
+        return self._answer("DELETE", path)
 
-    def _answer(self, request: httpx.Request) -> Any:
+    @contextmanager
+    def open_stream(
+        self, path: str, *, headers: dict[str, str], timeout: Timeout
+    ) -> Iterator[BaseHTTPResponse]:
+        """Open an answer whose bytes are read as they come; raises urllib3's `HTTPError`."""
+        answer = self._send("GET", path, headers=headers, timeout=timeout, preload_content=False)
         try:
-            response = self.http.send(request)
-        except httpx.TransportError as error:
+            yield answer
+        finally:
+            answer.close()
+
+    def _send(self, method: str, path: str, **options: Any) -> BaseHTTPResponse:
+        options["headers"] = {**self._pool.headers, **options.get("headers", {})}
+        try:
+            return self._pool.request(
+                method, self.url + path, retries=False, redirect=False, **options
+            )
+        except LocationValueError as error:
+            raise _bad_address(self.url) from error
+
+    def _answer(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            response = self._send(method, path, **options)
+        except HTTPError as error:
             raise unreachable(self.url, error) from error
-        if not response.is_success:
+        if not is_success(response):
             raise refusal(response)
-        found = _decoded(response.content)
+        found = _decoded(response.data)
         if found is not None and not isinstance(found, dict):
             raise no_planner("The answer is no mapping")
         return None if found is None else Answer(found)
@@ -111,14 +121,16 @@ class Client:
 def open_client(server: str | None) -> Iterator[Client]:
     """Open a client to the server that was named, or to the stack that runs here."""
     address = find_server(server)
-    timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-    try:
-        # The environment's proxies are for the world, not for a planner.
-        http = httpx.Client(base_url=address, timeout=timeout, trust_env=False)
-    except httpx.InvalidURL as error:
-        raise _bad_address(address) from error
-    with http:
-        yield Client(http)
+    parts = urlsplit(address)
+    headers = {}
+    if parts.username is not None:
+        named = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = urllib3.make_headers(basic_auth=named)
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=ANSWER_TIMEOUT_S)
+    # The environment's proxies are for the world, not for a planner: urllib3 reads none.
+    with PoolManager(headers=headers, timeout=timeout) as pool:
+        yield Client(pool, bare)
 
 
 def find_server(server: str | None) -> str:
@@ -135,9 +147,9 @@ def escaped(segment: str) -> str:
     return quote(segment, safe="")
 
 
-def unreachable(url: str, error: httpx.TransportError) -> CliError:
+def unreachable(url: str, error: HTTPError) -> CliError:
     """Say that nobody answered."""
-    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+    if isinstance(error, ReadTimeoutError):
         return CliError(
             f"The planner at {url} did not answer within {ANSWER_TIMEOUT_S:g} s.",
             way_out="See what it does: noetl logs planner",
@@ -148,13 +160,18 @@ def unreachable(url: str, error: httpx.TransportError) -> CliError:
     )
 
 
-def refusal(response: httpx.Response) -> Refused:
+def is_success(response: BaseHTTPResponse) -> bool:
+    """Tell whether the planner did what was asked."""
+    return HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def refusal(response: BaseHTTPResponse) -> Refused:
     """Turn a problem document into one sentence and its way out."""
     try:
-        problem = _decoded(response.content)
+        problem = _decoded(response.data)
     except CliError:
         problem = {}
-    return Refused(response.status_code, problem if isinstance(problem, dict) else {})
+    return Refused(response.status, problem if isinstance(problem, dict) else {})
 
 
 def no_planner(found: str) -> CliError:
@@ -163,6 +180,15 @@ def no_planner(found: str) -> CliError:
         f"{found}: this is not a NoETL planner.",
         way_out="Check the address: --server, or NOETL_SERVER.",
     )
+
+
+def _query(params: dict[str, Any]) -> str:
+    chosen = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in params.items()
+        if value is not None
+    }
+    return f"?{urlencode(chosen)}" if chosen else ""
 
 
 def _decoded(content: bytes) -> Any:

@@ -1,6 +1,7 @@
 """How a followed execution is shown: bars on a terminal, lines in a log, JSON in a pipe."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -10,8 +11,8 @@ from rich.text import Text
 
 from noetl_cli import render
 from noetl_cli.meters import Meter, Note, Tracker
+from noetl_cli.render import one_line
 
-LINE_CHARACTERS_MAX = 500
 LINE_EVERY_S = 2.0
 BARS_MAX = 20
 STEP_WIDTH = 24
@@ -72,20 +73,21 @@ class JsonDisplay(_Plain):
 class LineDisplay(_Plain):
     """Lines for logs: what happened, and now and then how far the loops are."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[str], None] = render.line) -> None:
+        self._write = write
         self._said_at = 0.0
 
     def show(self, view: dict[str, Any], notes: list[Note], tracker: Tracker) -> None:
         """Write what is worth a line."""
         del view
         for note in notes:
-            render.line(one_line(note.text))
+            self._write(one_line(note.text))
         live = tracker.live()
         now = time.monotonic()
         if live and now - self._said_at >= LINE_EVERY_S:
             self._said_at = now
             for meter in live[:BARS_MAX]:
-                render.line(one_line(f"{meter.step}: {progress_text(meter)}"))
+                self._write(one_line(f"{meter.step}: {progress_text(meter)}"))
 
     def tell(self, text: str) -> None:
         """Write beside the output proper."""
@@ -156,10 +158,15 @@ class _Figures(ProgressColumn):
         return Text(str(task.fields.get("figures", "")))
 
 
-def choose(execution_id: str, *, as_json: bool) -> Display:
-    """Choose by who reads: a program, a person, or a log."""
+def choose(execution_id: str, *, as_json: bool, is_aside: bool = False) -> Display:
+    """Choose by who reads: a program, a person, or a log.
+
+    With `is_aside` standard output is left to the result.
+    """
     if as_json:
         return JsonDisplay(execution_id)
+    if is_aside:
+        return LineDisplay(render.note)
     if render.is_terminal():
         return BarDisplay(render.console())
     return LineDisplay()
@@ -180,14 +187,6 @@ def progress_text(meter: Meter) -> str:
     if eta_s is not None:
         parts.append(f"ETA {_clock(eta_s)}")
     return "  ".join(parts)
-
-
-def one_line(text: str) -> str:
-    """Make data harmless: one line, no control characters, bounded."""
-    flat = render.safe(" ".join(text.split()))
-    if len(flat) > LINE_CHARACTERS_MAX:
-        return flat[: LINE_CHARACTERS_MAX - 1] + "…"
-    return flat
 
 
 def _clock(seconds: float) -> str:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
-import httpx
 import msgspec
+from urllib3 import BaseHTTPResponse, Timeout
+from urllib3.exceptions import HTTPError
 
 from noetl_cli import sse
-from noetl_cli.client import Client, refusal
+from noetl_cli.client import Client, is_success, refusal
 from noetl_cli.failures import CliError
 from noetl_contracts import codec
 
@@ -19,6 +20,7 @@ PATIENCE_S = 60.0
 REST_FIRST_S = 0.2
 REST_MAX_S = 2.0
 END = "end"
+PIECE_BYTES_MAX = 64 * 1024
 _AWAY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
 
 EventView = dict[str, Any]
@@ -67,12 +69,12 @@ class Following:
         """Follow one connection until the execution ends; raises `_Away`."""
         path = f"/api/executions/{self._execution_id}/stream"
         headers = {"Last-Event-ID": str(self._after), "Accept": "text/event-stream"}
-        timeout = httpx.Timeout(SILENCE_S, connect=SILENCE_S / 2)
+        timeout = Timeout(connect=SILENCE_S / 2, read=SILENCE_S)
         try:
-            with self._client.http.stream("GET", path, headers=headers, timeout=timeout) as answer:
-                if not answer.is_success:
+            with self._client.open_stream(path, headers=headers, timeout=timeout) as answer:
+                if not is_success(answer):
                     self._refuse(answer)
-                for message in sse.messages(answer.iter_raw()):
+                for message in sse.messages(_pieces(answer)):
                     self._find()
                     if message.event == END:
                         return
@@ -82,14 +84,13 @@ class Following:
                     view = codec.decode_as(message.data, EventView)
                     yield view
                     self._after = int(view["version"])
-        except (httpx.TransportError, sse.LineTooLongError, msgspec.DecodeError) as error:
+        except (HTTPError, sse.LineTooLongError, msgspec.DecodeError) as error:
             raise _Away(str(error)) from error
         raise _Away("the stream ended early")
 
-    def _refuse(self, answer: httpx.Response) -> None:
-        answer.read()
-        if answer.status_code in _AWAY:
-            raise _Away(f"the planner answered {answer.status_code}")
+    def _refuse(self, answer: BaseHTTPResponse) -> None:
+        if answer.status in _AWAY:
+            raise _Away(f"the planner answered {answer.status}")
         raise refusal(answer)
 
     def _find(self) -> None:
@@ -109,6 +110,12 @@ class Following:
                 f"({reason}). The execution is durable and goes on when the planner does.",
                 way_out=f"noetl run --attach {self._execution_id}",
             )
+
+
+def _pieces(answer: BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield bytes as they come, however the server cuts them."""
+    while piece := answer.read1(PIECE_BYTES_MAX):
+        yield piece
 
 
 def _silence(text: str) -> None:

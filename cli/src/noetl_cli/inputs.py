@@ -2,14 +2,19 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts import codec
-from noetl_playbook import document
-from noetl_playbook.document import UnreadableError
+from noetl_storage.deferred import Deferred
+
+if TYPE_CHECKING:
+    from noetl_playbook import document
+else:
+    # What reads no file needs no YAML.
+    document = Deferred("noetl_playbook.document")
 
 PLAYBOOK_SUFFIXES = frozenset({".yaml", ".yml"})
 STANDARD_INPUT = Path("-")
@@ -29,14 +34,6 @@ def check_path(path: str) -> None:
     """Refuse a registered path that names nothing; raises `CliError`."""
     if not path.strip("/ "):
         raise _unusable("The path of a playbook is empty.", "Name a file, or see noetl catalog ls.")
-
-
-def check_words(words: list[str]) -> None:
-    """Refuse words that are not text; raises `CliError`."""
-    for word in words:
-        if any("\ud800" <= one <= "\udfff" for one in word):
-            shown = word.encode(errors="backslashreplace").decode()[:80]
-            raise _unusable(f"{shown!r} is not UTF-8.", "Check the terminal's encoding.")
 
 
 def playbook_files(places: list[Path]) -> list[Path]:
@@ -98,7 +95,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
         value = document.read(text).value
-    except UnreadableError as error:
+    except document.UnreadableError as error:
         place = error.remark.place
         raise _unusable(
             f"{path}:{place.line}:{place.column}: {error.remark.message}",

@@ -1,23 +1,31 @@
 """What people read on a terminal, and programs in a pipe."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
 
 from noetl_cli import settings
 from noetl_cli.failures import CliError
+from noetl_storage.deferred import Deferred
+
+if TYPE_CHECKING:
+    from rich import console as rich_console
+else:
+    # Most verbs print nothing with it, and it takes longer to load than they do.
+    rich_console = Deferred("rich.console")
+
+LINE_CHARACTERS_MAX = 500
 
 # Characters that would move the cursor or ring the bell when data is shown as it is.
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
 
 
-def console(*, is_error: bool = False) -> Console:
+def console(*, is_error: bool = False) -> "rich_console.Console":
     """Open a console that colours only terminals whose owner wants colour."""
     stream = sys.stderr if is_error else sys.stdout
     is_plain = settings.is_plain(environ=settings.environment()) or not stream.isatty()
-    return Console(
+    return rich_console.Console(
         file=stream, no_color=is_plain, highlight=False, soft_wrap=True, emoji=False, markup=True
     )
 
@@ -30,6 +38,14 @@ def is_terminal() -> bool:
 def safe(text: str) -> str:
     """Show control characters instead of obeying them."""
     return text.translate(CONTROL)
+
+
+def one_line(text: str) -> str:
+    """Make data harmless: one line, no control characters, bounded."""
+    flat = safe(" ".join(text.split()))
+    if len(flat) > LINE_CHARACTERS_MAX:
+        return flat[: LINE_CHARACTERS_MAX - 1] + "…"
+    return flat
 
 
 def line(text: str) -> None:
@@ -61,6 +77,11 @@ def failure(error: CliError, *, as_json: bool = False) -> None:
     """Say what went wrong and what to do about it."""
     if as_json:
         json_line({"error": error.message, "way_out": error.way_out})
+        return
+    if settings.is_plain(environ=settings.environment()) or not sys.stderr.isatty():
+        note(f"error: {error.message}")
+        if error.way_out:
+            note(f"  try: {error.way_out}")
         return
     out = console(is_error=True)
     out.print("error:", style="bold red", end=" ")

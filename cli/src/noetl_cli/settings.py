@@ -8,6 +8,8 @@ from msgspec import Struct, structs
 HOME_VARIABLE = "NOETL_HOME"
 SET_PREFIX = "NOETL_"
 AUDIT_PREFIX = "NOETL_AUDIT_"
+# Set by the scripts of `noetl completion` when a shell asks for words.
+COMPLETION_VARIABLE = "_NOETL_COMPLETE"
 
 
 class AuditAccess(Struct, frozen=True, kw_only=True):
@@ -45,6 +47,11 @@ def api_url(*, environ: dict[str, str]) -> str | None:
 def is_plain(*, environ: dict[str, str]) -> bool:
     """Tell whether the user wants no colour."""
     return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+
+
+def is_completing(*, environ: dict[str, str]) -> bool:
+    """Tell whether a shell asks for words."""
+    return COMPLETION_VARIABLE in environ
 
 
 def place(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from noetl_cli import display, render
+from noetl_cli import render
 
 
 def show(head: Sequence[str], rows: Sequence[Sequence[str]], *, nothing: str) -> None:
@@ -10,7 +10,7 @@ def show(head: Sequence[str], rows: Sequence[Sequence[str]], *, nothing: str) ->
     if not rows:
         render.note(nothing)
         return
-    cells = [tuple(head), *(tuple(display.one_line(cell) for cell in row) for row in rows)]
+    cells = [tuple(head), *(tuple(render.one_line(cell) for cell in row) for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for row in cells:
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -5,19 +5,63 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import typer
+from typer._click import Context, HelpFormatter
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 
-# In the order in which they are listed.
-NAMES = (
-    # The stack.
-    *("up", "down", "doctor", "logs"),
-    # Playbooks and executions.
-    *("run", "status", "ls", "events", "trace", "lineage", "cancel", "pause", "resume", "rerun"),
-    *("fork", "signal", "approve", "approvals", "lint", "plan", "pools", "register", "schema"),
-    *("catalog", "credential", "schedule", "webhook", "trigger", "dlq", "payloads"),
-    # The past.
-    *("replay", "audit", "projection", "retention"),
-)
+# The verbs as the help lists them, with the first sentence of their own help: it loads none.
+GROUPS: dict[str, dict[str, str]] = {
+    "Run playbooks": {
+        "run": "Run a playbook and watch it; Ctrl-C leaves it running, twice cancels it.",
+        "lint": "Check playbooks.",
+        "plan": "Show steps, arcs, stages and needs of a playbook; nothing is executed.",
+        "register": "Register playbooks, each as the next version of its path.",
+        "catalog": "List and show registered playbooks.",
+        "schema": "Print a schema, list their names, or write all of them into a folder.",
+    },
+    "Look at executions": {
+        "ls": "List executions.",
+        "status": "Show an execution's status, its loops and its stages.",
+        "result": "Show the result of a step, or write it into a file.",
+        "events": "Print events in order, one a line.",
+        "trace": "Show the runs that led to the latest run of a step, the nearest first.",
+        "lineage": "Show what steps read and wrote, or export it as OpenLineage events.",
+    },
+    "Steer executions": {
+        "cancel": "Ask to stop an execution; what has ended stays as it is.",
+        "pause": "Dispatch nothing more until it is resumed; what runs may finish.",
+        "resume": "Let a held execution go on exactly where it was.",
+        "rerun": "Begin a new execution at a step of an earlier one.",
+        "fork": "Begin a new execution with the state that an earlier one had at a position.",
+        "signal": "Send a message; it is kept until a task waits for the key.",
+        "approvals": "List the approvals that are asked for, the oldest first.",
+        "approve": "Decide an approval; the first decision counts.",
+    },
+    "Start by time and message": {
+        "schedule": "Keep, list, pause and run schedules.",
+        "webhook": "Keep, list and remove webhooks.",
+        "trigger": "Keep, list and remove triggers.",
+    },
+    "Run the services": {
+        "up": "Start PostgreSQL, NATS, S3 and the five services; attach when they run already.",
+        "down": "Drain and stop the services, then the servers, and wait until all are gone.",
+        "doctor": "Check versions, durability settings, disk, ports, Java and every service.",
+        "logs": "Print the last lines of the logs, oldest first within each process.",
+        "pools": "List the pools, how they are served, and what waits in their lanes.",
+        "credential": "Keep, list and end credentials.",
+        "completion": "Print the script that completes words in a shell.",
+    },
+    "Keep and prove the past": {
+        "replay": "Look at the past, compare it, and prove it.",
+        "audit": "Check that histories are as they were written.",
+        "projection": "Rebuild what projectors derive from the ledger.",
+        "retention": "Say how long histories stay, and let them leave.",
+        "payloads": "Collect payloads, and seal them with another key.",
+        "dlq": "Look at dead letters and send them again.",
+    },
+}
+SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
+NAMES = tuple(SUMMARIES)
 
 
 class Verbs(Mapping[str, Any]):
@@ -25,7 +69,7 @@ class Verbs(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         """Load a verb: its module's `app` if it has verbs of its own, else its function."""
-        if name not in NAMES:
+        if name not in SUMMARIES:
             raise KeyError(name)
         module = importlib.import_module(f"noetl_cli.commands.{name}")
         holder = typer.Typer()
@@ -33,7 +77,9 @@ class Verbs(Mapping[str, Any]):
             holder.add_typer(module.app, name=name)
         else:
             holder.command(name)(getattr(module, name))
-        return typer.main.get_group(holder).commands[name]
+        command = typer.main.get_group(holder).commands[name]
+        _use_plain_help(command)
+        return command
 
     def __iter__(self) -> Iterator[str]:
         """Name every verb."""
@@ -49,3 +95,25 @@ class VerbGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": Verbs()})
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """List the verbs by groups, without loading any."""
+        del ctx
+        width = max(len(name) for name in NAMES)
+        for title, summaries in GROUPS.items():
+            with formatter.section(title):
+                # One width for all groups: the texts stand below each other.
+                formatter.write_dl([(name.ljust(width), text) for name, text in summaries.items()])
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a verb without loading any."""
+        names = [name for name in NAMES if name.startswith(incomplete)]
+        options = super().shell_complete(ctx, incomplete) if incomplete.startswith("-") else []
+        return [CompletionItem(name, help=SUMMARIES[name]) for name in names] + options
+
+
+def _use_plain_help(command: Any) -> None:
+    """Print help and usage errors as text: rich and its Markdown take longer than most verbs."""
+    command.rich_markup_mode = None
+    for below in getattr(command, "commands", {}).values():
+        _use_plain_help(below)

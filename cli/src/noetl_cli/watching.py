@@ -19,7 +19,11 @@ EventView = dict[str, Any]
 
 
 class Watch(Struct, frozen=True, kw_only=True):
-    """What to watch; without a command to `attach` again, leaving is cancelling."""
+    """What to watch; without a command to `attach` again, leaving is cancelling.
+
+    `show_result` is called once the execution has completed; `is_aside` leaves standard output to
+    it.
+    """
 
     execution_id: str
     events: Callable[[Callable[[str], None]], Iterator[EventView | None]]
@@ -27,6 +31,9 @@ class Watch(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     as_json: bool = False
     attach: str = ""
+    is_aside: bool = False
+    has_history: Callable[[], bool] = lambda: True
+    show_result: Callable[[], None] | None = None
 
 
 class TimeIsUpError(Exception):
@@ -36,7 +43,7 @@ class TimeIsUpError(Exception):
 def watch(asked: Watch) -> ExitCode:
     """Show progress until the end; return the exit code that the outcome deserves."""
     tracker = Tracker()
-    shown = display.choose(asked.execution_id, as_json=asked.as_json)
+    shown = display.choose(asked.execution_id, as_json=asked.as_json, is_aside=asked.is_aside)
     deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
     try:
         is_cancelled = _follow(asked, tracker, shown, deadline)
@@ -49,7 +56,11 @@ def watch(asked: Watch) -> ExitCode:
     if not tracker.is_over:
         return ExitCode.CANCELLED if is_cancelled else _detached(asked)
     if not asked.as_json:
-        conclude(asked.execution_id, tracker)
+        conclude(tracker, write=render.note if asked.is_aside else render.line)
+        if tracker.error is not None and asked.has_history():
+            render.note(f"  history: noetl events {asked.execution_id}")
+    if asked.show_result is not None and tracker.status is ExecutionStatus.COMPLETED:
+        asked.show_result()
     return exit_code(tracker)
 
 
@@ -64,13 +75,13 @@ def exit_code(tracker: Tracker) -> ExitCode:
             return ExitCode.FAILED
 
 
-def conclude(execution_id: str, tracker: Tracker) -> None:
-    """Say how it ended, and how to learn more."""
+def conclude(tracker: Tracker, *, write: Callable[[str], None] = render.line) -> None:
+    """Say how it ended."""
     started, ended = tracker.started_at, tracker.ended_at
     seconds = (ended - started).total_seconds() if started and ended else 0.0
     rows = f", {tracker.rows:,} rows" if tracker.rows else ""
     retries = f", {tracker.retries:,} retries" if tracker.retries else ""
-    render.line(f"{tracker.status} in {seconds:.1f} s{rows}{retries}")
+    write(f"{tracker.status} in {seconds:.1f} s{rows}{retries}")
     if tracker.error is not None:
         for text in error_text.error_lines(codec.builtins(tracker.error), step=tracker.failed_step):
             render.note(text)

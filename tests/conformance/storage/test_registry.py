@@ -56,6 +56,20 @@ async def test_the_same_playbook_keeps_its_version(stores: Stores) -> None:
     assert await stores.catalog.register(an_entry()) == first
 
 
+async def test_several_playbooks_are_registered_together(stores: Stores) -> None:
+    known = await stores.catalog.register(an_entry())
+    new = [an_entry(path="demo/z"), an_entry(), an_entry(path="demo/b")]
+    kept = await stores.catalog.register_all(new)
+    assert [(one.path, one.version) for one in kept] == [
+        ("demo/z", 1),
+        ("demo/a", 1),
+        ("demo/b", 1),
+    ]
+    assert kept[1] == known
+    assert await stores.catalog.find("demo/z", **PLACE) == kept[0]
+    assert await stores.catalog.register_all([]) == []
+
+
 async def test_going_back_to_earlier_content_is_a_new_version(stores: Stores) -> None:
     versions = [
         (await stores.catalog.register(an_entry(digest=digest))).version for digest in "aba"

@@ -20,9 +20,15 @@ def door() -> Iterator[Door]:
 
 
 @pytest.fixture
-def noetl(door: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Noetl:
-    """The command line, pointed at the API."""
+def noetl(
+    door: Door,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Noetl:
+    """The command line, pointed at the API, with a state folder of its own."""
     monkeypatch.setenv("NOETL_SERVER", door.url)
+    monkeypatch.setenv("NOETL_HOME", str(tmp_path_factory.mktemp("home")))
 
     def run(*arguments: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["noetl", *arguments])

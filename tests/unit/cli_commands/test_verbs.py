@@ -10,17 +10,102 @@ from typer.testing import CliRunner
 
 import noetl_cli
 from noetl_cli.__main__ import app
-from noetl_cli.verbs import NAMES, Verbs
+from noetl_cli.verbs import NAMES, SUMMARIES, Verbs
 
 COMMANDS = Path(str(noetl_cli.__file__)).parent / "commands"
 # `options` are what verbs share, `audit_run` is a verb below `audit`.
 NO_VERBS = {"__init__", "options", "audit_run"}
-LOADED = """
-import sys
-from noetl_cli.verbs import Verbs
-Verbs()[sys.argv[1]]
-print(*sorted({name.partition(".")[0] for name in sys.modules}))
+CALLED = """
+import atexit, sys
+sys.argv[0] = "noetl"
+atexit.register(lambda: print("LOADED", *sorted(sys.modules), file=sys.stderr))
+from noetl_cli.__main__ import main
+main()
 """
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: a, path: a}
+workflow:
+  - {step: start, tool: {kind: noop}}
+"""
+# Nobody listens there.
+NOWHERE = "http://127.0.0.1:1"
+THIN = (
+    *(("status", "1"), ("ls",), ("cancel", "1"), ("events", "1"), ("pause", "1"), ("resume", "1")),
+    *(("signal", "key"), ("approvals",), ("approve", "key"), ("pools",), ("trace", "1", "a")),
+    *(("lineage", "1"), ("catalog", "ls"), ("credential", "ls"), ("schedule", "ls")),
+    *(("webhook", "ls"), ("trigger", "ls"), ("replay", "state", "1"), ("register", "FILE")),
+)
+# What the services, their servers and the tools need.
+HEAVY = {
+    *("asyncpg", "nats", "pyarrow", "duckdb", "litestar", "pyspark", "boto3", "botocore"),
+    *("opentelemetry", "numpy", "aiohttp", "asyncio", "cryptography", "httpx"),
+    *("noetl_planner", "noetl_worker", "noetl_projector", "noetl_messaging"),
+}
+# The languages of playbooks, and what prints colours.
+LOCAL = {"jinja2", "yaml", "noetl_playbook", "rich"}
+
+
+def call(*words: str) -> tuple[int, str, set[str]]:
+    """Call the command line in a process of its own: exit code, output, modules loaded."""
+    done = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", CALLED, *words], check=False, capture_output=True, text=True
+    )
+    _, _, names = done.stderr.rpartition("LOADED ")
+    loaded = set(names.split())
+    assert "noetl_cli.verbs" in loaded, done.stderr
+    return done.returncode, done.stdout, loaded
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_the_help_names_every_verb_and_loads_none(word: str) -> None:
+    code, shown, loaded = call(word)
+    assert code == 0
+    assert all(f"\n  {name} " in shown for name in NAMES)
+    assert not loaded & (HEAVY | LOCAL | {"urllib3", "pydantic"})
+    assert not any(name.startswith("noetl_cli.commands.") for name in loaded)
+
+
+def test_lint_loads_no_client_and_no_server(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(PLAYBOOK)
+    code, _, loaded = call("lint", str(file))
+    assert code == 0
+    assert not loaded & (HEAVY | {"urllib3", "rich"})
+
+
+@pytest.mark.parametrize("words", THIN, ids=" ".join)
+def test_a_call_of_the_planner_loads_little_more_than_a_client(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(PLAYBOOK)
+    named = [str(file) if word == "FILE" else word for word in words]
+    code, _, loaded = call(*named, "--server", NOWHERE)
+    assert code == 1
+    assert "urllib3" in loaded
+    reads_playbooks = words[0] == "register"
+    assert not loaded & (HEAVY | ({"rich"} if reads_playbooks else LOCAL))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_script(shell: str) -> None:
+    told = CliRunner().invoke(app, ["completion", shell])
+    assert told.exit_code == 0
+    assert f"_NOETL_COMPLETE=complete_{shell}" in told.output
+
+
+def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_NOETL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "noetl ev")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    _, shown, loaded = call()
+    assert shown.split() == ["events"]
+    assert not any(name.startswith("noetl_cli.commands.") for name in loaded)
+    monkeypatch.setenv("COMP_WORDS", "noetl events --si")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert call()[1].split() == ["--since"]
 
 
 def test_every_module_of_a_verb_is_listed() -> None:
@@ -32,7 +117,7 @@ def test_every_module_of_a_verb_is_listed() -> None:
 def test_a_verb_is_called_as_it_is_listed_and_says_what_it_does(name: str) -> None:
     command = Verbs()[name]
     assert command.name == name
-    assert command.get_short_help_str()
+    assert command.get_short_help_str(1000) == SUMMARIES[name]
 
 
 def test_a_word_that_is_no_verb_is_answered_with_the_nearest() -> None:
@@ -43,11 +128,8 @@ def test_a_word_that_is_no_verb_is_answered_with_the_nearest() -> None:
     assert "'status'" in told.output
 
 
-@pytest.mark.parametrize("name", ["run", "down"])
-def test_a_verb_loads_neither_services_nor_what_they_need(name: str) -> None:
-    done = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", LOADED, name], check=True, capture_output=True, text=True
-    )
-    loaded = set(done.stdout.split())
-    assert "noetl_cli" in loaded
+@pytest.mark.parametrize("words", [("run", "--help"), ("down", "--help")], ids=" ".join)
+def test_a_verb_loads_neither_services_nor_what_they_need(words: tuple[str, ...]) -> None:
+    code, _, loaded = call(*words)
+    assert code == 0
     assert not loaded & {"litestar", "pyarrow", "nats", "noetl_planner", "noetl_worker"}

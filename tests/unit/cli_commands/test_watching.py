@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.storage import NOON, a_stream, an_execution
 
-from noetl_cli import display, sse, watching
+from noetl_cli import render, sse, watching
 from noetl_cli.display import progress_text
 from noetl_cli.failures import ExitCode
 from noetl_cli.meters import Meter, Tracker
@@ -105,8 +105,8 @@ def test_the_rate_is_that_of_the_last_seconds_and_the_rest_is_estimated() -> Non
 
 
 def test_data_cannot_reach_the_terminal() -> None:
-    assert display.one_line("a\x1b[2J\nb\r\x07c\u2028d") == "a\\x1b[2J b \\x07c d"
-    assert len(display.one_line("x" * 10_000)) == display.LINE_CHARACTERS_MAX
+    assert render.one_line("a\x1b[2J\nb\r\x07c\u2028d") == "a\\x1b[2J b \\x07c d"
+    assert len(render.one_line("x" * 10_000)) == render.LINE_CHARACTERS_MAX
 
 
 def test_messages_survive_any_cut_and_any_separator_inside_json() -> None:

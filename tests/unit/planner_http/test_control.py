@@ -191,6 +191,21 @@ async def test_a_step_whose_name_has_slashes_has_a_result_too(api: Api, world: A
     assert (await api.get(f"/api/result/{known}/stats")).json()["results"] == 1
 
 
+async def test_the_last_result_is_of_the_step_that_ended_last_with_one(
+    api: Api, world: ApiWorld
+) -> None:
+    nothing = ResultEnvelope(status="ok", context=carried.inline(of({})))
+    something = ResultEnvelope(status="ok", context=carried.inline(of({"n": 1})))
+    known = await running(
+        world, ended_well(something), ended_well(something, step="b"), ended_well(nothing, step="c")
+    )
+    listed = (await api.get(f"/api/result/{known}/list")).json()
+    assert [one["step"] for one in listed["results"]] == ["start", "b", "c"]
+    assert listed["last_step"] == "b"
+    empty = await running(world, ended_well(nothing))
+    assert (await api.get(f"/api/result/{empty}/list")).json()["last_step"] is None
+
+
 async def test_results_are_read_by_step_and_row_sets_by_windows(api: Api, world: ApiWorld) -> None:
     raw = {"rows": ROWS, "row_count": 10, "columns": ["i"], "status": "ok"}
     reference = await stored(world, of(raw, "postgres"))

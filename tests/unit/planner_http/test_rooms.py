@@ -37,6 +37,43 @@ async def test_a_registered_playbook_is_a_version_of_its_path(api: Api) -> None:
     assert [(one["path"], one["version"]) for one in listed] == [("demo/hello", 2)]
 
 
+async def test_a_folder_is_registered_file_by_file_in_one_call(api: Api) -> None:
+    other = PLAYBOOK.replace("demo/hello", "demo/other")
+    both = "\n---\n".join((other, PLAYBOOK.replace("demo/hello", "demo/third")))
+    files = [{"name": "a.yaml", "content": PLAYBOOK}, {"name": "b.yaml", "content": both}]
+    answer = await api.post("/api/catalog/register/folder", json={"files": files})
+    assert answer.status_code == 200
+    found = [
+        (file["name"], [(one["path"], one["version"]) for one in file["playbooks"]])
+        for file in answer.json()["files"]
+    ]
+    assert found == [
+        ("a.yaml", [("demo/hello", 1)]),
+        ("b.yaml", [("demo/other", 1), ("demo/third", 1)]),
+    ]
+
+
+async def test_of_a_folder_with_problems_nothing_is_registered(api: Api) -> None:
+    bad = PLAYBOOK.replace("workflow:", "wrkflow:")
+    files = [
+        {"name": "good.yaml", "content": PLAYBOOK},
+        {"name": "bad.yaml", "content": bad},
+        {"name": "worse.yaml", "content": "a: [1"},
+    ]
+    answer = await api.post("/api/catalog/register/folder", json={"files": files})
+    assert (answer.status_code, answer.json()["code"]) == (422, "playbook_invalid")
+    assert {one["file"] for one in answer.json()["diagnostics"]} == {"bad.yaml", "worse.yaml"}
+    assert answer.json()["detail"].startswith("bad.yaml: ")
+    files = [
+        {"name": "one.yaml", "content": PLAYBOOK},
+        {"name": "two.yaml", "content": PLAYBOOK + "\n"},
+    ]
+    answer = await api.post("/api/catalog/register/folder", json={"files": files})
+    assert answer.status_code == 400
+    assert all(name in answer.json()["detail"] for name in ("one.yaml", "two.yaml", "demo/hello"))
+    assert (await api.get("/api/catalog")).json()["playbooks"] == []
+
+
 async def test_a_playbook_with_errors_is_refused_with_its_diagnostics(api: Api) -> None:
     broken = PLAYBOOK.replace("tool: {kind: noop}", "tool: {kind: nop}")
     answer = await api.post("/api/catalog/register", content=broken, headers=YAML)

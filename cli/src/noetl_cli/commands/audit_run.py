@@ -14,8 +14,7 @@ from noetl_cli import render, settings
 from noetl_cli.auditing import engines, reading, reporting, shares
 from noetl_cli.auditing.engines import SparkPlace
 from noetl_cli.auditing.shares import Audit, Share
-from noetl_cli.commands.options import AsJson, Organization, Tenant
-from noetl_cli.commands.up import Directory
+from noetl_cli.commands.options import AsJson, Directory, Organization, Tenant
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.settings import AuditAccess
 from noetl_cli.stack import keyring, state

@@ -9,8 +9,7 @@ import msgspec
 import typer
 
 from noetl_cli import render, settings, tables
-from noetl_cli.commands.options import AsJson
-from noetl_cli.commands.up import Directory
+from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stack import state
 from noetl_cli.stack.home import Home

@@ -3,7 +3,7 @@
 import typer
 
 from noetl_cli import render, settings
-from noetl_cli.commands.up import AsJson, Directory
+from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.failures import ExitCode
 from noetl_cli.stack import doctor as stack_doctor
 from noetl_cli.stack.checks import Verdict

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from noetl_cli import render, settings
-from noetl_cli.commands.up import AsJson, Directory
+from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.failures import ExitCode, StackError
 from noetl_cli.stack import control
 from noetl_cli.stack.home import Home

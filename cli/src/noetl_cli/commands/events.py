@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import client, display, render
+from noetl_cli import client, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_cli.local import history
 from noetl_contracts.error_summary import summarize_error
 
 PAGE = 500
@@ -19,18 +20,30 @@ def events(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print events in order, one a line."""
+    """Print events in order, one a line.
+
+    Those of a run with -r local are read from the folder that keeps the latest such runs.
+    """
+    kept = history.find_history(execution_id, server=server)
+    if kept is not None:
+        for view in history.read_views(kept, after=since):
+            _print_event(execution_id, view, as_json=as_json)
+        return
     address = f"/api/executions/{client.escaped(execution_id)}/events"
     with client.open_client(server) as planner:
         after, has_more = since, True
         while has_more:
             page = planner.get(address, after=after, limit=PAGE)
             for view in page["events"]:
-                if as_json:
-                    render.json_line({"execution_id": page["execution_id"], **view})
-                else:
-                    render.line(display.one_line(event_line(view)))
+                _print_event(page["execution_id"], view, as_json=as_json)
             after, has_more = page["next_after"], page["has_more"]
+
+
+def _print_event(execution_id: str, view: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        render.json_line({"execution_id": execution_id, **view})
+    else:
+        render.line(render.one_line(event_line(view)))
 
 
 def event_line(view: dict[str, Any]) -> str:

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from noetl_cli import client, inputs
-from noetl_cli.commands import run
+from noetl_cli.commands import result, run
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_cli.commands.result import Output, Save
 from noetl_cli.commands.run import Follow, Key, Payload, Sets, SetsJson, Timeout
 
 
@@ -29,6 +30,8 @@ def fork(  # noqa: PLR0913 - one parameter for each option of the command line
     follow: Follow = True,
     timeout_s: Timeout = None,
     idempotency_key: Key = None,
+    output: Output = None,
+    save: Save = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -36,6 +39,7 @@ def fork(  # noqa: PLR0913 - one parameter for each option of the command line
 
     Exit codes are those of `noetl run`.
     """
+    wanted = result.choose_output(output, save, follow=follow, as_json=as_json)
     given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     asked: dict[str, Any] = {
         "as_of_position": at,
@@ -49,4 +53,4 @@ def fork(  # noqa: PLR0913 - one parameter for each option of the command line
     address = f"/api/executions/{client.escaped(execution_id)}/fork"
     with client.open_client(server) as planner:
         begun = planner.post(address, body, headers=headers)
-        run.show_begun(begun, planner, follow=follow, timeout_s=timeout_s, as_json=as_json)
+        run.show_begun(begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json)

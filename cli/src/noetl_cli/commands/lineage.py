@@ -24,7 +24,7 @@ def lineage(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an execution's steps read and wrote, or export it as OpenLineage events."""
+    """Show what steps read and wrote, or export it as OpenLineage events."""
     with client.open_client(server) as planner:
         events = _list_events(planner, execution_id)
         if output is not None:

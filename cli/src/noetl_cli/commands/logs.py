@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from noetl_cli import execution_logs, render, settings
-from noetl_cli.commands.options import AsJson, Server
-from noetl_cli.commands.up import Directory
+from noetl_cli.commands.options import AsJson, Directory, Server
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stack.home import Home
 

@@ -1,5 +1,6 @@
 """Options that several verbs share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,4 +17,7 @@ Tenant = Annotated[
 Organization = Annotated[
     str | None,
     typer.Option("--organization", help="Whose (default: NOETL_ORGANIZATION, else `default`)."),
+]
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="The stack's folder (default: NOETL_HOME).")
 ]

@@ -12,8 +12,7 @@ from msgspec import Struct
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.sealing import KeyUnusable
 from noetl_cli import render, stores, tables
-from noetl_cli.commands.options import AsJson
-from noetl_cli.commands.up import Directory
+from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stores import Dsn, KeyFile, Place, Url
 from noetl_contracts.errors import NoetlError

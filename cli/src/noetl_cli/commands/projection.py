@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from noetl_cli import render, settings, stores
-from noetl_cli.commands.options import AsJson, Organization, Tenant
-from noetl_cli.commands.up import Directory
+from noetl_cli.commands.options import AsJson, Directory, Organization, Tenant
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.rebuilding import Rebuilding, Rebuilt
 from noetl_cli.stores import KeyFile, Place, Url

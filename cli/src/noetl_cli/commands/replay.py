@@ -11,6 +11,7 @@ from noetl_cli import client, folders, render, settings
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Organization, Server, Tenant
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.gathering import Gathering
+from noetl_cli.local import history, past_states
 from noetl_contracts import codec
 from noetl_replay import evidence, evidence_checks
 from noetl_replay.evidence import Scope
@@ -47,6 +48,15 @@ def state(  # noqa: PLR0913 - one parameter for each option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Replay an execution up to a position, an event or a time."""
+    kept = history.find_history(execution_id, server=server)
+    if kept is not None:
+        if resolve_payloads:
+            raise _no_payloads(execution_id)
+        found = past_states.replay_state(
+            kept, at=at, event=event, time=time, projection=_checked_projection(projection)
+        )
+        _show_state(found, as_json=as_json)
+        return
     with client.open_client(server) as planner:
         found = planner.get(
             "/api/replay/state",
@@ -57,6 +67,10 @@ def state(  # noqa: PLR0913 - one parameter for each option of the command line
             projection=projection,
             resolve_payloads=str(resolve_payloads).lower(),
         )
+    _show_state(found, as_json=as_json)
+
+
+def _show_state(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         render.json_line(found)
         return
@@ -102,7 +116,17 @@ def diff(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what differs between two positions, or between one and the live rows."""
+    """Show what differs between two positions, or between one and the live rows.
+
+    A run with -r local has no live rows: its end stands for them.
+    """
+    kept = history.find_history(execution_id, server=server)
+    if kept is not None:
+        found = past_states.diff_states(
+            kept, before=before, after=after, projection=_checked_projection(projection)
+        )
+        _show_diff(found, as_json=as_json)
+        return
     with client.open_client(server) as planner:
         found = planner.get(
             "/api/replay/diff",
@@ -111,6 +135,10 @@ def diff(
             after=after,
             projection=projection,
         )
+    _show_diff(found, as_json=as_json)
+
+
+def _show_diff(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         render.json_line(found)
         return
@@ -133,6 +161,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compare live rows with a replay, and write the evidence into a folder."""
+    if history.find_history(execution_id, server=server) is not None:
+        raise _no_payloads(execution_id)
     scope = codec.convert(_asked(execution_id, tenant, organization), Scope)
     try:
         with client.open_client(server) as planner:
@@ -164,6 +194,24 @@ def _tell(folder: Path, problems: list[Problem], *, as_json: bool) -> None:
         render.line(f"{problem.artifact}: {problem.message} [{problem.code}]")
     if problems:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _checked_projection(projection: str) -> str:
+    if projection not in {ALL, *SURFACES}:
+        raise CliError(
+            f"There is no projection {projection!r}.",
+            way_out=f"One of {', '.join((ALL, *SURFACES))}",
+            exit_code=ExitCode.USAGE,
+        )
+    return projection
+
+
+def _no_payloads(execution_id: str) -> CliError:
+    return CliError(
+        f"Execution {execution_id} ran with -r local, which keeps neither payloads nor live rows.",
+        way_out="Run it in a stack to prove it: noetl up, noetl run FILE",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 def _asked(execution_id: str, tenant: str | None, organization: str | None) -> dict[str, str]:

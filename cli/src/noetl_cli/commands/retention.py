@@ -10,8 +10,7 @@ import typer
 from noetl_chassis.identity import token
 from noetl_chassis.sealing import KeyUnusable
 from noetl_cli import client, render, settings, stores, tables
-from noetl_cli.commands.options import AsJson, Organization, Server, Tenant
-from noetl_cli.commands.up import Directory
+from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stores import Dsn, KeyFile, Place, Url
 from noetl_contracts.errors import NoetlError

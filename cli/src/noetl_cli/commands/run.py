@@ -12,10 +12,13 @@ import typer
 from noetl_cli import client, inputs, render, settings, watching
 from noetl_cli.client import Client
 from noetl_cli.commands import cancel, register
+from noetl_cli.commands import result as results
 from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.commands.result import Form, Output, ResultOutput, Save
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import Following
 from noetl_cli.local.asking import Asked
+from noetl_cli.step_result import PlannerResults
 from noetl_cli.watching import Watch
 from noetl_contracts.lanes import Priority
 from noetl_playbook.parse import parse_all
@@ -23,6 +26,8 @@ from noetl_playbook.parse import parse_all
 CANCEL_REASON = "cancelled at the terminal"
 # Every service hangs on it: loaded for a run in this process alone.
 RUNNER = "noetl_cli.local.runner"
+# Its payloads go away with the run.
+AGAIN_HERE = "noetl run FILE -r local --save RESULT.json"
 
 
 class Runtime(StrEnum):
@@ -104,17 +109,21 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     credentials: Credentials = None,
     others: Others = None,
     listen: Listen = None,
+    output: Output = None,
+    save: Save = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a playbook and watch it; Ctrl-C leaves it running, twice cancels it.
 
-    A file runs as a draft: what schedules, webhooks and other playbooks run stays as it is.
+    A file runs as a draft: what schedules, webhooks and other playbooks run stays as it is. It ends
+    with the result of the last step; with --output json standard output holds nothing else.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 cancelled, 4 completed with failed rows or
     items, 124 not over in time.
     """
     _check_usage(playbook, attach=attach, runtime=runtime)
+    wanted = results.choose_output(output, save, follow=follow, as_json=as_json)
     given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
@@ -128,11 +137,11 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             inputs=given,
             credentials=inputs.read_credentials(credentials),
         )
-        raise typer.Exit(_run_here(asked, timeout_s=timeout_s, as_json=as_json))
+        raise typer.Exit(_run_here(asked, wanted, timeout_s=timeout_s, as_json=as_json))
     _check_registration(text, called, file=file, is_registered=is_registered)
     with client.open_client(server) as planner:
         if attach is not None:
-            raise typer.Exit(_watch(planner, attach, timeout_s=timeout_s, as_json=as_json))
+            raise typer.Exit(_watch(planner, attach, wanted, timeout_s=timeout_s, as_json=as_json))
         body: dict[str, Any] = {"path": str(playbook), "version": version}
         if file is not None and text is not None:
             body = {"content": text}
@@ -140,12 +149,13 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
                 body = _registered(planner, {**called, file: text}, file=file)
         body |= {"workload": given, "pool": pool, "priority": priority}
         begun = _begin(planner, body, key=idempotency_key)
-        show_begun(begun, planner, follow=follow, timeout_s=timeout_s, as_json=as_json)
+        show_begun(begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json)
 
 
 def show_begun(
     begun: dict[str, Any],
     planner: Client,
+    wanted: ResultOutput,
     *,
     follow: bool,
     timeout_s: float | None,
@@ -155,7 +165,9 @@ def show_begun(
     if follow:
         _announce(begun)
         execution_id = begun["execution_id"]
-        raise typer.Exit(_watch(planner, execution_id, timeout_s=timeout_s, as_json=as_json))
+        raise typer.Exit(
+            _watch(planner, execution_id, wanted, timeout_s=timeout_s, as_json=as_json)
+        )
     if as_json:
         render.json_line(begun)
     else:
@@ -213,7 +225,9 @@ def _begin(planner: Client, body: dict[str, Any], *, key: str | None) -> dict[st
     return begun
 
 
-def _run_here(asked: Asked, *, timeout_s: float | None, as_json: bool) -> ExitCode:
+def _run_here(
+    asked: Asked, wanted: ResultOutput, *, timeout_s: float | None, as_json: bool
+) -> ExitCode:
     """Run and watch in this process; leaving is cancelling."""
     runner = importlib.import_module(RUNNER)
     with runner.open_run(asked, settings.environment()) as (running, execution_id):
@@ -224,6 +238,11 @@ def _run_here(asked: Asked, *, timeout_s: float | None, as_json: bool) -> ExitCo
                 cancel=running.cancel,
                 timeout_s=timeout_s,
                 as_json=as_json,
+                is_aside=wanted.form is Form.JSON,
+                has_history=lambda: running.has_history,
+                show_result=partial(
+                    results.show_last_result, running, execution_id, wanted, whole=AGAIN_HERE
+                ),
             )
         )
 
@@ -237,9 +256,16 @@ def _announce(begun: dict[str, Any]) -> None:
 
 
 def _watch(
-    planner: Client, execution_id: str, *, timeout_s: float | None, as_json: bool
+    planner: Client,
+    execution_id: str,
+    wanted: ResultOutput,
+    *,
+    timeout_s: float | None,
+    as_json: bool,
 ) -> ExitCode:
     stop: Callable[[], Any] = partial(cancel.ask, planner, execution_id, reason=CANCEL_REASON)
+    source = PlannerResults(planner, execution_id)
+    whole = f"noetl result {execution_id} --output json"
     return watching.watch(
         Watch(
             execution_id=execution_id,
@@ -248,5 +274,9 @@ def _watch(
             timeout_s=timeout_s,
             as_json=as_json,
             attach=f"noetl run --attach {execution_id}",
+            is_aside=wanted.form is Form.JSON,
+            show_result=partial(
+                results.show_last_result, source, execution_id, wanted, whole=whole
+            ),
         )
     )

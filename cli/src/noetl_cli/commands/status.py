@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl_cli import client, display, error_text, render
+from noetl_cli import client, error_text, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 
 
@@ -17,7 +17,7 @@ def status(
         render.json_line(found)
         return
     for line in lines(found):
-        render.line(display.one_line(line))
+        render.line(render.one_line(line))
     for line in error_text.error_lines(found["error"]) if found["error"] else ():
         render.line(line)
 

@@ -1,6 +1,5 @@
 """`noetl up`: start the stack, or attach to the one that runs."""
 
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -9,15 +8,12 @@ import typer
 from msgspec.structs import replace
 
 from noetl_cli import render, settings
+from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.stack import control, home, options
 from noetl_cli.stack.home import Home
 from noetl_cli.stack.options import Options
 from noetl_cli.stack.state import Phase, ProcessPhase, State
 
-Directory = Annotated[
-    Path | None, typer.Option("--dir", help="The stack's folder (default: NOETL_HOME).")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 Count = Annotated[int, typer.Option(min=0, max=64, help="How many of these processes.")]
 MARKS = {
     ProcessPhase.STARTING: "starting",

@@ -4,25 +4,27 @@ import asyncio
 import queue
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from noetl_chassis import telemetry
 from noetl_chassis.settings import SettingsError
 from noetl_chassis.together import together
+from noetl_cli import render
 from noetl_cli.execution_logs import format_line
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import system
 from noetl_cli.local.asking import Asked
+from noetl_cli.local.history import HistoryWriter, folder_of
 from noetl_cli.local.system import Configs, System
 from noetl_cli.stack import ports
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
-from noetl_planner.http import credentials, playbooks, submission, wishes
+from noetl_planner.http import credentials, playbooks, replaying, results, submission, wishes
 from noetl_planner.http.credentials import PutBody
 from noetl_planner.http.following import Following
 from noetl_planner.http.log_chunks import LogChunks, LogFollower
@@ -37,6 +39,9 @@ EVENTS_WAITING_MAX = 1000
 LOOK_S = 0.2
 START_S = 30.0
 STOP_S = 30.0
+ANSWER_S = 60.0
+
+T = TypeVar("T")
 
 EventView = dict[str, Any]
 
@@ -50,10 +55,13 @@ class LogText(str):
 class LocalRun:
     """One execution in a thread; `events` ends when the execution does."""
 
-    def __init__(self, asked: Asked, configs: Configs) -> None:
+    def __init__(self, asked: Asked, configs: Configs, history_folder: Path) -> None:
         self._asked = asked
         self._configs = configs
         self._events: queue.Queue[EventView | LogText | None] = queue.Queue(EVENTS_WAITING_MAX)
+        self._history_folder = history_folder
+        self._history: HistoryWriter | None = None
+        self.has_history = True
         self._begun: Future[ExecutionId] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._system: System | None = None
@@ -94,12 +102,41 @@ class LocalRun:
         )
         asyncio.run_coroutine_threadsafe(wish, self._loop).result(LOOK_S * 10)
 
+    def list_results(self) -> dict[str, Any]:
+        """List the results as the API does; for as long as nobody has left."""
+        listed = results.find_results(self._opened().services, self._begun.result(0))
+        found: dict[str, Any] = codec.builtins(self._await(listed))
+        return found
+
+    def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
+        """Read a window of a step's result as the API does; raises `CliError`."""
+        services, execution_id = self._opened().services, self._begun.result(0)
+        window = results.find_result(services, execution_id, step, offset=offset, limit=limit)
+        found: dict[str, Any] = codec.builtins(self._await(window))
+        return found
+
     def leave(self) -> None:
         """Stop the services and wait for them."""
         self._has_left.set()
         if self._loop is not None and self._system is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._system.process.stop.set)
         self._thread.join(STOP_S)
+        if self._history is not None:
+            self._history.close()
+
+    def _opened(self) -> System:
+        assert self._system is not None, "an execution has begun"
+        return self._system
+
+    def _await(self, asked: Coroutine[Any, Any, T]) -> T:
+        """Run something on the services' loop; raises `CliError` where the API has a problem."""
+        assert self._loop is not None, "an execution has begun"
+        try:
+            return asyncio.run_coroutine_threadsafe(asked, self._loop).result(ANSWER_S)
+        except ApiError as error:
+            raise CliError(error.detail, way_out=error.hint or "") from error
+        except TimeoutError as error:
+            raise CliError(f"The services did not answer within {ANSWER_S:g} s.") from error
 
     def _main(self) -> None:
         try:
@@ -122,6 +159,8 @@ class LocalRun:
                     reading = readers.create_task(self._follow_logs(logs))
                     await self._follow(Following(opened.services, execution_id), logs, reading)
                 await self._hand_over(None)
+                # Results and history are read until the terminal leaves.
+                await opened.process.stop.wait()
             finally:
                 opened.process.stop.set()
 
@@ -138,6 +177,7 @@ class LocalRun:
         kept = await playbooks.keep(opened.services, self._asked.source, level=Level.TOLERANT)
         body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
         accepted = await submission.execute(opened.services, body, None)
+        self._open_history(accepted.execution_id)
         self._begun.set_result(accepted.execution_id)
         return accepted.execution_id
 
@@ -149,9 +189,14 @@ class LocalRun:
                 # Nobody looks at lines that come behind the last event.
                 logs.has_ended.set()
                 await asyncio.wait({reading})
-            for message in page:
-                if isinstance(message.data, str) and message.event != END:
-                    await self._hand_over(codec.decode_as(message.data, EventView))
+            views = [
+                codec.decode_as(message.data, EventView)
+                for message in page
+                if isinstance(message.data, str) and message.event != END
+            ]
+            await self._keep(views)
+            for view in views:
+                await self._hand_over(view)
 
     async def _follow_logs(self, logs: LogFollower) -> None:
         async for read in logs.read_chunks():
@@ -159,6 +204,31 @@ class LocalRun:
                 continue
             for line in (*view_problem(read), *view_lines(read)):
                 await self._hand_over(LogText(format_line(codec.builtins(line))))
+
+    async def _keep(self, views: list[EventView]) -> None:
+        """Keep events in the history; a disk that takes no more ends the history, not the run."""
+        if self._history is None or not views:
+            return
+        first, last = views[0]["version"], views[-1]["version"]
+        page = await self._opened().services.audit.read_stored(
+            self._begun.result(0), after_version=first - 1, events_max=last - first + 1
+        )
+        try:
+            self._history.append(views, map(replaying.conceal, page), version=last)
+        except OSError as error:
+            self._stop_keeping(error)
+
+    def _open_history(self, execution_id: ExecutionId) -> None:
+        try:
+            self._history = HistoryWriter(self._history_folder, execution_id)
+        except OSError as error:
+            self._stop_keeping(error)
+
+    def _stop_keeping(self, error: OSError) -> None:
+        self._history = None
+        self.has_history = False
+        reason = error.strerror or str(error)
+        render.note(f"The history of this run is not kept in {self._history_folder}: {reason}")
 
     async def _hand_over(self, view: EventView | LogText | None) -> None:
         while not self._has_left.is_set():
@@ -182,7 +252,7 @@ def open_run(asked: Asked, environ: dict[str, str]) -> Iterator[tuple[LocalRun, 
             configs = system.load(environ, Path(folder))
         except SettingsError as error:
             raise CliError(str(error), exit_code=ExitCode.USAGE) from error
-        running = LocalRun(asked, configs)
+        running = LocalRun(asked, configs, folder_of(environ))
         try:
             yield running, _started(running)
         finally:

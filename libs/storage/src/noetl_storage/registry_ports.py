@@ -13,6 +13,9 @@ class Catalog(Protocol):
     async def register(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as the next version of its path; the same one keeps its version."""
 
+    async def register_all(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
+        """Keep playbooks of different paths as `register` does, all of them or none."""
+
     async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
 

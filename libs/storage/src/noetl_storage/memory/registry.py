@@ -93,6 +93,10 @@ class MemoryCatalog:
         self._store.catalog.append(kept)
         return kept
 
+    async def register_all(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
+        """Keep playbooks of different paths as `register` does, all of them or none."""
+        return [await self.register(entry) for entry in entries]
+
     async def keep_draft(self, entry: CatalogEntry) -> CatalogEntry:
         """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
         drafts = [

@@ -1,5 +1,7 @@
 """Registered playbooks on PostgreSQL."""
 
+from typing import Any
+
 import asyncpg
 
 from noetl_contracts.ids import CatalogId, OrganizationId, TenantId
@@ -24,18 +26,18 @@ class PostgresCatalog:
         """Keep a playbook as a draft of its path, below version zero; the same text keeps it."""
         return await self._kept(_QUERIES["keep_draft"], entry)
 
+    async def register_all(self, entries: list[CatalogEntry]) -> list[CatalogEntry]:
+        """Keep playbooks of different paths as `register` does, all of them or none."""
+        kept_by_path: dict[str, CatalogEntry] = {}
+        async with self._database.transaction() as transaction:
+            # In one order for everybody: two calls wait for each other at most once.
+            for entry in sorted(entries, key=lambda entry: entry.path):
+                (row,) = await transaction.fetch(_QUERIES["register"], *_arguments(entry))
+                kept_by_path[entry.path] = _entry(row)
+        return [kept_by_path[entry.path] for entry in entries]
+
     async def _kept(self, query: str, entry: CatalogEntry) -> CatalogEntry:
-        (row,) = await self._database.fetch(
-            query,
-            int(entry.catalog_id),
-            entry.tenant_id,
-            entry.organization_id,
-            entry.path,
-            entry.digest,
-            entry.source,
-            entry.model,
-            entry.diagnostics,
-        )
+        (row,) = await self._database.fetch(query, *_arguments(entry))
         return _entry(row)
 
     async def find(
@@ -67,6 +69,19 @@ class PostgresCatalog:
             _QUERIES["list_paths"], tenant_id, organization_id, entries_max
         )
         return [_entry(record) for record in found]
+
+
+def _arguments(entry: CatalogEntry) -> tuple[Any, ...]:
+    return (
+        int(entry.catalog_id),
+        entry.tenant_id,
+        entry.organization_id,
+        entry.path,
+        entry.digest,
+        entry.source,
+        entry.model,
+        entry.diagnostics,
+    )
 
 
 def _entry(record: asyncpg.Record) -> CatalogEntry:

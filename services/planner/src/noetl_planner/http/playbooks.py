@@ -125,19 +125,22 @@ async def keep(
     The answer is about the first one; `path`, when it is given, is that of the only one.
     """
     entries = await catalog_entries.read_entries(services, source, level=level, path=path)
-    first, *others = [await _registered(services, entry) for entry in entries]
+    first, *others = await register_entries(services, entries)
     return structs.replace(first, others=others)
 
 
-async def _registered(services: ApiServices, new: CatalogEntry) -> Registered:
-    entry = await services.catalog.register(new)
-    return Registered(
-        path=entry.path,
-        version=entry.version,
-        catalog_id=entry.catalog_id,
-        digest=entry.digest,
-        diagnostics=new.diagnostics,
-    )
+async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> list[Registered]:
+    """Register playbooks of different paths, all of them or none."""
+    return [
+        Registered(
+            path=entry.path,
+            version=entry.version,
+            catalog_id=entry.catalog_id,
+            digest=entry.digest,
+            diagnostics=asked.diagnostics,
+        )
+        for asked, entry in zip(new, await services.catalog.register_all(new), strict=True)
+    ]
 
 
 def _source(body: bytes, content_type: str) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from noetl_contracts import locators
+from noetl_contracts.errors import ResultMalformed
 from noetl_contracts.events.loop import LoopDone, LoopFailed
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
@@ -57,10 +58,14 @@ class ResultOutline(Struct, frozen=True, kw_only=True):
 
 
 class ResultList(Struct, frozen=True, kw_only=True):
-    """The latest result of every step that has one."""
+    """The latest result of every step that has one.
+
+    `last_step` is the step that ended last, of those whose result is not empty.
+    """
 
     execution_id: str
     results: list[ResultOutline]
+    last_step: str | None = None
 
 
 class ResultStats(Struct, frozen=True, kw_only=True):
@@ -76,8 +81,19 @@ class ResultStats(Struct, frozen=True, kw_only=True):
 @get("/result/{execution_id:str}/list", tags=["results"])
 async def list_results(services: Services, execution_id: FromPath[str]) -> ResultList:
     """List the latest result of every step."""
+    return await find_results(services, execution_id)
+
+
+async def find_results(services: ApiServices, execution_id: str) -> ResultList:
+    """List the latest result of every step; raises a 404 for an execution that is not there."""
     known, steps = await _steps(services, execution_id)
-    return ResultList(execution_id=known, results=[_outline(known, step) for step in steps])
+    with_values = [step for step in steps if step.error or not _is_empty(step.result)]
+    last = max(enumerate(with_values), key=_end_order, default=None)
+    return ResultList(
+        execution_id=known,
+        results=[_outline(known, step) for step in steps],
+        last_step=None if last is None else last[1].step,
+    )
 
 
 @get("/result/{execution_id:str}/stats", tags=["results"])
@@ -108,7 +124,15 @@ async def show_result(
 ) -> ResultView:
     """Show the latest result of a step, row sets by windows."""
     # A step may have any name, with slashes too; the path begins with the one before it.
-    step = step.removeprefix("/")
+    return await find_result(
+        services, execution_id, step.removeprefix("/"), offset=offset, limit=limit
+    )
+
+
+async def find_result(
+    services: ApiServices, execution_id: str, step: str, *, offset: int, limit: int
+) -> ResultView:
+    """Read a window of the latest result of a step; raises a 404 when it has none."""
     known, steps = await _steps(services, execution_id)
     found = next((one for one in steps if one.step == step), None)
     if found is None:
@@ -230,6 +254,26 @@ def _outline(execution_id: ExecutionId, step: StepState) -> ResultOutline:
         row_count=None if reference is None else reference.row_count,
         fields=result.context.get("fields", {}) if result is not None else {},
     )
+
+
+def _end_order(numbered: tuple[int, StepState]) -> tuple[float, int]:
+    """Order steps by their end; of those that ended together the one entered last is the last."""
+    number, step = numbered
+    return (step.ended_at.timestamp() if step.ended_at is not None else 0.0), number
+
+
+def _is_empty(result: ResultEnvelope | None) -> bool:
+    """Tell whether no task gave anything, as in a step that only ends a playbook."""
+    if result is None or result.reference is not None:
+        return result is None
+    if result.context.get("shape", carried.PIPELINE) != carried.PIPELINE:
+        return False
+    try:
+        kept = carried.read_as(result.context.get("data", {}), PipelineResult)
+    except ResultMalformed:
+        # Whoever reads it is told what is wrong with it.
+        return False
+    return all(task.error is None and task.raw in (None, {}) for task in kept.tasks.values())
 
 
 def _run(step: StepState) -> str | None:

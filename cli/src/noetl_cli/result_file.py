@@ -1,0 +1,112 @@
+"""A step's result in a file: JSON as it is, its rows as CSV or Parquet with their exact types."""
+
+import csv
+import io
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.step_result import StepResult
+from noetl_contracts import codec
+from noetl_contracts.errors import NoetlError
+from noetl_storage.deferred import Deferred
+
+if TYPE_CHECKING:
+    from pyarrow import parquet
+
+    from noetl_storage import row_tables, table_schema
+else:
+    # Arrow takes longer to load than JSON takes to write.
+    parquet = Deferred("pyarrow.parquet")
+    row_tables = Deferred("noetl_storage.row_tables")
+    table_schema = Deferred("noetl_storage.table_schema")
+
+
+def check_suffix(file: Path) -> None:
+    """Refuse a file whose suffix names no format; raises `CliError`."""
+    if file.suffix.lower() not in _WRITERS:
+        raise CliError(
+            f"The suffix of {str(file)!r} names no format of a result.",
+            way_out=f"End the name in {', '.join(_WRITERS)}",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def save_result(file: Path, result: StepResult) -> None:
+    """Write a whole result, in the format of the file's suffix; raises `CliError`."""
+    check_suffix(file)
+    try:
+        data = _WRITERS[file.suffix.lower()](result)
+    except (NoetlError, ValueError, ArithmeticError) as error:
+        raise CliError(
+            f"The result of step {result.step!r} cannot be written as {file.suffix}: {error}",
+            way_out="Save it as .json, which holds every result.",
+        ) from error
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise CliError(
+            f"{file} cannot be written: {error.strerror or error}.",
+            way_out="Choose a file in a folder that is writable.",
+        ) from error
+
+
+def _json(result: StepResult) -> bytes:
+    return msgspec.json.format(codec.encode(result.data), indent=2) + b"\n"
+
+
+def _csv(result: StepResult) -> bytes:
+    rows = _table(result)
+    names = rows.names()
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_field(row.get(name)) for name in names] for row in rows.rows)
+    return text.getvalue().encode()
+
+
+def _field(value: Any) -> str:
+    """Write a value with every digit: text as it is, an absent one as nothing, the rest as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return codec.encode(value).decode()
+
+
+def _parquet(result: StepResult) -> bytes:
+    found = _table(result)
+    table = row_tables.table_of(found.rows, found.names(), found.kinds)
+    table_schema.check_portable(table, "parquet")
+    file = io.BytesIO()
+    parquet.write_table(table, file)
+    return file.getvalue()
+
+
+def _table(result: StepResult) -> "row_tables.RowTable":
+    """Take the rows of a result; raises `CliError` when it has none."""
+    data = result.data
+    if isinstance(data, dict) and "rows" not in data and isinstance(data.get("results"), list):
+        data = row_tables.joined(data["results"])
+    found = row_tables.records(data)
+    if found is None:
+        raise CliError(
+            f"The result of step {result.step!r} is no list of rows.",
+            way_out="Save it as .json",
+            exit_code=ExitCode.USAGE,
+        )
+    return found
+
+
+_WRITERS: dict[str, Callable[[StepResult], bytes]] = {
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}
