@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noetl_playbook import closures, fallback, faults, forms, syntax
@@ -84,6 +84,7 @@ def outcome(run: Any) -> tuple[str, Any]:
 
 
 @given(sources)
+@example("(1 if bad.b.error.b else a)")
 @settings(max_examples=500, deadline=None)
 def test_the_fast_path_and_jinja_agree(source: str) -> None:
     tree = syntax.parse("{{ " + source + " }}")

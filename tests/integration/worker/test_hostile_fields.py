@@ -71,7 +71,7 @@ async def server() -> AsyncIterator[Script]:
         yield found
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kind", "base"),
     [

@@ -137,3 +137,7 @@ def test_a_union_counts_its_parts() -> None:
     found = row_tables.table_of(*row_tables.union(parts, part_column="_part"))
     assert found.schema == pa.schema([("v", pa.int16()), ("_part", pa.int64())])
     assert found.to_pylist() == [{"v": 1, "_part": 0}, {"v": 300, "_part": 1}]
+
+
+def test_maps_without_a_type_of_keys_are_read_back_as_empty_maps_of_texts() -> None:
+    assert parse_arrow_type("map<null, null>") == pa.map_(pa.string(), pa.null())

@@ -6,6 +6,7 @@ else that is not there is a mistake, and a test of it fails.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn, TypeGuard
 
 import jinja2
@@ -204,4 +205,7 @@ def can_lack(owner: Any, keys: Sequence[Any]) -> bool:
 
 
 def _is_known(key: Any, below: Sequence[Any]) -> bool:
-    return not below or key not in _BELOW or below[0] in _BELOW[key]
+    """Tell whether each field of a path is one that the record before it may have."""
+    return all(
+        record not in _BELOW or field in _BELOW[record] for record, field in pairwise((key, *below))
+    )

@@ -54,6 +54,11 @@ class UnlikeTypes(SchemaMismatch):
     """Two tables that are to be one have a column of types that no type holds both of."""
 
 
+def map_type(key: pa.DataType, item: pa.DataType) -> pa.DataType:
+    """Return a type of maps; those without a type of keys are empty, and texts are keys as well."""
+    return pa.map_(pa.string() if pa.types.is_null(key) else key, item)
+
+
 def format_arrow_type(kind: pa.DataType) -> str:
     """Write a type as the text that `types` holds."""
     types = pa.types
@@ -210,7 +215,7 @@ class _TypeReader:
         self._expect(",")
         item = self.read_type()
         self._expect(">")
-        return pa.map_(key, item)
+        return map_type(key, item)
 
     def _field(self) -> tuple[str, pa.DataType]:
         name = self._next()

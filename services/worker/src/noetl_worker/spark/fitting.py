@@ -109,7 +109,7 @@ def _nested(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
         return pa.struct([pa.field(one.name, _kind(one.type)) for one in kind])
     if types.is_map(kind):
-        return pa.map_(_kind(kind.key_type), _kind(kind.item_type))
+        return table_schema.map_type(_kind(kind.key_type), _kind(kind.item_type))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(_kind(kind.value_type))
     return kind
