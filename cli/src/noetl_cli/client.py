@@ -21,6 +21,7 @@ from noetl_contracts import codec
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
+PIECE_BYTES_MAX = 64 * 1024
 _USAGE_STATUSES = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -63,7 +64,7 @@ class Client:
 
     def get(self, path: str, /, **params: Any) -> Any:
         """Ask for something; parameters that are None are left out."""
-        return self._answer("GET", path + _query(params))
+        return self._answer("GET", with_query(path, params))
 
     def post(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Any:
         """Send a JSON body."""
@@ -78,7 +79,7 @@ class Client:
     def post_text(self, path: str, text: str, /, **params: Any) -> Any:
         """Send a playbook as it was written."""
         typed = {"Content-Type": "text/yaml"}
-        return self._answer("POST", path + _query(params), body=text.encode(), headers=typed)
+        return self._answer("POST", with_query(path, params), body=text.encode(), headers=typed)
 
     def delete(self, path: str) -> Any:
         """Remove something."""
@@ -147,6 +148,16 @@ def escaped(segment: str) -> str:
     return quote(segment, safe="")
 
 
+def with_query(path: str, params: dict[str, Any]) -> str:
+    """Write parameters behind a path; those that are None are left out."""
+    chosen = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in params.items()
+        if value is not None
+    }
+    return f"{path}?{urlencode(chosen)}" if chosen else path
+
+
 def unreachable(url: str, error: HTTPError) -> CliError:
     """Say that nobody answered."""
     if isinstance(error, ReadTimeoutError):
@@ -165,6 +176,12 @@ def is_success(response: BaseHTTPResponse) -> bool:
     return HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES
 
 
+def read_pieces(response: BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield a stream's bytes as they come, however the server cuts them."""
+    while piece := response.read1(PIECE_BYTES_MAX):
+        yield piece
+
+
 def refusal(response: BaseHTTPResponse) -> Refused:
     """Turn a problem document into one sentence and its way out."""
     try:
@@ -180,15 +197,6 @@ def no_planner(found: str) -> CliError:
         f"{found}: this is not a NoETL planner.",
         way_out="Check the address: --server, or NOETL_SERVER.",
     )
-
-
-def _query(params: dict[str, Any]) -> str:
-    chosen = {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in params.items()
-        if value is not None
-    }
-    return f"?{urlencode(chosen)}" if chosen else ""
 
 
 def _decoded(content: bytes) -> Any:

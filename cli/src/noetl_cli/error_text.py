@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from noetl_cli import display
+from noetl_cli import render
 from noetl_cli.meters import spelled_error, spelled_try
 
 _TRACEBACK_LINES_MAX = 40
@@ -24,7 +24,7 @@ def error_lines(error: Mapping[str, Any], *, step: str | None = None) -> list[st
         place += f", task {task}"
     tries = error.get("tries")
     lines = _try_lines(tries) if isinstance(tries, list) else []
-    lines += [display.one_line(f"error{place}: {spelled_error(error)}")]
+    lines += [render.one_line(f"error{place}: {spelled_error(error)}")]
     details = error.get("details")
     if isinstance(details, Mapping):
         lines += _traceback_lines(details.get("traceback"))
@@ -35,7 +35,7 @@ def error_lines(error: Mapping[str, Any], *, step: str | None = None) -> list[st
 
 def _try_lines(tries: list[Mapping[str, Any]]) -> list[str]:
     """Write the attempts that failed before, one a line, and which of them are not kept."""
-    lines = [display.one_line(f"  {spelled_try(one)}") for one in tries]
+    lines = [render.one_line(f"  {spelled_try(one)}") for one in tries]
     first = int(tries[0].get("attempt", 1)) if tries else 1
     head = [f"  (attempts before {first} are not kept)"] if first > 1 else []
     return head + [f"  {line}" for line in lines]
@@ -55,4 +55,4 @@ def _traceback_lines(traceback: Any) -> list[str]:
 def _harmless(line: str) -> str:
     """Keep the indent of a line of code, and nothing that a terminal would obey."""
     text = line.lstrip(" ")
-    return " " * min(len(line) - len(text), 40) + display.one_line(text)
+    return " " * min(len(line) - len(text), 40) + render.one_line(text)

@@ -5,14 +5,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import msgspec
 from msgspec import Struct
 
-from noetl_cli import client, render, sse
-from noetl_cli.client import Client, refusal
+from noetl_cli import client, follow, render, sse
+from noetl_cli.client import Client
 from noetl_cli.failures import CliError, ExitCode
-from noetl_cli.follow import END, PATIENCE_S, REST_MAX_S, SILENCE_S
+from noetl_cli.follow import END, PATIENCE_S, REST_MAX_S, AwayError
 from noetl_contracts import codec
 
 PAGE_LINES = 5000
@@ -131,7 +130,7 @@ def _follow_lines(planner: Client, wanted: WantedLogs, after: str) -> Iterator[L
                     return
                 after = message.message_id or after
                 yield from codec.decode(message.data or "{}").get("lines", ())
-        except (httpx.TransportError, sse.LineTooLongError, msgspec.DecodeError) as problem:
+        except (AwayError, msgspec.DecodeError) as problem:
             lost_at = lost_at or time.monotonic()
             if time.monotonic() - lost_at > PATIENCE_S:
                 raise CliError(
@@ -142,13 +141,7 @@ def _follow_lines(planner: Client, wanted: WantedLogs, after: str) -> Iterator[L
 
 
 def _read_messages(planner: Client, wanted: WantedLogs, after: str) -> Iterator[sse.Message]:
-    params = {} if wanted.step is None else {"step": wanted.step}
-    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
-    timeout = httpx.Timeout(SILENCE_S, connect=SILENCE_S / 2)
-    with planner.http.stream(
-        "GET", f"{wanted.address}/stream", params=params, headers=headers, timeout=timeout
-    ) as answer:
-        if not answer.is_success:
-            answer.read()
-            raise refusal(answer)
-        yield from (one for one in sse.messages(answer.iter_raw()) if one.data is not None)
+    path = client.with_query(f"{wanted.address}/stream", {"step": wanted.step})
+    for message in follow.read_messages(planner, path, after=after):
+        if message.data is not None:
+            yield message

@@ -6,11 +6,11 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from urllib3 import BaseHTTPResponse, Timeout
+from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 
-from noetl_cli import sse
-from noetl_cli.client import Client, is_success, refusal
+from noetl_cli import client, sse
+from noetl_cli.client import Client
 from noetl_cli.failures import CliError
 from noetl_contracts import codec
 
@@ -20,14 +20,13 @@ PATIENCE_S = 60.0
 REST_FIRST_S = 0.2
 REST_MAX_S = 2.0
 END = "end"
-PIECE_BYTES_MAX = 64 * 1024
-_AWAY = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
+_UNAVAILABLE = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
 
 EventView = dict[str, Any]
 
 
-class _Away(Exception):  # noqa: N818 - the planner may be back in a moment
-    """The stream broke off before the execution ended."""
+class AwayError(Exception):
+    """The stream broke off before the execution ended; the planner may be back in a moment."""
 
 
 class Following:
@@ -57,7 +56,7 @@ class Following:
         while True:
             try:
                 yield from self._connected()
-            except _Away as error:
+            except AwayError as error:
                 self._lose(str(error))
             else:
                 return
@@ -66,32 +65,22 @@ class Following:
             self._rest_s = min(self._rest_s * 2, REST_MAX_S)
 
     def _connected(self) -> Iterator[EventView | None]:
-        """Follow one connection until the execution ends; raises `_Away`."""
-        path = f"/api/executions/{self._execution_id}/stream"
-        headers = {"Last-Event-ID": str(self._after), "Accept": "text/event-stream"}
-        timeout = Timeout(connect=SILENCE_S / 2, read=SILENCE_S)
-        try:
-            with self._client.open_stream(path, headers=headers, timeout=timeout) as answer:
-                if not is_success(answer):
-                    self._refuse(answer)
-                for message in sse.messages(_pieces(answer)):
-                    self._find()
-                    if message.event == END:
-                        return
-                    if message.data is None:
-                        yield None
-                        continue
-                    view = codec.decode_as(message.data, EventView)
-                    yield view
-                    self._after = int(view["version"])
-        except (HTTPError, sse.LineTooLongError, msgspec.DecodeError) as error:
-            raise _Away(str(error)) from error
-        raise _Away("the stream ended early")
-
-    def _refuse(self, answer: BaseHTTPResponse) -> None:
-        if answer.status in _AWAY:
-            raise _Away(f"the planner answered {answer.status}")
-        raise refusal(answer)
+        """Follow one connection until the execution ends; raises `AwayError`."""
+        path = f"/api/executions/{client.escaped(self._execution_id)}/stream"
+        for message in read_messages(self._client, path, after=str(self._after)):
+            self._find()
+            if message.event == END:
+                return
+            if message.data is None:
+                yield None
+                continue
+            try:
+                view = codec.decode_as(message.data, EventView)
+            except msgspec.DecodeError as error:
+                raise AwayError(str(error)) from error
+            yield view
+            self._after = int(view["version"])
+        raise AwayError("the stream ended early")
 
     def _find(self) -> None:
         if self._lost_at is not None:
@@ -112,10 +101,19 @@ class Following:
             )
 
 
-def _pieces(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield bytes as they come, however the server cuts them."""
-    while piece := answer.read1(PIECE_BYTES_MAX):
-        yield piece
+def read_messages(planner: Client, path: str, *, after: str) -> Iterator[sse.Message]:
+    """Read one connection of a stream, from behind the message `after`; raises `AwayError`."""
+    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
+    timeout = Timeout(connect=SILENCE_S / 2, read=SILENCE_S)
+    try:
+        with planner.open_stream(path, headers=headers, timeout=timeout) as answer:
+            if answer.status in _UNAVAILABLE:
+                raise AwayError(f"the planner answered {answer.status}")
+            if not client.is_success(answer):
+                raise client.refusal(answer)
+            yield from sse.messages(client.read_pieces(answer))
+    except (HTTPError, sse.LineTooLongError) as error:
+        raise AwayError(str(error)) from error
 
 
 def _silence(text: str) -> None:

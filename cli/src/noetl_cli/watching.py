@@ -85,7 +85,6 @@ def conclude(tracker: Tracker, *, write: Callable[[str], None] = render.line) ->
     if tracker.error is not None:
         for text in error_text.error_lines(codec.builtins(tracker.error), step=tracker.failed_step):
             render.note(text)
-        render.note(f"  history: noetl events {execution_id}")
 
 
 def _follow(asked: Watch, tracker: Tracker, shown: Display, deadline: float | None) -> bool:
