@@ -44,6 +44,10 @@ async def test_the_stack_comes_up_attaches_keeps_its_data_and_goes(stack: Stack)
     assert checks["ok"], checks
 
     stack.noetl("down")
+    # The payloads are in files: an S3 server would have none of them.
+    said = stack.noetl("up", "--servers-only", code=2)
+    assert "This folder's payloads are in files (--no-s3)" in said
+    assert "Start it with --no-s3" in said
     assert not [name for name in first["processes"] if psutil.pid_exists(stack.pid(name) or 0)]
     stack.noetl("up", *FAST)
     assert stack.state["ports"] == first["ports"]

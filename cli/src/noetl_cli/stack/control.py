@@ -13,7 +13,7 @@ from typing import NoReturn
 import psutil
 
 from noetl_cli.failures import ExitCode, StackError
-from noetl_cli.stack import launch, options, orphans, postgres, probes, state
+from noetl_cli.stack import data_places, launch, options, orphans, postgres, probes, state
 from noetl_cli.stack.home import Home, is_supervised, supervising
 from noetl_cli.stack.options import Options
 from noetl_cli.stack.state import Phase, State
@@ -31,6 +31,7 @@ def start(
     if is_supervised(home):
         return await_ready(home, child=None, timeout_s=timeout_s, tell=tell), True
     state.find(home)
+    data_places.check_places(home, wanted)
     options.write(home, wanted)
     handle = launch.open_log(home.log("supervisor"))
     try:
@@ -60,6 +61,7 @@ def _await_end_of_stopping(home: Home, *, timeout_s: float) -> None:
 def become_supervisor(home: Home, wanted: Options, *, environ: Mapping[str, str]) -> NoReturn:
     """Turn this process into the supervisor, in the foreground."""
     with supervising(home):
+        data_places.check_places(home, wanted)
         options.write(home, wanted)
     argv = _supervisor_argv(home)
     os.execve(argv[0], argv, dict(environ))  # noqa: S606 - our own interpreter and module
@@ -141,7 +143,7 @@ def purge(home: Home) -> None:
         shutil.rmtree(elsewhere, ignore_errors=True)
     for name in ("postgres", "nats", "seaweedfs", "payloads", "files", "logs", "hold"):
         shutil.rmtree(home.root / name, ignore_errors=True)
-    for path in (home.secrets, home.options, home.state, home.lock):
+    for path in (home.secrets, home.options, home.state, home.data_places, home.lock):
         path.unlink(missing_ok=True)
     if home.root.is_dir() and not any(home.root.iterdir()):
         home.root.rmdir()

@@ -32,6 +32,11 @@ class Home(Struct, frozen=True, kw_only=True):
         return self.root / "options.json"
 
     @property
+    def data_places(self) -> Path:
+        """Where the ledger and the payloads of this folder are."""
+        return self.root / "data_places.json"
+
+    @property
     def lock(self) -> Path:
         """Held for as long as a supervisor lives."""
         return self.root / "supervisor.lock"

@@ -11,7 +11,17 @@ from datetime import UTC, datetime
 import psutil
 
 from noetl_cli.failures import StackError
-from noetl_cli.stack import assembly, keyring, launch, orphans, roles, rotation, state, versions
+from noetl_cli.stack import (
+    assembly,
+    data_places,
+    keyring,
+    launch,
+    orphans,
+    roles,
+    rotation,
+    state,
+    versions,
+)
 from noetl_cli.stack.assembly import Assembly, Job
 from noetl_cli.stack.board import Board
 from noetl_cli.stack.home import Home
@@ -90,6 +100,7 @@ class Supervisor:
         for job in (plan.migrate, plan.apply):
             await asyncio.to_thread(self._run_job, job)
         await self.start_tier(group, plan.services, apply=None)
+        await asyncio.to_thread(data_places.write_places, self._home, self._options)
         self._board.publish(phase=Phase.READY)
         _log.info("ready: %s", ", ".join(sorted(self._board.state.processes)))
 
