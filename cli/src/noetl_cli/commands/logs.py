@@ -44,7 +44,7 @@ def logs(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what the tasks of an execution wrote; without one, the logs of the stack's processes.
+    """Print what tasks wrote; without an execution, the logs of the stack.
 
     noetl logs ID, noetl logs ID STEP -f, noetl logs planner
     """
