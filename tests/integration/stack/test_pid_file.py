@@ -18,7 +18,11 @@ from noetl_cli.stack.state import Phase, ProcessPhase, State
 PATIENCE_S = 60
 
 
-@pytest.mark.parametrize("left", ["", "not a number\n", "1\n", f"{os.getpid()}\n"])
+@pytest.mark.parametrize(
+    "left",
+    ["", "not a number\n", "1\n", f"{os.getpid()}\n"],
+    ids=["empty", "no number", "another's process", "this process"],
+)
 async def test_whatever_a_crash_left_in_it_the_server_starts(tmp_path: Path, left: str) -> None:
     with postgres_server(tmp_path, is_durable=True) as server:
         await server.execute_async("create table kept as select 7 as n")
