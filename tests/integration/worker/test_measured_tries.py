@@ -10,7 +10,7 @@ from tests.support.working import Bench, bench, command_of
 from noetl_contracts.facts import CommandCompleted, CommandFailed, Fact
 from noetl_contracts.task_metrics import TaskMetrics
 
-SECRET = "s3cr3t-of-the-service"
+SECRET = "s3cr3t-of-the-service"  # noqa: S105 - no secret of anyone
 
 
 @pytest.fixture
@@ -81,3 +81,16 @@ async def test_rows_of_databases_are_counted_and_those_of_code_are_not_guessed(
     assert tasks["read"].rows_out == 7
     assert tasks["code"].rows_out is None
     assert tasks["code"].attempts == 1
+
+
+async def test_a_secret_in_an_address_is_masked(worker: Bench, server: Script) -> None:
+    server.answers(says({}))
+    worker.mask.learn({"token": SECRET})
+    step = f"""
+  - step: s
+    tool: {{kind: http, url: "{server.url}/rows?key={SECRET}&page=1"}}
+"""
+    (fetch,) = tasks_of(await worker.run(command_of(step))).values()
+    assert server.seen[0].query["key"] == SECRET
+    assert fetch.last_request is not None
+    assert fetch.last_request.url == f"{server.url}/rows?key=***&page=1"
