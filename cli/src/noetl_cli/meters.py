@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_cli.task_text import describe_tasks
 from noetl_contracts import codec, envelope
 from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.errors import ErrorObject, MalformedMessage, UnknownEventType
@@ -25,6 +26,7 @@ from noetl_contracts.events.parking import CommandParked
 from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
 from noetl_contracts.parking import TimeWait
 from noetl_contracts.status import ExecutionStatus, RunStatus
+from noetl_contracts.task_metrics import MetricsByTask
 
 WINDOW = timedelta(seconds=10)
 _MARKS_MAX = 64
@@ -97,6 +99,7 @@ class Tracker:
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
         self._run_by_stage: dict[str, str] = {}
+        self._entered_at: dict[str, datetime] = {}
 
     @property
     def is_over(self) -> bool:
@@ -123,7 +126,7 @@ class Tracker:
         return [
             *self._feed_execution(event, at),
             *self._feed_holds(event),
-            *self._feed_step(event),
+            *self._feed_step(event, at),
             *self._feed_loop(event, at),
             *self._feed_frame(event, at),
         ]
@@ -159,9 +162,10 @@ class Tracker:
                 pass
         return []
 
-    def _feed_step(self, event: Event) -> list[Note]:
+    def _feed_step(self, event: Event, at: datetime) -> list[Note]:
         match event:
-            case StepEnter(step=step):
+            case StepEnter(step=step, run_id=run):
+                self._entered_at[run] = at
                 return [Note(text=f"{step}: started")]
             case CommandParked(step=step, wait=TimeWait() as wait):
                 until = wait.until.isoformat(timespec="seconds")
@@ -174,8 +178,8 @@ class Tracker:
                 ]
             case StepExit(step=step, status=RunStatus.SKIPPED):
                 return [Note(text=f"{step}: skipped")]
-            case StepExit(step=step, status=RunStatus.COMPLETED):
-                return [Note(text=f"{step}: done")]
+            case StepExit(step=step, run_id=run, status=RunStatus.COMPLETED, tasks=tasks):
+                return [Note(text=self._ended_text(step, run, at, tasks))]
             case CallError(step=step, error=error, item_index=None):
                 return [_failure(step, error)]
             case CallError(step=step, error=error, item_index=int(index)):
@@ -183,6 +187,12 @@ class Tracker:
                 return [_failure(f"{step}: item {index}", error)]
             case _:
                 return []
+
+    def _ended_text(self, step: str, run: str, at: datetime, tasks: MetricsByTask) -> str:
+        entered_at = self._entered_at.pop(run, None)
+        seconds = "" if entered_at is None else f" in {(at - entered_at).total_seconds():.2f} s"
+        did = describe_tasks(tasks)
+        return f"{step}: done{seconds}" + (f": {did}" if did else "")
 
     def _feed_loop(self, event: Event, at: datetime) -> list[Note]:
         match event:

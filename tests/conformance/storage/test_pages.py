@@ -4,8 +4,9 @@ from tests.support.builders import ORGANIZATION, STORIES, TENANT, History
 from tests.support.storage import Stores, a_fence, an_append, an_execution
 
 from noetl_contracts import codec
-from noetl_contracts.events.step import StepExit
-from noetl_contracts.ids import OrganizationId, RunId
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.events.step import CallError, StepEnter, StepExit, StepFailed
+from noetl_contracts.ids import CommandId, OrganizationId, RunId
 from noetl_contracts.status import RunStatus
 from noetl_replay.replaying import Replay
 from noetl_replay.state import empty
@@ -81,3 +82,32 @@ async def test_what_is_not_projected_or_not_ones_own_has_no_page(stores: Stores)
     another = told(next(iter(STORIES)))
     await kept(stores, another)
     assert await stores.pages.find_page(another.execution_id, **other, **bounds) is None
+
+
+async def test_runs_are_found_by_what_began_and_ended_them(stores: Stores) -> None:
+    history = History(an_execution())
+    for number in (1, 2, 3):
+        run = {"step": f"s{number}", "run_id": RunId(str(number))}
+        history.add(StepEnter(**run, activation=number))
+    end = {"command_id": CommandId("9"), "error": ErrorObject(kind="unknown", message="no")}
+    history.add(
+        CallError(step="s2", run_id=RunId("2"), item_index=0, **end),
+        CallError(step="s2", run_id=RunId("2"), **end),
+        StepExit(step="s2", run_id=RunId("2"), status=RunStatus.FAILED, patch=ODD),
+        StepExit(step="s1", run_id=RunId("1"), status=RunStatus.COMPLETED),
+        StepFailed(step="s3", run_id=RunId("3"), error=end["error"]),
+    )
+    await kept(stores, history)
+
+    async def versions(after: int, most: int) -> list[int]:
+        found = await stores.pages.find_run_events(
+            history.execution_id, after_version=after, runs_max=most
+        )
+        return [one.version for one in found]
+
+    assert await versions(0, 10) == [1, 2, 3, 5, 6, 7, 8]
+    assert await versions(0, 2) == [1, 2, 5, 6, 7]
+    assert await versions(1, 1) == [2, 5, 6]
+    assert await versions(3, 10) == []
+    found = await stores.pages.find_run_events(history.execution_id, after_version=0, runs_max=2)
+    assert found[3].context["patch"] == ODD

@@ -2,24 +2,48 @@
 
 from typing import Any
 
-from noetl_cli import client, error_text, render
+from noetl_cli import client, error_text, render, tables
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_cli.meters import spelled_error
+from noetl_cli.task_text import describe_tasks
+from noetl_contracts import codec
+from noetl_contracts.task_metrics import MetricsByTask
+
+STEPS_MAX = 1000
 
 
 def status(
     execution_id: ExecutionArgument, *, server: Server = None, as_json: AsJson = False
 ) -> None:
-    """Show an execution's status, its loops and its stages."""
-    address = f"/api/executions/{client.escaped(execution_id)}/status"
+    """Show an execution's status, what its steps did, its loops and its stages."""
+    address = f"/api/executions/{client.escaped(execution_id)}"
     with client.open_client(server) as planner:
-        found = planner.get(address)
+        found = planner.get(f"{address}/status")
+        steps = planner.get(f"{address}/steps", limit=STEPS_MAX)
     if as_json:
-        render.json_line(found)
+        render.json_line({**found, "steps": steps["steps"], "has_more_steps": steps["has_more"]})
         return
     for line in lines(found):
         render.line(render.one_line(line))
+    _show_steps(steps)
     for line in error_text.error_lines(found["error"]) if found["error"] else ():
         render.line(line)
+
+
+def _show_steps(answer: dict[str, Any]) -> None:
+    rows = [_step_row(one) for one in answer["steps"]]
+    tables.show(("STEP", "STATUS", "SECONDS", "WHAT IT DID"), rows, nothing="No step has begun.")
+    if answer["has_more"]:
+        further = f"/api/executions/{answer['execution_id']}/steps?after={answer['next_after']}"
+        render.note(f"These are the first {len(rows):,}. More: GET {further}")
+
+
+def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
+    tasks = codec.convert(run["tasks"], MetricsByTask)
+    what = describe_tasks(tasks)
+    if run["error"]:
+        what = ", ".join(filter(None, (what, spelled_error(run["error"]))))
+    return run["step"], run["status"], f"{run['duration']:.2f}", what
 
 
 def lines(found: dict[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from noetl_contracts.lanes import Priority
 from noetl_contracts.parking import ParentLink, Wait
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import UnitsEnd
+from noetl_contracts.task_metrics import MetricsByTask
 
 # The reason of a nudge after a long silence: what was sent may have been lost.
 STALLED = "stalled"
@@ -124,7 +125,10 @@ class CommandHeartbeat(
 class CommandCompleted(
     Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_completed"
 ):
-    """A step or item succeeded; `patch` holds its writes to `ctx`, `tries` what failed before."""
+    """A step or item succeeded; `patch` holds its writes to `ctx`, `tries` what failed before.
+
+    `tasks` says what each task did, here and wherever work ends.
+    """
 
     command_id: CommandId
     attempt: int
@@ -134,6 +138,7 @@ class CommandCompleted(
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
     tries: list[FailedTry] = msgspec.field(default_factory=list)
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_failed"):
@@ -145,6 +150,7 @@ class CommandFailed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="co
     error: ErrorObject
     result: ResultEnvelope | None = None
     patch: dict[str, Any] = msgspec.field(default_factory=dict)
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class CommandLost(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_lost"):
@@ -254,6 +260,7 @@ class FrameClosed(Struct, frozen=True, kw_only=True, tag_field="fact", tag="fram
     key: str | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     units: UnitsEnd | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class FilesChanged(Struct, frozen=True, kw_only=True, tag_field="fact", tag="files_changed"):

@@ -29,6 +29,7 @@ from noetl_replay import (
     fold_frames,
     fold_lineage,
     fold_loops,
+    fold_metrics,
     fold_parking,
     fold_places,
     fold_streams,
@@ -43,7 +44,7 @@ from noetl_replay.state import (
     remember_rejection,
 )
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 FENCED_MAX = 1024
 
 
@@ -317,10 +318,12 @@ def _apply_command(state: ExecutionState, at: Envelope, event: _CommandEvent) ->
             fold_loops.end_slot(state, at, event)
             fold_places.remember_place(state, event)
             _remember_maker(state, event)
+            fold_metrics.add_to_run(state, event.run_id, event.tasks)
             _settle(state, at, event.command_id, CommandStatus.COMPLETED)
         case command.CommandFailed():
             fold_loops.fail_slot(state, event)
             _remember_maker(state, event)
+            fold_metrics.add_to_run(state, event.run_id, event.tasks)
             _settle(state, at, event.command_id, CommandStatus.FAILED)
         case command.CommandCancelled():
             fold_loops.cancel_item(state, event)

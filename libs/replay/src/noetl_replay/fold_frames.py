@@ -6,7 +6,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import frame, stage
 from noetl_contracts.ids import FrameId
 from noetl_contracts.status import FrameStatus
-from noetl_replay import fold_loops, fold_units
+from noetl_replay import fold_loops, fold_metrics, fold_units
 from noetl_replay.state import (
     ExecutionState,
     FrameState,
@@ -135,6 +135,7 @@ def _terminate(
     state.rows_total += live.row_count
     _count_frame(state, live)
     _count_rows(state, live, event)
+    fold_metrics.add_to_run(state, state.stages[live.stage_id].run_id, event.tasks)
 
 
 def _count_frame(state: ExecutionState, done: FrameState) -> None:

@@ -38,6 +38,7 @@ from noetl_contracts.status import (
     StageKind,
     StageStatus,
 )
+from noetl_contracts.task_metrics import MetricsByTask
 from noetl_replay.kept_results import KeptResult
 
 
@@ -235,6 +236,7 @@ class RunState(Struct, kw_only=True):
     """A live activation of a step.
 
     `ref_id` is its result, where that is stored, and `parent_ref_id` the stored one before it.
+    `tasks` adds up what its commands and frames say that they did.
     """
 
     run_id: RunId
@@ -250,6 +252,7 @@ class RunState(Struct, kw_only=True):
     entered_version: int = 0
     parent_ref_id: EventId | None = None
     ref_id: EventId | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class StepState(Struct, kw_only=True):

@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CommandId, RunId, StageId, WorkerId
 from noetl_contracts.placement import Placement
+from noetl_contracts.task_metrics import MetricsByTask
 
 # Reasons why an attempt ended that nobody is to blame for: its worker left, or never came for it.
 RELEASED = "released"
@@ -111,7 +112,10 @@ class CommandCompleted(
     tag_field="event_type",
     tag="command.completed",
 ):
-    """The command ended well; for a slot `is_dry` says that its last claim found nothing."""
+    """The command ended well; for a slot `is_dry` says that its last claim found nothing.
+
+    `tasks` says what each task did; of a frame's command its frame says so.
+    """
 
     command_id: CommandId
     run_id: RunId
@@ -122,6 +126,7 @@ class CommandCompleted(
     slot: int | None = None
     is_dry: bool = False
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class CommandFailed(
@@ -142,6 +147,7 @@ class CommandFailed(
     worker_id: WorkerId | None = None
     stage_id: StageId | None = None
     slot: int | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class CommandCancelled(

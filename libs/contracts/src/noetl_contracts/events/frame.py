@@ -10,6 +10,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import CommandId, FrameId, StageId, WorkerId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import UnitsEnd
+from noetl_contracts.task_metrics import MetricsByTask
 
 
 class FrameDispatched(
@@ -125,6 +126,7 @@ class FrameCommitted(
     key: str | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     units: UnitsEnd | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class FrameFailed(
@@ -154,6 +156,7 @@ class FrameFailed(
     key: str | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     units: UnitsEnd | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 FrameEnd = FrameCommitted | FrameFailed

@@ -10,6 +10,7 @@ from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.ids import CommandId, RunId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
+from noetl_contracts.task_metrics import MetricsByTask
 
 
 class StepEnter(
@@ -34,7 +35,8 @@ class StepExit(
     """The activation is over: tokens go to `targets`, `patch` is what `set` wrote to `ctx`.
 
     `error` is the failure that no arc handled; it makes the execution fail. `failure` is what the
-    step itself failed with although its call had succeeded.
+    step itself failed with although its call had succeeded. `tasks` adds up what its commands say
+    that they did.
     """
 
     step: str
@@ -46,6 +48,7 @@ class StepExit(
     error: ErrorObject | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     failure: ErrorObject | None = None
+    tasks: MetricsByTask = msgspec.field(default_factory=dict)
 
 
 class StepFailed(

@@ -4,7 +4,7 @@ from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_storage import page_ports
 from noetl_storage.memory.projections import MemoryProjections
 from noetl_storage.memory.store import MemoryStore
-from noetl_storage.page_ports import HistoryPage
+from noetl_storage.page_ports import HistoryPage, RunEvents, ShownEvent
 
 
 class MemoryHistoryPages:
@@ -45,3 +45,12 @@ class MemoryHistoryPages:
             version=head.version,
             events=[page_ports.shown(one) for one in history[:events_max]],
         )
+
+    async def find_run_events(
+        self, execution_id: ExecutionId, *, after_version: int, runs_max: int
+    ) -> list[ShownEvent]:
+        """Return what began and ended runs of steps, of those that began after a version."""
+        history = self._store.history_by_execution.get(execution_id, [])
+        chosen = RunEvents(runs_max=runs_max)
+        chosen.take(one for one in history if one.stream_version > after_version)
+        return chosen.found

@@ -49,6 +49,15 @@ class PostgresHistoryPages:
             events=[_shown(record) for record in found if record["event_id"] is not None],
         )
 
+    async def find_run_events(
+        self, execution_id: ExecutionId, *, after_version: int, runs_max: int
+    ) -> list[ShownEvent]:
+        """Return what began and ended runs of steps, of those that began after a version."""
+        found = await self._database.fetch(
+            _QUERIES["find_run_events"], int(execution_id), after_version, runs_max
+        )
+        return [_shown(record) for record in found]
+
 
 def _shown(record: asyncpg.Record) -> ShownEvent:
     is_as_kept = (

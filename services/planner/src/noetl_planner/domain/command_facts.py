@@ -139,6 +139,7 @@ def end(draft: Draft, fact: facts.CommandCompleted | facts.CommandFailed) -> Non
             attempt=live.attempt,
             worker_id=fact.worker_id,
             metrics=fact.metrics,
+            tasks=fact.tasks,
         )
     )
     draft.emit(
@@ -166,7 +167,8 @@ def fail(
 ) -> None:
     """End a command as failed, and go on from there; writes that do not fit are left out."""
     patch, _ = growth.carried(draft, fact.patch if fact is not None else {}, step=live.step)
-    issuing.fail(draft, live, error, worker_id=worker_id)
+    tasks = fact.tasks if fact is not None else {}
+    issuing.fail(draft, live, error, worker_id=worker_id, tasks=tasks)
     if live.slot is None:
         draft.emit(
             step.CallError(

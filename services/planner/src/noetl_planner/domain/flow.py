@@ -153,6 +153,7 @@ def end_run(
             error=None if route.is_handled else (error or route.error),
             notes=route.notes,
             failure=error if streaming.streams(draft, run.step) else None,
+            tasks=run.tasks,
         )
     )
 
@@ -176,7 +177,11 @@ def cancel_open_work(draft: Draft, *, reason: str) -> None:
     """Call off every live command and activation."""
     for run in list(draft.state.runs.values()):
         cancel_run(draft, run, reason=reason)
-        draft.emit(step.StepExit(step=run.step, run_id=run.run_id, status=RunStatus.CANCELLED))
+        draft.emit(
+            step.StepExit(
+                step=run.step, run_id=run.run_id, status=RunStatus.CANCELLED, tasks=run.tasks
+            )
+        )
 
 
 def cancel_run(draft: Draft, run: RunState, *, reason: str) -> None:

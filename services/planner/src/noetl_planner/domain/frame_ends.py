@@ -31,6 +31,7 @@ def terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None
                 key=fact.key,
                 notes=fact.notes,
                 units=fact.units,
+                tasks=fact.tasks,
             )
         )
         return
@@ -52,6 +53,7 @@ def terminate(draft: Draft, opened: FrameState, fact: facts.FrameClosed) -> None
             key=fact.key,
             notes=fact.notes,
             units=fact.units,
+            tasks=fact.tasks,
         )
     )
 

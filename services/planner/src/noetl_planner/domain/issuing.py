@@ -9,6 +9,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.events import command, frame
 from noetl_contracts.ids import CommandId, StageId, WorkerId
 from noetl_contracts.status import CommandStatus, FrameStatus
+from noetl_contracts.task_metrics import NO_METRICS, MetricsByTask
 from noetl_planner.domain import placing, pools
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState, FrameState, RunState
@@ -77,7 +78,12 @@ def complete(
 
 
 def fail(
-    draft: Draft, live: CommandState, error: ErrorObject, *, worker_id: WorkerId | None
+    draft: Draft,
+    live: CommandState,
+    error: ErrorObject,
+    *,
+    worker_id: WorkerId | None,
+    tasks: MetricsByTask = NO_METRICS,
 ) -> None:
     """Record that a command failed for good."""
     draft.emit(
@@ -90,6 +96,7 @@ def fail(
             worker_id=worker_id,
             stage_id=live.stage_id,
             slot=live.slot,
+            tasks=tasks,
         )
     )
 

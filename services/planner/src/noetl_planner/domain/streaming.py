@@ -130,7 +130,7 @@ def collected(draft: Draft, run: RunState, fact: facts.ItemsCollected) -> Ended 
         error = fact.error or _chunk_failed(run.step, loop, loop.first_error)
         draft.emit(loop_events.LoopFailed(error=error, **about))
     announcing.announce(draft, run, status)
-    draft.emit(step.StepExit(step=run.step, run_id=run.run_id, status=status))
+    draft.emit(step.StepExit(step=run.step, run_id=run.run_id, status=status, tasks=run.tasks))
     return go_on(draft, producer)
 
 
@@ -142,7 +142,12 @@ def abort(draft: Draft, run: RunState, error: ErrorObject) -> Ended:
     _call_off(draft, producer)
     for target in _targets(draft, producer):
         draft.emit(
-            step.StepExit(step=target.step, run_id=target.run_id, status=RunStatus.CANCELLED)
+            step.StepExit(
+                step=target.step,
+                run_id=target.run_id,
+                status=RunStatus.CANCELLED,
+                tasks=target.tasks,
+            )
         )
     return Ended(run=producer, outcome=Outcome(status=RunStatus.FAILED, error=error))
 

@@ -37,6 +37,7 @@ from noetl_planner.http import (
     results,
     retention,
     schedules,
+    step_runs,
     stream,
     traces,
     triggers,
@@ -57,6 +58,7 @@ def create_app(services: ApiServices) -> Litestar:
         route_handlers=[
             *executions.ROUTES,
             *stream.ROUTES,
+            *step_runs.ROUTES,
             *playbooks.ROUTES,
             *playbook_folders.ROUTES,
             *plans.ROUTES,

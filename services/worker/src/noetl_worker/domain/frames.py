@@ -9,6 +9,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import ExecutionId, FrameId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Inside
+from noetl_contracts.task_metrics import MetricsByTask
 from noetl_playbook import coercion
 
 Row = dict[str, Any]
@@ -120,6 +121,7 @@ class FrameResult(Struct, frozen=True, kw_only=True):
     duration_s: float
     rows_cancelled: int = 0
     kept: ResultEnvelope | None = None
+    metrics: MetricsByTask = {}
 
 
 class Ran(Struct, frozen=True, kw_only=True):

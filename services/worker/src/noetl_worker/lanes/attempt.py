@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from noetl_playbook import forms, kept, lasting
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
@@ -94,7 +96,7 @@ def checked(task: CompiledTask, outcome: Outcome) -> Outcome:
     if not missing:
         return outcome
     text = f"the result lacks {', '.join(missing)}"
-    return Outcome(data=outcome.data, error=failure("assertion", text))
+    return structs.replace(outcome, error=failure("assertion", text))
 
 
 def _named(task: CompiledTask, scratch: Scratch, surrounding: Surrounding) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def closed(
         result=envelope,
         patch=result.patch,
         metrics=_metrics(frame, result, notes),
+        tasks=result.metrics,
         parent_frame_id=frame.parent_frame_id,
         rows_left=len(result.remaining),
         key=frame.sliced.shard_key if frame.sliced is not None else None,

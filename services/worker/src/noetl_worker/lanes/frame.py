@@ -10,6 +10,7 @@ from noetl_chassis.together import together
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import ELAPSED, Resume
+from noetl_contracts.task_metrics import MetricsByTask, add_tasks
 from noetl_playbook import error_view, forms, kept
 from noetl_playbook.views import pipeline_view
 from noetl_worker.domain.frames import Frame, FrameResult
@@ -75,6 +76,7 @@ class _Run:
         self._failed = 0
         self._error: ErrorObject | None = None
         self._patch: dict[str, Any] = {}
+        self._metrics: MetricsByTask = {}
         is_bounded = frame.may_flush and frame.policy.process == "row"
         self._outputs = Outputs(
             payloads=hands.payloads,
@@ -93,6 +95,7 @@ class _Run:
             return
         self._next, self._done, self._failed = saved.next, saved.done, saved.failed
         self._error, self._patch = saved.error, dict(saved.patch)
+        self._metrics = saved.metrics
         for index, value in saved.results:
             await self._outputs.put(index, value)
         first, *others = saved.waiting
@@ -119,6 +122,7 @@ class _Run:
                 error=self._error,
                 patch=self._patch,
                 results=await self._outputs.all(),
+                metrics=self._metrics,
             )
         )
 
@@ -208,6 +212,7 @@ class _Run:
             self._waiting.append(WaitingRow(index=index, saved=saved, wait=parked.wait))
             return None
         self._patch.update(end.patch)
+        self._metrics = add_tasks(self._metrics, end.metrics)
         if end.error is not None and self._error is None:
             self._error = _of_row(end.error, frame, row)
         if self._keeps_results:
@@ -241,6 +246,7 @@ class _Run:
             remaining=self._frame.rows[self._next :],
             duration_s=self._hands.clock.monotonic() - self._started_at,
             rows_cancelled=started - self._done - self._failed,
+            metrics=self._metrics,
         )
 
 

@@ -132,6 +132,7 @@ class Framed(Struct, frozen=True, kw_only=True):
             error=end.error,
             result=envelope,
             patch=end.patch,
+            tasks=end.metrics,
         )
 
     async def _layout(self, work: FrameWork) -> Layout | None:

@@ -11,6 +11,7 @@ from noetl_contracts.errors import KINDS_NOT_RETRIED, ErrorObject
 from noetl_contracts.ids import FrameId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.slicing import Inside, Layout, UnitsEnd
+from noetl_contracts.task_metrics import MetricsByTask, add_tasks
 from noetl_playbook.expressions import compile_value
 from noetl_playbook.parts import Part
 from noetl_worker.domain import frames
@@ -277,8 +278,10 @@ class _Run:
 def _added(found: list[FrameResult]) -> FrameResult:
     """Add up frames that followed each other."""
     patch: dict[str, Any] = {}
+    metrics: MetricsByTask = {}
     for one in found:
         patch.update(one.patch)
+        metrics = add_tasks(metrics, one.metrics)
     return FrameResult(
         rows_done=sum(one.rows_done for one in found),
         rows_failed=sum(one.rows_failed for one in found),
@@ -288,6 +291,7 @@ def _added(found: list[FrameResult]) -> FrameResult:
         remaining=[],
         duration_s=sum(one.duration_s for one in found),
         rows_cancelled=sum(one.rows_cancelled for one in found),
+        metrics=metrics,
     )
 
 

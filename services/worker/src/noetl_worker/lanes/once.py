@@ -12,6 +12,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.parking import Resume
 from noetl_contracts.payloads import ResultEnvelope
+from noetl_contracts.task_metrics import MetricsByTask
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.frames import Frame, FrameResult
 from noetl_worker.lanes.block import Block
@@ -160,6 +161,7 @@ def _outcome(result: FrameResult, frame: Frame) -> dict[str, Any]:
         "rows_cancelled": result.rows_cancelled,
         "started": len(frame.rows) - len(result.remaining),
         "duration_s": result.duration_s,
+        "metrics": codec.builtins(result.metrics),
     }
 
 
@@ -176,4 +178,5 @@ def _recalled(known: dict[str, Any], frame: Frame) -> FrameResult:
         duration_s=known["duration_s"],
         rows_cancelled=known.get("rows_cancelled", 0),
         kept=None if kept is None else codec.convert(kept, ResultEnvelope),
+        metrics=codec.convert(known.get("metrics", {}), MetricsByTask),
     )

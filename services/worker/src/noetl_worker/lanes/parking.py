@@ -21,6 +21,7 @@ from noetl_contracts.payloads import (
     PayloadRef,
     ResultEnvelope,
 )
+from noetl_contracts.task_metrics import MetricsByTask
 from noetl_playbook import carried, coercion, forms
 from noetl_playbook.envelope import Output
 from noetl_playbook.handles import Handle
@@ -48,7 +49,7 @@ class Walk(Struct, kw_only=True):
     """Where a pipeline stands: the task that it is at, and how often it came by.
 
     `wait` and `submitted` are those of an `external` task. A walk `is_between_tries` where its task
-    is tried again; `tries` are the latest attempts that were.
+    is tried again; `tries` are the latest attempts that were, `metrics` what the tasks did so far.
     """
 
     visits: list[int]
@@ -61,6 +62,7 @@ class Walk(Struct, kw_only=True):
     wait: MessageWait | None = None
     submitted: Any = None
     tries: list[FailedTry] = []
+    metrics: MetricsByTask = {}
 
 
 class SavedOutput(Struct, frozen=True, kw_only=True):
@@ -147,6 +149,7 @@ class SavedFrame(Struct, frozen=True, kw_only=True):
     error: ErrorObject | None = None
     patch: dict[str, Any] = {}
     results: list[tuple[int, Any]] = []
+    metrics: MetricsByTask = {}
 
 
 class Resumed(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from noetl_contracts.errors import ErrorObject, FailedTry
 from noetl_contracts.parking import ELAPSED, STOPPED, TIMED_OUT
+from noetl_contracts.task_metrics import MetricsByTask
 from noetl_playbook.handles import Needed
 from noetl_playbook.model import Output
 from noetl_playbook.results import PipelineResult
@@ -22,6 +23,7 @@ from noetl_worker.lanes.counting import count_call
 from noetl_worker.lanes.failed_tries import keep_failed_try, list_failed_tries
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.kept_results import kept
+from noetl_worker.lanes.measured_tries import measure_try
 from noetl_worker.lanes.output_blocks import rendered
 from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
@@ -47,6 +49,7 @@ class PipelineEnd(Struct, frozen=True, kw_only=True):
     patch: dict[str, Any]
     notes: list[str] = []
     tries: list[FailedTry] = []
+    metrics: MetricsByTask = {}
 
 
 class Pipeline:
@@ -105,6 +108,7 @@ class Pipeline:
             patch=scratch.patch,
             notes=sorted({*self._notes, *scratch.notes}),
             tries=self._walk.tries,
+            metrics=self._walk.metrics,
         )
 
     async def output_of(self, end: PipelineEnd) -> Output | None:
@@ -201,6 +205,15 @@ class Pipeline:
         error = None
         if outcome.error is not None:
             error = self._placed(self._hands.mask.error(outcome.error), task, attempt)
+        self._walk.metrics = measure_try(
+            self._walk.metrics,
+            task=task.name,
+            kind=task.kind,
+            outcome=outcome,
+            error=error,
+            duration_s=duration_s,
+            mask=self._hands.mask,
+        )
         tried = self._scratch.note(
             task,
             outcome,
@@ -250,7 +263,7 @@ class Pipeline:
             return Outcome(error=not_a_text())
         if task.shows_secrets:
             # Its result is a rendered field, not data that a short secret could be a part of.
-            return Outcome(data=self._hands.mask.value(outcome.data), error=outcome.error)
+            return structs.replace(outcome, data=self._hands.mask.value(outcome.data))
         return checked(task, outcome)
 
     async def _paced(self, task: CompiledTask, limit: CompiledLimit, call: Call) -> Call:

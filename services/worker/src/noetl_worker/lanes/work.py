@@ -86,6 +86,7 @@ def failed(
         worker_id=hands.worker_id,
         error=placed,
         patch={} if end is None else end.patch,
+        tasks={} if end is None else end.metrics,
     )
 
 
@@ -343,6 +344,7 @@ async def _end(
             patch=end.patch,
             notes=end.notes,
             tries=end.tries,
+            tasks=end.metrics,
         )
     )
 

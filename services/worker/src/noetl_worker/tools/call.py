@@ -148,8 +148,19 @@ class Call(Struct, frozen=True, kw_only=True):
         return codec.digest(f"{self.idempotency_key}\n{self.attempt}".encode())
 
 
+class RequestMade(Struct, frozen=True, kw_only=True):
+    """A request that was sent, and the answer's status if one came; bytes are of the bodies."""
+
+    method: str
+    url: str
+    status: int | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """What an attempt produced; with an error, `data` is whatever there still is."""
 
     data: Any | UnsetType = UNSET
     error: ErrorObject | None = None
+    request: RequestMade | None = None

@@ -20,7 +20,7 @@ from noetl_worker.domain.sites import Site
 from noetl_worker.keys.tokens import Fetched, Tokens
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import http_lines, http_parts, http_request
-from noetl_worker.tools.call import Call, Outcome, Timeout
+from noetl_worker.tools.call import Call, Outcome, RequestMade, Timeout
 from noetl_worker.tools.egress import check_literal, denied
 from noetl_worker.tools.http_answer import (
     Answer,
@@ -77,6 +77,7 @@ class HttpTool:
 
     async def run(self, call: Call) -> Outcome:
         """Send one request and read its answer."""
+        request: Request | None = None
         try:
             response_type = response_type_of(call.fields.get("response_type"))
             if call.sink is not None:
@@ -84,11 +85,13 @@ class HttpTool:
             request = await self._prepare(call)
             answer = await self._exchange(request, call)
         except ToolFailure as problem:
-            return Outcome(error=problem.error)
+            return Outcome(error=problem.error, request=_made(request))
         except (TimeoutError, OSError, ValueError) as problem:
-            return Outcome(error=_of_exception(problem, call))
+            return Outcome(error=_of_exception(problem, call), request=_made(request))
         outcome = self._outcome(answer, response_type, call)
-        return outcome if call.sink is None else http_lines.without_body(outcome)
+        if call.sink is not None:
+            outcome = http_lines.without_body(outcome)
+        return structs.replace(outcome, request=_made(request, answer))
 
     async def _prepare(self, call: Call) -> Request:
         site = call.site
@@ -226,6 +229,19 @@ class HttpTool:
         except _NO_DATE:
             return None
         return min(max(0.0, wait_s), _RETRY_AFTER_MAX_S)
+
+
+def _made(request: Request | None, answer: Answer | None = None) -> RequestMade | None:
+    """Say which request was sent, and how it was answered."""
+    if request is None:
+        return None
+    return RequestMade(
+        method=request.method,
+        url=request.address.url,
+        status=None if answer is None else answer.status,
+        bytes_in=0 if answer is None else len(answer.body),
+        bytes_out=len(request.body or b""),
+    )
 
 
 def _flag(fields: dict[str, Any], name: str) -> bool:

@@ -21,3 +21,28 @@ left join lateral (
 ) as v on true
 where e.execution_id = $1 and e.tenant_id = $2 and e.organization_id = $3
 order by v.stream_version;
+
+-- name: find_run_events :many
+-- What began and ended the runs of steps of execution $1: of the $3 runs that began after version
+-- $2, in order.
+with entered as (
+    select node_id
+    from noetl.event
+    where execution_id = $1 and event_type = 'step.enter' and stream_version > $2
+    order by stream_version
+    limit $3
+)
+select
+    event_id, execution_id, stream_version, tenant_id, organization_id, stream_id,
+    aggregate_type, aggregate_id, event_type, schema_name, schema_version, event_time,
+    created_at, producer, causation_id, correlation_id, idempotency_key, context, result,
+    error, payload_ref, meta, envelope_checksum, exact
+from noetl.event
+where
+    execution_id = $1 and stream_version > $2
+    and (
+        event_type in ('step.enter', 'step.failed', 'step.exit')
+        or (event_type = 'call.error' and not context ? 'item_index')
+    )
+    and node_id in (select entered.node_id from entered)
+order by stream_version;
