@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import duckdb
 import pyarrow as pa
@@ -86,6 +87,7 @@ class DuckSession:
         self._limits = limits
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._is_interrupted = threading.Event()
+        self._readers: WeakSet[pa.RecordBatchReader] = WeakSet()
 
     def open(self, places: Places, attached: dict[str, Credential]) -> None:
         """Connect and lock the configuration; raises `duckdb.Error` or `ToolFailure`.
@@ -157,7 +159,7 @@ class DuckSession:
             if found is None:
                 return (), [], iter(())
             kinds = [str(kind) for kind in found.types]
-            reader = duckdb_types.readable(found, kinds).to_arrow_reader(size)
+            reader = self._open_reader(found, kinds, size)
             types = duckdb_types.types_of(reader.schema, kinds)
             return tuple(found.columns), types, self._read(reader, kinds)
 
@@ -165,6 +167,12 @@ class DuckSession:
         with _refusing():
             for batch in self._batches(reader):
                 yield tables.rows_of(batch, kinds)
+
+    def _open_reader(self, found: Any, kinds: list[str], size: int) -> pa.RecordBatchReader:
+        """Begin to read what a query found, at most `size` rows at a time."""
+        reader = duckdb_types.readable(found, kinds).to_arrow_reader(size)
+        self._readers.add(reader)
+        return reader
 
     def _batches(self, reader: Any) -> Iterator[pa.RecordBatch]:
         while True:
@@ -185,7 +193,7 @@ class DuckSession:
             if found is None:
                 return Rows((), [])
             kinds = [str(kind) for kind in found.types]
-            reader = duckdb_types.readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)
+            reader = self._open_reader(found, kinds, tables.BATCH_ROWS)
             return Rows.of(tuple(found.columns), kinds, reader.schema, self._batches(reader))
 
     def scan(self, text: str, values: list[Any], *, size: int) -> "Scan | None":
@@ -197,7 +205,7 @@ class DuckSession:
             found: Any = self._checked().sql(parts[0].query, params=values or None)
             kinds = [str(kind) for kind in found.types]
             columns = list(found.columns)
-            reader = duckdb_types.readable(found, kinds).to_arrow_reader(size)
+            reader = self._open_reader(found, kinds, size)
             types = duckdb_types.types_of(reader.schema, kinds)
             return Scan(columns=columns, types=types, kinds=kinds, batches=self._scanned(reader))
 
@@ -261,7 +269,7 @@ class DuckSession:
         kinds = [str(kind) for kind in found.types]
         rows: list[dict[str, Any]] = []
         used = 0
-        reader = duckdb_types.readable(found, kinds).to_arrow_reader(tables.BATCH_ROWS)
+        reader = self._open_reader(found, kinds, tables.BATCH_ROWS)
         for batch in self._batches(reader):
             used += batch.nbytes
             if used > room:
@@ -288,6 +296,10 @@ class DuckSession:
     def close(self) -> None:
         """Close the connection and, with the last one, its database."""
         connection, self._connection = self._connection, None
+        # An open reader keeps the database open: whoever opens the file next would wait for ever
+        # (duckdb issue 25965).
+        for reader in self._readers:
+            reader.close()
         if connection is not None:
             connection.close()
 
