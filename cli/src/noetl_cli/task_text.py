@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from rich.filesize import decimal
-
 from noetl_contracts.task_metrics import TaskMetrics, add_metrics
 
 
@@ -27,7 +25,7 @@ def describe_tasks(tasks: Mapping[str, TaskMetrics]) -> str:
         many = f"{total.requests:,} requests, last " if total.requests > 1 else ""
         parts.append(f"{many}{request.method} {request.url} {answer}")
     if total.bytes_in or total.bytes_out:
-        parts.append(f"{decimal(total.bytes_in)} in, {decimal(total.bytes_out)} out")
+        parts.append(f"{total.bytes_in:,} bytes in, {total.bytes_out:,} out")
     return ", ".join(parts)
 
 

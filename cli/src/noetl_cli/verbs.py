@@ -21,7 +21,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Look at executions": {
         "ls": "List executions.",
-        "status": "Show an execution's status, its loops and its stages.",
+        "status": "Show an execution's status, what its steps did, its loops and its stages.",
         "result": "Show the result of a step, or write it into a file.",
         "events": "Print events in order, one a line.",
         "trace": "Show the runs that led to the latest run of a step, the nearest first.",

@@ -58,7 +58,7 @@ def test_a_status_shows_what_each_step_did_and_failed_with(door: Door, noetl: No
     lines = {line.split()[0]: line for line in outcome.out.splitlines() if line.strip()}
     assert lines["STEP"].split() == ["STEP", "STATUS", "SECONDS", "WHAT", "IT", "DID"]
     assert "1 failed attempt, 2 requests, last GET http://api.example/" in lines["start"]
-    assert "200, 2.0 kB in" in lines["start"]
+    assert "200, 2,048 bytes in" in lines["start"]
     assert "\x1b" not in outcome.out
     assert "db_error: no such table" in lines["load"]
     whole = msgspec.json.decode(noetl("status", execution_id, "--json").out)

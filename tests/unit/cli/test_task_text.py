@@ -13,7 +13,7 @@ def test_a_request_its_answer_and_its_bytes_are_named() -> None:
     request = RequestMetrics(method="GET", url="https://api.example/rows", status=200)
     fetch = TaskMetrics(attempts=1, requests=1, bytes_in=12_345, last_request=request)
     assert describe_tasks({"fetch": fetch}) == (
-        "GET https://api.example/rows 200, 12.3 kB in, 0 bytes out"
+        "GET https://api.example/rows 200, 12,345 bytes in, 0 out"
     )
 
 
@@ -24,7 +24,7 @@ def test_of_many_requests_the_last_is_named_and_failures_are_counted() -> None:
     )
     assert describe_tasks({"send": send}) == (
         "2 failed attempts, 1,200 requests, last POST https://api.example/rows no answer, "
-        "0 bytes in, 5 bytes out"
+        "0 bytes in, 5 out"
     )
 
 

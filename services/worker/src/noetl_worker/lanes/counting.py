@@ -8,9 +8,7 @@ from noetl_worker.tools.call import Outcome
 
 
 def count_call(kind: str, outcome: Outcome, duration_s: float) -> None:
-    """Count a call, and time it where there is something to time."""
-    if kind == "noop":
-        return
+    """Count a call, and its time."""
     calls, seconds = _sums(kind, "ok" if outcome.error is None else outcome.error.kind)
     calls.add()
     seconds.add(duration_s)

@@ -2,16 +2,17 @@
 
 from typing import Any
 
-from noetl_contracts.errors import ErrorObject
 from noetl_contracts.task_metrics import (
     URL_CHARACTERS_MAX,
-    MetricsByTask,
     RequestMetrics,
     TaskMetrics,
     add_tasks,
 )
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.texts import shortened
+from noetl_worker.lanes.block import CompiledTask
+from noetl_worker.lanes.counting import count_call
+from noetl_worker.lanes.parking import Walk
 from noetl_worker.tools.call import Outcome, RequestMade
 
 # These tools tell in their data how many rows they moved; anyone's data may have the same keys.
@@ -19,23 +20,17 @@ _KINDS_WITH_ROWS = frozenset({"artifact", "duckdb", "postgres", "spark", "transf
 
 
 def measure_try(
-    metrics_by_task: MetricsByTask,
-    *,
-    task: str,
-    kind: str,
-    outcome: Outcome,
-    error: ErrorObject | None,
-    duration_s: float,
-    mask: Mask,
-) -> MetricsByTask:
-    """Add an attempt to what its task did before; a `noop` does nothing."""
-    if kind == "noop":
-        return metrics_by_task
-    rows_in, rows_out = _rows(outcome.data) if kind in _KINDS_WITH_ROWS else (None, None)
+    walk: Walk, task: CompiledTask, outcome: Outcome, *, duration_s: float, mask: Mask
+) -> None:
+    """Count an attempt, and add it to what its task did before; a `noop` does nothing."""
+    if task.kind == "noop":
+        return
+    count_call(task.kind, outcome, duration_s)
+    rows_in, rows_out = _rows(outcome.data) if task.kind in _KINDS_WITH_ROWS else (None, None)
     request = outcome.request
     one = TaskMetrics(
         attempts=1,
-        failed_attempts=0 if error is None else 1,
+        failed_attempts=0 if outcome.error is None else 1,
         duration_ms=max(0, round(duration_s * 1000)),
         rows_in=rows_in,
         rows_out=rows_out,
@@ -44,7 +39,7 @@ def measure_try(
         requests=0 if request is None else 1,
         last_request=None if request is None else _request(request, mask),
     )
-    return add_tasks(metrics_by_task, {task: one})
+    walk.metrics = add_tasks(walk.metrics, {task.name: one})
 
 
 def _rows(data: Any) -> tuple[int | None, int | None]:

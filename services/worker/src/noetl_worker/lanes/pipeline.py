@@ -19,7 +19,6 @@ from noetl_worker.lanes.attempt import INPUT, checked, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
 from noetl_worker.lanes.checkpoints import Checkpoints, is_resumable
-from noetl_worker.lanes.counting import count_call
 from noetl_worker.lanes.failed_tries import keep_failed_try, list_failed_tries
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.kept_results import kept
@@ -201,19 +200,10 @@ class Pipeline:
             outcome = await self._end_wait(task, attempt, self._resumed)
             # Another worker began it: only the clocks on the wall tell how long it took.
             duration_s = max(0.0, (clock.now() - started_at).total_seconds())
-        count_call(task.kind, outcome, duration_s)
+        measure_try(self._walk, task, outcome, duration_s=duration_s, mask=self._hands.mask)
         error = None
         if outcome.error is not None:
             error = self._placed(self._hands.mask.error(outcome.error), task, attempt)
-        self._walk.metrics = measure_try(
-            self._walk.metrics,
-            task=task.name,
-            kind=task.kind,
-            outcome=outcome,
-            error=error,
-            duration_s=duration_s,
-            mask=self._hands.mask,
-        )
         tried = self._scratch.note(
             task,
             outcome,
