@@ -71,7 +71,7 @@ def format_line(line: LineView) -> str:
         place += f" row {line['row_index']}"
     tries = f"{line['attempt']}.{line['task_attempt']}"
     kind = line["level"] or line["stream"]
-    # A line of the log is one line of the terminal, whatever it holds.
+    # A line of the log is one line of the terminal, also when it holds breaks.
     text = line["text"].replace("\r", "\\r").replace("\n", "\\n")
     return f"{line['at'][11:23]} {place} #{tries} {kind}: {text}"
 

@@ -71,7 +71,7 @@ def prune(folder: Path) -> None:
 
 
 def find_history(execution_id: str, *, server: str | None) -> Path | None:
-    """Find the history of a run in this process; whoever names a server means that one's."""
+    """Find the history of a run in this process; a server that is named means that one's."""
     if server is not None or not execution_id.isascii() or not execution_id.isdigit():
         return None
     file = folder_of(settings.environment()) / f"{execution_id}{SUFFIX}"

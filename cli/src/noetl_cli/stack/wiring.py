@@ -19,7 +19,7 @@ POOL = DEFAULT_POOL
 WITH_POSTGRES = {"planner", "projector", "outbox", "reaper"}
 WITH_PAYLOADS = {"planner", "worker", "reaper", "projector"}
 WITH_SECRET_KEY = {"planner", "worker"}
-# Whoever starts a stack of their own writes its playbooks, too: python tasks may require packages
+# People who start a stack of their own write its playbooks, too: python tasks may require packages
 # and ask for the network. Other workers refuse both until an operator allows them.
 WORKER_DEFAULTS = {
     "NOETL_WORKER_PYTHON_REQUIREMENTS": "any",

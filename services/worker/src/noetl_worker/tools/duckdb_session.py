@@ -296,7 +296,7 @@ class DuckSession:
     def close(self) -> None:
         """Close the connection and, with the last one, its database."""
         connection, self._connection = self._connection, None
-        # An open reader keeps the database open: whoever opens the file next would wait for ever
+        # An open reader keeps the database open: the next one to open the file would wait for ever
         # (duckdb issue 25965).
         for reader in self._readers:
             reader.close()
