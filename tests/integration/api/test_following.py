@@ -76,7 +76,7 @@ def test_a_file_is_run_as_a_draft_and_watched_to_its_end(
     door: Door, noetl: Noetl, file: Path
 ) -> None:
     thread = play(door, [*beginning(), *loop_events(), *ending()])
-    outcome = noetl("run", str(file))
+    outcome = noetl("run", str(file), "--output", "none")
     thread.join()
     assert outcome.code == 0, outcome
     assert "start: started" in outcome.out
@@ -114,7 +114,7 @@ def test_failed_rows_of_a_completed_run_are_exit_code_4_and_harmless_text(
     door: Door, noetl: Noetl, file: Path
 ) -> None:
     thread = play(door, [*beginning(), *loop_events(failed=2), *ending()])
-    outcome = noetl("run", str(file))
+    outcome = noetl("run", str(file), "--output", "none")
     thread.join()
     assert outcome.code == 4
     assert "frame 32: 2 of 10 rows failed: server_error: HTTP 500\\x1b[2J" in outcome.out
