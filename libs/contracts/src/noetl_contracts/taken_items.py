@@ -11,7 +11,7 @@ class TakenFrames(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a loop whose units are frames takes over.
 
     `cut` cuts the whole collection into `units_ok` units that are taken over and others; `whole`
-    counts the frames that are taken over with all their rows. The rows that run are a list of their
+    counts the frames of those that are taken over. The rows that run are a list of their
     own in `rows_ref`, and the layout of `TakenItems.todo_ref` says which of them each unit has.
     """
 
@@ -65,6 +65,11 @@ class TakenFrame(Struct, frozen=True, kw_only=True, omit_defaults=True):
     indexes: list[int] | None = None
     key: str | None = None
     result: ResultEnvelope | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether all of its rows are taken over."""
+        return self.indexes is None or all(index >= 0 for index in self.indexes)
 
     def places(self) -> list[int]:
         """Return the item index of each row; below zero for one that is not taken over."""

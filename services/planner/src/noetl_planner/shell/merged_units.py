@@ -44,7 +44,8 @@ class MergedUnits(Struct, frozen=True, kw_only=True):
         index = 0
         for unit in range(self.taken.cut.units):
             ran, found = await ended_frames.take(unit), await taken_frames.take(unit)
-            if self.todo.offsets[unit] < self.todo.offsets[unit + 1]:
+            has_rows = self.todo.offsets[unit] < self.todo.offsets[unit + 1]
+            if has_rows or not all(frame.is_whole for frame in found):
                 yield await self._merge(unit, index, ran, found)
                 index += 1
                 continue

@@ -225,10 +225,12 @@ class _FrameTaking:
             return done
         for frame in frames:
             await self._results.add(frame.unit, frame)
-            self._whole += all(place >= 0 for place in frame.places())
         for ended in unit.ended:
             if _taken(unit, ended) is not None:
                 self._write(ended)
+        if len(found) == len(indexes):
+            # Frames of which a part was taken over became one when the rest had run.
+            self._whole += len(frames) if all(frame.is_whole for frame in frames) else 1
         return found
 
     def _write(self, ended: EndedFrame) -> None:
