@@ -75,4 +75,7 @@ class Collection:
 
     def _find_part(self, place: int) -> ListPart:
         assert self._parts is not None, "only collections in parts come here"
+        held = self._part[0] if self._part is not None else None
+        if held is not None and held.start <= place < held.end:
+            return held
         return next(part for part in self._parts if part.start <= place < part.end)
