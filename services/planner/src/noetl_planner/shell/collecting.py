@@ -23,6 +23,7 @@ from noetl_contracts.slicing import Layout
 from noetl_contracts.taken_items import TakenItem, TakenItems
 from noetl_planner.domain import ending
 from noetl_planner.shell import refusing
+from noetl_planner.shell.counted_units import CountedUnits
 from noetl_planner.shell.gathered import InsideUnits, Unit, entries, failure, regrouped
 from noetl_planner.shell.gathering import Finished
 from noetl_planner.shell.layouts import Layouts
@@ -86,7 +87,7 @@ class Collector:
         """Write the results as they are read, so that they are in memory once, encoded."""
         stats = codec.builtins(ending.stats_of(loop, of.stage, of.taken))
         found: list[bytes] = []
-        counted = _Counted(self._units(of, loop), found)
+        counted = CountedUnits(self._units(of, loop), found)
         head = await counted.head(RESULT_INLINE_BYTES_MAX)
         if counted.is_over:
             kept = LoopResult(results=codec.decode(b"[" + head + b"]"), stats=stats)
@@ -319,42 +320,6 @@ class Collector:
         for one in await asyncio.gather(*(envelopes.loaded(self._load, each) for each in stored)):
             loaded |= one
         return carried.found_in(loaded)
-
-
-class _Counted:
-    """Encodes units as they come: results into a stream, parts into a list."""
-
-    def __init__(self, units: AsyncIterator[Unit], found: list[bytes]) -> None:
-        self._units = units
-        self._found = found
-        self.count = 0
-        self.is_over = False
-
-    async def head(self, bytes_max: int) -> bytes:
-        """Read on until everything is read, or until there is more than fits."""
-        pieces: list[bytes] = []
-        size = 0
-        async for piece in self._pieces():
-            pieces.append(piece)
-            size += len(piece) + 1
-            if size > bytes_max:
-                return b",".join(pieces)
-        self.is_over = True
-        return b",".join(pieces)
-
-    async def payload(self, head: bytes, *, tail: bytes) -> AsyncIterator[bytes]:
-        """Yield the whole payload of a loop's result."""
-        yield b'{"results":[' + head
-        async for piece in self._pieces():
-            yield b"," + piece
-        yield b'],"stats":' + tail + b"}"
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        async for unit in self._units:
-            self._found.append(codec.encode(unit.part))
-            if unit.results:
-                self.count += len(unit.results)
-                yield codec.encode(unit.results)[1:-1]
 
 
 def _item_value(event: ItemEnd, find: carried.Find) -> Any:
