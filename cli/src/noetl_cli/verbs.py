@@ -23,6 +23,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "ls": "List executions.",
         "status": "Show an execution's status, what its steps did, its loops and its stages.",
         "result": "Show the result of a step, or write it into a file.",
+        "items": "Show what became of each item of a loop, and why items failed.",
         "events": "Print events in order, one a line.",
         "trace": "Show the runs that led to the latest run of a step, the nearest first.",
         "lineage": "Show what steps read and wrote, or export it as OpenLineage events.",

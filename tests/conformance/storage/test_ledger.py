@@ -274,6 +274,12 @@ async def test_item_results_come_in_item_order(stores: Stores) -> None:
     def indices(page: list[ItemEnd]) -> list[int | None]:
         return [one.item_index for one in page]
 
+    broken = await stores.ledger_reader.list_failed_items(execution, "1", results_max=9)
+    behind = await stores.ledger_reader.list_failed_items(
+        execution, "1", after_index=1, results_max=9
+    )
+
+    assert (broken, behind) == ([failed], [])
     assert indices(found) == [0, 1, 2, 10]
     assert (indices(first), indices(rest)) == ([0, 1, 2], [10])
 

@@ -17,7 +17,7 @@ from tests.support.storage import (
 )
 
 from noetl_contracts import ids
-from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_replay import rows as replay_rows
 from noetl_storage.surfaces import KEY_BY_SURFACE
 
@@ -442,6 +442,14 @@ async def test_one_frame_is_found_by_its_identity(stores: Stores) -> None:
     found = await stores.projections.find_frame(ExecutionId(execution), "301")
     assert found == frame_row(execution, "301")
     assert await stores.projections.find_frame(ExecutionId(execution), "7") is None
+
+
+async def test_commands_are_found_by_their_identities(stores: Stores) -> None:
+    execution = an_execution()
+    rows = [command_row(execution, "201"), command_row(execution, "2")]
+    await project(stores, execution, command=rows)
+    asked = [CommandId("2"), CommandId("7")]
+    assert await stores.projections.list_commands(ExecutionId(execution), asked) == rows[1:]
 
 
 async def test_frames_are_listed_in_windows_of_a_stage_and_a_status(stores: Stores) -> None:

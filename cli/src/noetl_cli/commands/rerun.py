@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import client, inputs
+from noetl_cli import client, inputs, render
 from noetl_cli.commands import result, run
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.commands.result import Output, Save
@@ -17,6 +17,12 @@ def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
     from_step: Annotated[
         str | None, typer.Option("--from", metavar="STEP", help="Default: the step that failed.")
     ] = None,
+    failed: Annotated[
+        bool,
+        typer.Option(
+            "--failed", help="Only the items of a loop that did not complete, and what follows it."
+        ),
+    ] = False,
     pinned: Annotated[
         bool,
         typer.Option("--pinned/--latest", help="The version that ran then, or the newest."),
@@ -34,16 +40,24 @@ def rerun(  # noqa: PLR0913 - one parameter for each option of the command line
 ) -> None:
     """Begin a new execution at a step of an earlier one.
 
-    It has what the earlier one had before the step.
+    It has what the earlier one had before the step. With --failed the step is a loop, the first
+    with items that did not complete: these run alone, and the results of the others are taken over.
     Exit codes are those of `noetl run`.
     """
     wanted = result.choose_output(output, save, follow=follow, as_json=as_json)
     given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     body: dict[str, Any] = {"pinned": pinned, "workload": given}
+    if failed:
+        body["failed"] = True
     if from_step is not None:
         body["from_step"] = from_step
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     address = f"/api/executions/{client.escaped(execution_id)}/rerun"
     with client.open_client(server) as planner:
         begun = planner.post(address, body, headers=headers)
+        if failed:
+            render.note(
+                f"step {begun['step']}: {begun['items_to_run']:,} items run again, "
+                f"{begun['units_taken']:,} results are taken over"
+            )
         run.show_begun(begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json)

@@ -49,6 +49,9 @@ def _start(state: ExecutionState, at: Envelope, event: loop.LoopStarted) -> None
         started_at=at.event_time,
         last_event_id=at.event_id,
     )
+    if event.taken is not None:
+        started.success = event.taken.completed
+        started.units_ok = 0 if event.taken.frames is None else event.taken.frames.units_ok
     state.warnings += len(event.notes)
     if event.stage_id is not None and event.cut is None:
         started.slots = [SlotState(slot=slot) for slot in range(event.max_in_flight)]

@@ -33,6 +33,14 @@ def item_results(
     return [event for _, _, event in ordered]
 
 
+def failed_items(
+    history: History, run_id: str, *, after_index: int, results_max: int
+) -> list[CallError]:
+    """Return a page of the items of one loop epoch that failed, in item order."""
+    ended = item_results(history, run_id, after_index=after_index, results_max=len(history))
+    return [event for event in ended if isinstance(event, CallError)][:results_max]
+
+
 def frame_results(
     history: History, stage_id: str, *, after: tuple[int, int], results_max: int
 ) -> list[FrameEnd]:

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
-from noetl_contracts.events.step import ItemEnd
-from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.events.step import CallError, ItemEnd
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import (
     Append,
     Head,
@@ -55,6 +55,11 @@ class LedgerReader(Protocol):
 
         They come in the order of their items, from the item after `after_index` on.
         """
+
+    async def list_failed_items(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[CallError]:
+        """Return at most so many `call.error` events of one loop epoch's items, in item order."""
 
     async def list_frame_results(
         self,
@@ -249,6 +254,11 @@ class Projections(Protocol):
         At most `commands_max` that wait and as many that run in each place: a tenant's part of a
         lane of a pool.
         """
+
+    async def list_commands(
+        self, execution_id: ExecutionId, command_ids: Sequence[CommandId]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of these commands of an execution that are there, in any order."""
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""

@@ -13,18 +13,21 @@ from noetl_contracts.lanes import Priority
 from noetl_contracts.parking import ParentLink
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
+from noetl_contracts.taken_items import TakenItems
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The execution that is repeated from a step on, and up to which version it was read.
 
-    `files` name the executions whose files it takes over, the oldest first.
+    `files` name the executions whose files it takes over, the oldest first. With `items` the step
+    is a loop, and runs only what had not completed there.
     """
 
     execution_id: ExecutionId
     version: int
     step: str
     files: list[FileSource] = msgspec.field(default_factory=list)
+    items: TakenItems | None = None
 
 
 class InheritedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from noetl_contracts.errors import ErrorObject
 from noetl_contracts.ids import RunId, StageId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.slicing import Cut, Form
+from noetl_contracts.taken_items import TakenItems
 
 
 class LoopStats(Struct, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class LoopStarted(
     """The collection is fixed, or the slots are open.
 
     With a `cut` the units are frames of `stage_id`; `counts_frames` says that `total` counts
-    them, and not the items.
+    them, and not the items. What is `taken` over from an earlier execution does not run.
     """
 
     step: str
@@ -51,6 +52,7 @@ class LoopStarted(
     cut: Cut | None = None
     counts_frames: bool = False
     notes: list[str] = msgspec.field(default_factory=list)
+    taken: TakenItems | None = None
 
 
 class LoopResized(

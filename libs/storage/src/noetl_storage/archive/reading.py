@@ -13,7 +13,7 @@ from noetl_contracts import stored
 from noetl_contracts.archives import Manifest, Part, Unit
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
-from noetl_contracts.events.step import ItemEnd
+from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Append, Head, Link
 from noetl_contracts.stored import StoredEvent
@@ -213,6 +213,20 @@ class ArchivedReader:
             execution_id, run_id, after_index=after_index, results_max=results_max
         )
         return found or histories.item_results(
+            await self._whole(execution_id),
+            run_id,
+            after_index=after_index,
+            results_max=results_max,
+        )
+
+    async def list_failed_items(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[CallError]:
+        """Return a page of the items of one loop epoch that failed, in item order."""
+        found = await self._ledger.list_failed_items(
+            execution_id, run_id, after_index=after_index, results_max=results_max
+        )
+        return found or histories.failed_items(
             await self._whole(execution_id),
             run_id,
             after_index=after_index,

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
-from noetl_contracts.events.step import ItemEnd
+from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, Head, Link, StreamAppend
 from noetl_storage import appends, histories
@@ -44,6 +44,14 @@ class MemoryLedger:
     ) -> list[ItemEnd]:
         """Return a page of the outcomes of one loop epoch's items, in item order."""
         return histories.item_results(
+            self._history(execution_id), run_id, after_index=after_index, results_max=results_max
+        )
+
+    async def list_failed_items(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[CallError]:
+        """Return a page of the items of one loop epoch that failed, in item order."""
+        return histories.failed_items(
             self._history(execution_id), run_id, after_index=after_index, results_max=results_max
         )
 

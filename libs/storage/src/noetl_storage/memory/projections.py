@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from noetl_contracts import ids
-from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.lanes import LANES
 from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
 from noetl_contracts.status import CommandStatus
@@ -220,6 +220,14 @@ class MemoryProjections:
             for row in overdue
             if next(shown[_place(row)]) < commands_max
         ]
+
+    async def list_commands(
+        self, execution_id: ExecutionId, command_ids: Sequence[CommandId]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of these commands of an execution that are there, in any order."""
+        known = self._surface("command")
+        keys = [(execution_id, command_id) for command_id in command_ids]
+        return [copied(known[key]) for key in keys if key in known]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""

@@ -7,7 +7,7 @@ import asyncpg
 from noetl_contracts import codec
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
-from noetl_contracts.events.step import ItemEnd
+from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.ledger import Append, Head, Link, NewMessage, SettledRequest, StreamAppend
 from noetl_contracts.payloads import ResultEnvelope
@@ -52,6 +52,15 @@ class PostgresLedger:
             _QUERIES["list_item_results"], int(execution_id), run_id, after_index, results_max
         )
         return [_item_end(record) for record in found]
+
+    async def list_failed_items(
+        self, execution_id: ExecutionId, run_id: str, *, after_index: int = -1, results_max: int
+    ) -> list[CallError]:
+        """Return a page of the items of one loop epoch that failed, in item order."""
+        found = await self._database.fetch(
+            _QUERIES["list_failed_items"], int(execution_id), run_id, after_index, results_max
+        )
+        return [_item_error(record) for record in found]
 
     async def list_frame_results(
         self,
@@ -119,6 +128,12 @@ def _head(record: asyncpg.Record) -> Head:
 def _item_end(record: asyncpg.Record) -> ItemEnd:
     event = rows.event_of(record)
     assert isinstance(event, ItemEnd), "asked for the ends of items"
+    return event
+
+
+def _item_error(record: asyncpg.Record) -> CallError:
+    event = rows.event_of(record)
+    assert isinstance(event, CallError), "asked for items that failed"
     return event
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from noetl_contracts import codec
-from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.lanes import LANES
 from noetl_contracts.ledger import IssuedCommand, KeptLink, OpenWait, OverdueCommand
 from noetl_storage.postgres import queries, result_refs, rows
@@ -195,6 +195,17 @@ class PostgresProjections:
             )
             for record in found
         ]
+
+    async def list_commands(
+        self, execution_id: ExecutionId, command_ids: Sequence[CommandId]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of these commands of an execution that are there, in any order."""
+        found = await self._database.fetch(
+            _QUERIES["list_commands"],
+            int(execution_id),
+            [int(command_id) for command_id in command_ids],
+        )
+        return [to_row(record) for record in found]
 
     async def find_frame(self, execution_id: ExecutionId, frame_id: str) -> dict[str, Any] | None:
         """Return the row of one frame, or None."""

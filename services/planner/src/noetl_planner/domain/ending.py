@@ -9,17 +9,21 @@ from noetl_contracts.events import stage as stage_events
 from noetl_contracts.ids import StageId
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import FrameStatus, RunStatus, StageStatus
-from noetl_planner.domain import children, failure_policy, issuing
+from noetl_contracts.taken_items import TakenItems
+from noetl_planner.domain import children, failure_policy, issuing, taken_items
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_replay.state import LoopState, RunState, StageState
 
 
-def stats_of(loop: LoopState, stage: StageState | None = None) -> events.LoopStats:
-    """Count a loop's units as templates see them; a stage adds its frames."""
+def stats_of(
+    loop: LoopState, stage: StageState | None = None, taken: TakenItems | None = None
+) -> events.LoopStats:
+    """Count a loop's units as templates see them; a stage adds its frames, and those taken over."""
     about: dict[str, int] = {}
     if stage is not None:
-        about = {"frames": stage.frames, "frames_failed": stage.frames_failed}
+        whole = 0 if taken is None or taken.frames is None else taken.frames.whole
+        about = {"frames": stage.frames + whole, "frames_failed": stage.frames_failed}
         if loop.cut is None:
             about["rows_claimed"] = stage.rows
     return events.LoopStats(
@@ -59,7 +63,7 @@ def end(
     """End a loop with its result: its stage closes, its outcome is judged unless it has failed."""
     loop = live_loop(run)
     stage = draft.state.stages.get(loop.stage_id) if loop.stage_id is not None else None
-    stats = stats_of(loop, stage)
+    stats = stats_of(loop, stage, taken_items.find_taken(draft.state, run))
     error = error or failure_policy.verdict(draft.program.steps[run.step], loop, stats)
     if stage is not None:
         close_stage(draft, stage, StageStatus.FAILED if error else StageStatus.COMPLETED)

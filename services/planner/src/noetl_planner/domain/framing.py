@@ -4,7 +4,7 @@ from typing import Any
 
 from noetl_contracts import ids
 from noetl_contracts.commands import FrameWork, ReduceWork
-from noetl_planner.domain import reducing
+from noetl_planner.domain import reducing, taken_items
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import FrameState, LoopState, RunState
 
@@ -37,7 +37,7 @@ def work(
         attempt=opened.attempts,
         start=start,
         end=start + opened.row_count,
-        total=live.cut.items,
+        total=taken_items.count_items(draft.state, run, live.cut),
         form=live.collection_form,
         collection_ref=live.collection_ref,
         layout_ref=live.cut.layout_ref,

@@ -2,7 +2,15 @@
 
 from noetl_contracts import codec
 from noetl_contracts.events import loop as events
-from noetl_planner.domain import ending, evaluation, failure_policy, issuing, limits, sources
+from noetl_planner.domain import (
+    ending,
+    evaluation,
+    failure_policy,
+    issuing,
+    limits,
+    sources,
+    taken_items,
+)
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
 from noetl_playbook import loops
@@ -15,6 +23,21 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
     """Fix the collection and issue the first items."""
     loop = loop_of(draft.program.steps[run.step])
     names = evaluation.scope(draft)
+    taken = taken_items.find_taken(draft.state, run)
+    if taken is not None:
+        draft.emit(
+            events.LoopStarted(
+                step=run.step,
+                run_id=run.run_id,
+                mode=loop.spec.mode,
+                max_in_flight=in_flight(draft, loop, names, run.step),
+                total=taken.total,
+                collection_ref=taken.collection_ref,
+                collection_form=taken.collection_form,
+                taken=taken,
+            )
+        )
+        return go_on(draft, run)
     source = sources.find(draft, loop, names, step=run.step)
     draft.emit(
         events.LoopStarted(
@@ -39,9 +62,11 @@ def go_on(draft: Draft, run: RunState) -> Outcome | None:
     if stopping and loop.in_flight:
         ending.call_off(draft, run, failure_policy.FAILED_FAST)
     may_issue = not stopping and draft.state.paused_at is None
-    while may_issue and loop.next_index < loop.total and loop.in_flight < loop.max_in_flight:
-        issuing.issue_item(draft, run, loop.next_index, attempts_max=spec.max_attempts)
-    if loop.in_flight == 0 and (stopping or loop.next_index >= loop.total):
+    index = taken_items.find_next_item(draft, run, loop)
+    while may_issue and index is not None and loop.in_flight < loop.max_in_flight:
+        issuing.issue_item(draft, run, index, attempts_max=spec.max_attempts)
+        index = taken_items.find_next_item(draft, run, loop)
+    if loop.in_flight == 0 and (stopping or index is None):
         return finish(draft, run, collects=spec.collect == "all" and loop.total > 0)
     return None
 
@@ -53,7 +78,8 @@ def finish(draft: Draft, run: RunState, *, collects: bool) -> Outcome | None:
         return None
     loop = ending.live_loop(run)
     stage = draft.state.stages.get(loop.stage_id) if loop.stage_id is not None else None
-    stats = codec.builtins(ending.stats_of(loop, stage))
+    taken = taken_items.find_taken(draft.state, run)
+    stats = codec.builtins(ending.stats_of(loop, stage, taken))
     return ending.end(draft, run, evaluation.loop_result([], stats, ending.counters(loop)))
 
 

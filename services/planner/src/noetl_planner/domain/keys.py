@@ -17,6 +17,7 @@ from noetl_contracts.events import (
     step,
     stream,
 )
+from noetl_contracts.ids import CommandId, FrameId, RunId, StageId
 
 # At most one event ends an execution.
 ENDED = "execution/terminal"
@@ -29,7 +30,7 @@ def key_of(event: Event) -> str | None:
         case command.CommandIssued():
             return f"command/{event.command_id}/issued"
         case command.CommandReissued():
-            return f"command/{event.command_id}/reissued/{event.attempt}"
+            return reissued(event.command_id, event.attempt)
         case command.CommandStarted():
             return f"command/{event.command_id}/started/{event.attempt}"
         case command.CommandCompleted() | command.CommandFailed() | command.CommandCancelled():
@@ -69,7 +70,7 @@ def _flow_key(event: Event) -> str | None:
         case step.CallDone() | step.CallError():
             return f"command/{event.command_id}/call"
         case loop.LoopStarted():
-            return f"run/{event.run_id}/loop/started"
+            return loop_started(event.run_id)
         case loop.LoopDone() | loop.LoopFailed():
             return f"run/{event.run_id}/loop/ended"
         case _:
@@ -79,7 +80,7 @@ def _flow_key(event: Event) -> str | None:
 def _stage_key(event: Event) -> str | None:
     match event:
         case stage.StageOpened():
-            return f"stage/{event.stage_id}/opened"
+            return stage_opened(event.stage_id)
         case stage.StageClosed():
             return f"stage/{event.stage_id}/closed"
         case fanout.LoopFanoutStarted():
@@ -103,7 +104,7 @@ def _frame_key(event: Event) -> str | None:
         case frame.FrameStarted():
             return f"frame/{event.frame_id}/started/{event.attempt}"
         case frame.FrameAbandoned():
-            return f"frame/{event.frame_id}/abandoned/{event.attempt}"
+            return abandoned(event.frame_id, event.attempt)
         case frame.FrameCommitted() | frame.FrameFailed():
             return f"frame/{event.frame_id}/terminal"
         case frame.FrameCommitRejected():
@@ -132,3 +133,23 @@ def _control_key(event: Event) -> str | None:
             return f"run/{event.run_id}/object/{event.object_id}"
         case _:
             return None
+
+
+def loop_started(run_id: RunId) -> str:
+    """Return the key of the event that began a loop epoch."""
+    return f"run/{run_id}/loop/started"
+
+
+def stage_opened(stage_id: StageId) -> str:
+    """Return the key of the event that opened a stage."""
+    return f"stage/{stage_id}/opened"
+
+
+def reissued(command_id: CommandId, attempt: int) -> str:
+    """Return the key of the event that sent a command out for an attempt after the first."""
+    return f"command/{command_id}/reissued/{attempt}"
+
+
+def abandoned(frame_id: FrameId, attempt: int) -> str:
+    """Return the key of the event that ended an attempt of a frame that was to run again."""
+    return f"frame/{frame_id}/abandoned/{attempt}"

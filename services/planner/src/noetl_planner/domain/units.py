@@ -15,6 +15,7 @@ from noetl_contracts.events import stage as stage_events
 from noetl_contracts.ids import FrameId, StageId
 from noetl_contracts.slicing import Cut
 from noetl_contracts.status import FrameStatus, StageKind
+from noetl_contracts.taken_items import TakenItems
 from noetl_planner.domain import (
     cutting,
     ending,
@@ -28,9 +29,11 @@ from noetl_planner.domain import (
     issuing,
     items,
     sources,
+    taken_items,
 )
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Outcome
+from noetl_planner.domain.sources import Source
 from noetl_playbook.model import FanoutOpts, Loop
 from noetl_replay.state import CommandState, FrameState, LoopState, RunState
 
@@ -45,18 +48,23 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
     definition = draft.program.steps[run.step]
     loop = items.loop_of(definition)
     names = evaluation.scope(draft)
-    source = sources.find(draft, loop, names, step=run.step)
+    taken = taken_items.find_taken(draft.state, run)
+    source = _rows_to_run(taken) or sources.find(draft, loop, names, step=run.step)
+    total = source.total if taken is None else taken.total
     policy = frame_policies.rendered(
         loop.spec.frame, names, step=run.step, within="loop.spec.frame"
     )
     in_flight = items.in_flight(draft, loop, names, run.step)
     is_fanout = loop.spec.mode == "fanout"
     if loop.spec.mode not in MODES:
-        policy = inside.of_items(definition, {}, source.total, in_flight)
-    cut, source = cutting.cut(draft, loop, names, source, policy, step=run.step)
+        policy = inside.of_items(definition, {}, total, in_flight)
+    if taken is not None and taken.frames is not None:
+        cut = Cut(items=source.total, units=taken.frames.cut.units, layout_ref=taken.todo_ref)
+    else:
+        cut, source = cutting.cut(draft, loop, names, source, policy, step=run.step)
     if is_fanout:
         policy["max_attempts"] = _retries(loop, names, run.step) + 1
-    if loop.spec.mode in MODES and inside.is_local(definition):
+    if taken is None and loop.spec.mode in MODES and inside.is_local(definition):
         attempts_max = int(policy.get("max_attempts", 1))
         policy, cut = inside.of_units(
             definition, policy, cut, in_flight=in_flight, attempts_max=attempts_max
@@ -80,11 +88,12 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
             run_id=run.run_id,
             mode=loop.spec.mode,
             max_in_flight=in_flight,
-            total=cut.units_all if counts_frames else source.total,
+            total=cut.units_all if counts_frames else total,
             stage_id=stage_id,
             cut=cut,
             counts_frames=counts_frames,
             notes=source.notes,
+            taken=taken,
             **sources.keep(draft, source, may_inline=False),
         )
     )
@@ -94,7 +103,7 @@ def start(draft: Draft, run: RunState) -> Outcome | None:
                 step=run.step,
                 run_id=run.run_id,
                 stage_id=stage_id,
-                items=cut.items,
+                items=taken_items.count_items(draft.state, run, cut),
                 shards=cut.units_all,
                 max_in_flight=in_flight,
             )
@@ -112,13 +121,14 @@ def go_on(draft: Draft, run: RunState) -> Outcome | None:
         ending.call_off(draft, run, failure_policy.FAILED_FAST)
     elif may_issue:
         redispatch_due(draft, live)
-    while may_issue and live.next_index < cut.units and live.in_flight < live.max_in_flight:
-        unit = live.next_index
+    unit = taken_items.find_next_unit(draft, run, live, cut)
+    while may_issue and unit is not None and live.in_flight < live.max_in_flight:
         start_at, end = cutting.bounds(draft, cut, unit)
         mint(draft, run, unit, start=start_at, end=end)
         if _is_shards(live):
             _enqueued(draft, run, unit, end - start_at)
-    if stopping or (live.in_flight == 0 and live.next_index >= cut.units):
+        unit = taken_items.find_next_unit(draft, run, live, cut)
+    if stopping or (live.in_flight == 0 and unit is None):
         spec = items.loop_of(definition).spec
         return items.finish(draft, run, collects=spec.collect == "all" and cut.units > 0)
     return None
@@ -279,6 +289,13 @@ def redispatch(draft: Draft, lost: FrameState, reason: str) -> None:
             start=lost.start,
         )
     )
+
+
+def _rows_to_run(taken: TakenItems | None) -> Source | None:
+    """Return the rows that run where others are taken over, kept as a list of their own."""
+    if taken is None or taken.frames is None:
+        return None
+    return Source(form=taken.frames.rows_form, total=taken.todo, ref=taken.frames.rows_ref)
 
 
 def _is_shards(live: LoopState | None) -> bool:

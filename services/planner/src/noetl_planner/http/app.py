@@ -44,6 +44,7 @@ from noetl_planner.http import (
     variables,
     webhooks,
 )
+from noetl_planner.http.loop_items import routes as loop_items
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import SERVICES, ApiServices
 from noetl_storage.errors import HistoryDropped, RowRefused
@@ -73,6 +74,7 @@ def create_app(services: ApiServices) -> Litestar:
             *reruns.ROUTES,
             *forks.ROUTES,
             *lineages.ROUTES,
+            *loop_items.ROUTES,
             *logs.ROUTES,
             *objects.ROUTES,
             *results.ROUTES,

@@ -8,13 +8,14 @@ from noetl_contracts import codec
 from noetl_contracts.commands import Command, FrameWork, ItemWork, ReduceWork
 from noetl_contracts.ids import EventId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
-from noetl_contracts.slicing import Form, Layout, PartList
+from noetl_contracts.slicing import Form, Layout
 from noetl_planner.domain import dispatch, evaluation, limits
 from noetl_planner.domain.draft import Draft, Stamp
 from noetl_planner.domain.evaluation import Refusal
 from noetl_planner.http import reading
+from noetl_planner.http.loop_items.collection import Collection
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import carried, forms
+from noetl_playbook import forms
 from noetl_playbook.handles import PayloadNeeded
 from noetl_playbook.templates.render_record import Renders
 from noetl_replay.state import CommandState, ExecutionState
@@ -142,18 +143,8 @@ async def _slice(services: ApiServices, work: FrameWork | ItemWork) -> list[Any]
     start, end = (
         (work.start, work.end) if isinstance(work, FrameWork) else (work.index, work.index + 1)
     )
-    if work.form is Form.RANGE or work.collection_ref is None:
-        return list(range(start, end))
-    data = await reading.read(services, work.collection_ref)
-    if work.form is not Form.PARTS:
-        listed = data if work.form is Form.LIST else carried.rows(str(work.form), data)
-        return list(listed[start:end])
-    found: list[Any] = []
-    for part in codec.convert(data, PartList).parts:
-        if part.start < end and part.end > start:
-            items = await reading.read(services, part.ref)
-            found += items[max(0, start - part.start) : end - part.start]
-    return found
+    collection = Collection(services, form=work.form, reference=work.collection_ref)
+    return [await collection.get(place) for place in range(start, end)]
 
 
 async def _item(services: ApiServices, command: Command) -> Any:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from litestar import post
 from litestar.params import FromPath, HeaderParameter, JSONBody
 from litestar.status_codes import HTTP_202_ACCEPTED
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.events.execution import InheritedStep, Source
@@ -24,6 +24,8 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.status import RunStatus
 from noetl_planner.http import finding, histories, reading, submission, views
+from noetl_planner.http.loop_items import failed_loops
+from noetl_planner.http.loop_items.taking import take_items
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.submission import INLINE_BYTES_MAX, PRODUCER
@@ -37,11 +39,23 @@ _ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.SKIPPED})
 
 
 class RerunBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From which step (default: the one that failed), in which version, with which other inputs."""
+    """From which step (default: the one that failed), in which version, with which other inputs.
+
+    With `failed` the step is a loop, and only its items run that did not complete.
+    """
 
     from_step: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     pinned: bool = True
     workload: dict[str, Any] | None = None
+    failed: bool = False
+
+
+class FailedRerun(views.Accepted, frozen=True, kw_only=True):
+    """A request to run so many items of a loop; what completed is taken over."""
+
+    step: str
+    items_to_run: int
+    units_taken: int
 
 
 @post("/executions/{execution_id:str}/rerun", status_code=HTTP_202_ACCEPTED, tags=["executions"])
@@ -52,14 +66,14 @@ async def rerun(
     idempotency_key: Annotated[
         str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=200)
     ] = None,
-) -> views.Accepted:
-    """Run an execution again from a step on, as a new execution."""
+) -> views.Accepted | FailedRerun:
+    """Run an execution again from a step on, or the failed items of a loop, as a new execution."""
     return await begin(services, execution_id, data or RerunBody(), idempotency_key)
 
 
 async def begin(
     services: ApiServices, text: str, body: RerunBody, key: str | None
-) -> views.Accepted:
+) -> views.Accepted | FailedRerun:
     """Keep a request to repeat an execution from a step on; the answer is durable."""
     row = await finding.get_row(services, text)
     ended = await histories.folded(services, ExecutionId(row["execution_id"]))
@@ -67,10 +81,21 @@ async def begin(
     version = ended.catalog_version if is_pinned and ended.version else None
     entry = await submission.find_playbook(services, row["path"], version)
     submission.check_requirements(services, entry)
-    graph = Graph.of(codec.convert(entry.model, Playbook))
-    step = _step(ended, graph, body.from_step)
+    playbook = codec.convert(entry.model, Playbook)
+    graph = Graph.of(playbook)
+    taking = None
+    if body.failed:
+        record = await failed_loops.find_failed_loop(
+            services, row, ended, playbook, graph, wanted=body.from_step
+        )
+        taking = await take_items(services, record)
+    step = taking.step if taking is not None else _step(ended, graph, body.from_step)
     before, entered = await _before(services, ended, step)
-    return await submission.ask(
+    activation = entered.activation if entered is not None else None
+    if taking is not None and activation is not None:
+        # The items that completed have changed files, and nothing after them.
+        activation += 1
+    accepted = await submission.ask(
         services,
         entry,
         body.workload or {},
@@ -83,15 +108,24 @@ async def begin(
                 execution_id=ended.execution_id,
                 version=before.version,
                 step=step,
-                files=file_sources(ended, entered.activation if entered is not None else None),
+                files=file_sources(ended, activation),
+                items=None if taking is None else taking.items,
             ),
             came_from=entered.came_from if entered is not None else None,
             inherited=Inherited(
                 workload=await workload_of(services, ended),
-                ctx=before.ctx,
+                ctx=before.ctx if taking is None else {**before.ctx, **taking.patch},
                 steps=_inherited(before, ended, graph, step),
             ),
         ),
+    )
+    if taking is None:
+        return accepted
+    return FailedRerun(
+        **structs.asdict(accepted),
+        step=step,
+        items_to_run=taking.items.todo,
+        units_taken=taking.items.completed,
     )
 
 

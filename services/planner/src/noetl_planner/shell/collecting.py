@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
 from msgspec import structs
 
-from noetl_contracts import codec
+from noetl_contracts import codec, ids
 from noetl_contracts.events.frame import FrameEnd, FrameFailed
 from noetl_contracts.events.step import CallDone, CallError, ItemEnd
 from noetl_contracts.facts import Fact, FactBatch, ItemsCollected, PartsCollected
@@ -18,11 +19,16 @@ from noetl_contracts.payloads import (
     PayloadRef,
     ResultEnvelope,
 )
+from noetl_contracts.slicing import Layout
+from noetl_contracts.taken_items import TakenItem, TakenItems
 from noetl_planner.domain import ending
 from noetl_planner.shell import refusing
+from noetl_planner.shell.counted_units import CountedUnits
 from noetl_planner.shell.gathered import InsideUnits, Unit, entries, failure, regrouped
 from noetl_planner.shell.gathering import Finished
 from noetl_planner.shell.layouts import Layouts
+from noetl_planner.shell.merged_units import MergedUnits
+from noetl_planner.shell.taken_results import TakenResults
 from noetl_playbook import carried, error_view, parts
 from noetl_playbook.parts import Part
 from noetl_playbook.results import LoopResult
@@ -69,7 +75,7 @@ class Collector:
             return ItemsCollected(run_id=loop.run_id, result=await self._result(of, loop))
         except refusing.UNREADABLE as failure:
             log.exception("results unreadable", execution_id=of.execution_id, step=loop.step)
-            stats = codec.builtins(ending.stats_of(loop, of.stage))
+            stats = codec.builtins(ending.stats_of(loop, of.stage, of.taken))
             kept = LoopResult(stats=stats, fanin={**ending.counters(loop), **parts.kept([])})
             return ItemsCollected(
                 run_id=loop.run_id,
@@ -79,9 +85,9 @@ class Collector:
 
     async def _result(self, of: Finished, loop: LoopState) -> ResultEnvelope:
         """Write the results as they are read, so that they are in memory once, encoded."""
-        stats = codec.builtins(ending.stats_of(loop, of.stage))
+        stats = codec.builtins(ending.stats_of(loop, of.stage, of.taken))
         found: list[bytes] = []
-        counted = _Counted(self._units(of, loop), found)
+        counted = CountedUnits(self._units(of, loop), found)
         head = await counted.head(RESULT_INLINE_BYTES_MAX)
         if counted.is_over:
             kept = LoopResult(results=codec.decode(b"[" + head + b"]"), stats=stats)
@@ -137,6 +143,8 @@ class Collector:
             return self._items(of, loop)
         if loop.cut is None:
             return self._claimed(of, loop)
+        if of.taken is not None:
+            return self._merged(of, loop, of.taken)
         if loop.cut.inside is not None:
             return self._inside(of, loop)
         return self._cut(of, loop)
@@ -144,9 +152,7 @@ class Collector:
     async def _items(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield every item in order; one that never ended is null."""
         last = -1
-        while page := await self._ledger.list_item_results(
-            of.execution_id, loop.run_id, after_index=last, results_max=_PAGE_EVENTS
-        ):
+        async for page in self._ended_items(of, loop):
             for first in range(0, len(page), _READS_MAX):
                 ended = page[first : first + _READS_MAX]
                 find = await self._found([one.result for one in ended])
@@ -159,6 +165,36 @@ class Collector:
                     last = index
         for missing in range(last + 1, loop.total):
             yield _cancelled(loop, missing, 1)
+
+    async def _ended_items(self, of: Finished, loop: LoopState) -> AsyncIterator[list[ItemEnd]]:
+        """Yield the outcomes of items page by page in their order, those taken over among them."""
+        if of.taken is None:
+            async for page in self._item_pages(of, loop):
+                yield page
+            return
+        ended = (event async for page in self._item_pages(of, loop) for event in page)
+        event = await anext(ended, None)
+        batch: list[ItemEnd] = []
+        async for item in TakenResults(self._payloads, of.taken).read_items():
+            while event is not None and (event.item_index or 0) < item.index:
+                batch.append(event)
+                event = await anext(ended, None)
+            batch.append(_taken_end(loop, item))
+            if len(batch) >= _READS_MAX:
+                yield batch
+                batch = []
+        while event is not None:
+            batch.append(event)
+            event = await anext(ended, None)
+        yield batch
+
+    async def _item_pages(self, of: Finished, loop: LoopState) -> AsyncIterator[list[ItemEnd]]:
+        last = -1
+        while page := await self._ledger.list_item_results(
+            of.execution_id, loop.run_id, after_index=last, results_max=_PAGE_EVENTS
+        ):
+            yield page
+            last = page[-1].item_index or 0
 
     async def _claimed(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield a cursor's frames, slot by slot in the order of their claims."""
@@ -206,6 +242,48 @@ class Collector:
         for missing in _missing(loop, unit, cut.units, done, offsets, index):
             yield missing
 
+    async def _merged(
+        self, of: Finished, loop: LoopState, taken: TakenItems
+    ) -> AsyncIterator[Unit]:
+        """Yield the units of a loop that took some over; grouped items return to their places."""
+        assert taken.frames is not None, "only framed loops come here"
+        base_ref = taken.frames.cut.layout_ref
+        base = None if base_ref is None else await self._layouts.get(base_ref)
+        units = MergedUnits(
+            taken=taken.frames,
+            todo=codec.decode_as(await self._payloads.read(taken.todo_ref), Layout),
+            base=base,
+            is_fanout=loop.mode == "fanout",
+            rows=partial(self._rows, as_one=loop.counts_frames),
+            open_rows=self._open_rows,
+            keep=partial(self._keep_rows, of),
+        )
+        results = TakenResults(self._payloads, taken)
+        found = units.read(self._frames(of, loop), results.read_frames())
+        if base is None or loop.counts_frames:
+            async for unit in found:
+                yield unit
+            return
+        for unit in regrouped([unit async for unit in found], base.order):
+            yield unit
+
+    async def _open_rows(self, result: ResultEnvelope) -> list[Any]:
+        return entries(await self._value(result))
+
+    async def _keep_rows(self, of: Finished, rows: list[Any]) -> ResultEnvelope:
+        """Keep what a unit gave, as a worker keeps what a frame gave."""
+        kept = LoopResult(results=rows)
+        keep = envelopes.keeping(
+            self._payloads, tenant_id=of.tenant_id, organization_id=of.organization_id
+        )
+        return await envelopes.externalize(
+            keep,
+            codec.encode(kept),
+            inline=lambda: carried.inline(kept),
+            beside=carried.referenced(LoopResult(), {}),
+            row_count=len(rows),
+        )
+
     async def _inside(self, of: Finished, loop: LoopState) -> AsyncIterator[Unit]:
         """Yield the units that one worker ran."""
         cut = loop.cut
@@ -244,48 +322,23 @@ class Collector:
         return carried.found_in(loaded)
 
 
-class _Counted:
-    """Encodes units as they come: results into a stream, parts into a list."""
-
-    def __init__(self, units: AsyncIterator[Unit], found: list[bytes]) -> None:
-        self._units = units
-        self._found = found
-        self.count = 0
-        self.is_over = False
-
-    async def head(self, bytes_max: int) -> bytes:
-        """Read on until everything is read, or until there is more than fits."""
-        pieces: list[bytes] = []
-        size = 0
-        async for piece in self._pieces():
-            pieces.append(piece)
-            size += len(piece) + 1
-            if size > bytes_max:
-                return b",".join(pieces)
-        self.is_over = True
-        return b",".join(pieces)
-
-    async def payload(self, head: bytes, *, tail: bytes) -> AsyncIterator[bytes]:
-        """Yield the whole payload of a loop's result."""
-        yield b'{"results":[' + head
-        async for piece in self._pieces():
-            yield b"," + piece
-        yield b'],"stats":' + tail + b"}"
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        async for unit in self._units:
-            self._found.append(codec.encode(unit.part))
-            if unit.results:
-                self.count += len(unit.results)
-                yield codec.encode(unit.results)[1:-1]
-
-
 def _item_value(event: ItemEnd, find: carried.Find) -> Any:
     plain = None if event.result is None else carried.plain(event.result, find)
     if isinstance(event, CallDone):
         return plain
     record = {"status": "error", "error": error_view.shown(codec.builtins(event.error))}
     return {**plain, **record} if isinstance(plain, dict) else record
+
+
+def _taken_end(loop: LoopState, item: TakenItem) -> CallDone:
+    """Show an item that is taken over as the one that completed it was."""
+    return CallDone(
+        step=loop.step,
+        run_id=loop.run_id,
+        command_id=ids.command_id(loop.run_id, f"item-{item.index}"),
+        result=item.result,
+        item_index=item.index,
+    )
 
 
 def _item_part(loop: LoopState, event: ItemEnd) -> Part:

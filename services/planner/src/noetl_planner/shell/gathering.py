@@ -13,6 +13,8 @@ from msgspec import Struct, structs
 from noetl_contracts.errors import Retryable
 from noetl_contracts.facts import FactBatch
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
+from noetl_contracts.taken_items import TakenItems
+from noetl_planner.domain import taken_items
 from noetl_replay.state import ExecutionState, LoopState, StageState
 
 LANES = 4
@@ -21,13 +23,17 @@ _TRIES_MAX = 100
 
 
 class Finished(Struct, frozen=True, kw_only=True):
-    """A loop, or a level of a reduce, whose units have all ended, as it was then."""
+    """A loop, or a level of a reduce, whose units have all ended, as it was then.
+
+    `taken` is what it took over from an earlier execution.
+    """
 
     execution_id: ExecutionId
     tenant_id: TenantId
     organization_id: OrganizationId
     loop: LoopState
     stage: StageState | None
+    taken: TakenItems | None = None
 
     @property
     def key(self) -> str:
@@ -117,4 +123,5 @@ def _finished(state: ExecutionState, run_id: str) -> Finished | None:
         # The state goes on while this is read.
         loop=structs.replace(loop),
         stage=None if stage is None else structs.replace(stage),
+        taken=taken_items.find_taken(state, run),
     )

@@ -70,6 +70,18 @@ where execution_id = $1
 order by (context ->> 'item_index')::bigint, stream_version
 limit $4;
 
+-- name: list_failed_items :many
+-- At most $4 items of loop epoch $2 of execution $1 that failed, after item $3, in item order.
+select event_type, schema_version, context, result, error, exact
+from noetl.event
+where execution_id = $1
+    and node_id = $2
+    and event_type in ('call.done', 'call.error')
+    and event_type = 'call.error'
+    and (context ->> 'item_index')::bigint > $3
+order by (context ->> 'item_index')::bigint, stream_version
+limit $4;
+
 -- name: list_frame_results :many
 -- At most $5 outcomes of the frames of stage $2 of execution $1 after frame $4 of slot $3.
 select event_type, schema_version, context, result, error, exact

@@ -219,6 +219,16 @@ from noetl.command
 where execution_id = $1
 order by command_id;
 
+-- name: list_commands :many
+-- The command rows $2 of execution $1 that are there.
+select
+    execution_id, command_id, tenant_id, organization_id, run_id, step_name, unit, pool, lane,
+    stage_id, status, attempts, worker_id, worker_locator, locality, rejected, issued_event_id,
+    started_event_id, terminal_event_id, issued_at, heard_at, completed_at, wait
+from noetl.command
+where execution_id = $1
+    and command_id = any($2::bigint[]);
+
 -- name: clear_command :exec
 -- Forget the command rows of execution $1.
 delete from noetl.command

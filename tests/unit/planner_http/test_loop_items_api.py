@@ -1,0 +1,320 @@
+"""Items of loops over HTTP: what is shown of inputs and errors, and what is refused."""
+
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from tests.support import storage
+from tests.support.api import ApiWorld, beginning
+from tests.support.storage import an_execution
+
+from noetl_contracts import codec, ids, locators
+from noetl_contracts.errors import ErrorObject, FailedTry
+from noetl_contracts.events import Event
+from noetl_contracts.events.command import CommandIssued, CommandReissued
+from noetl_contracts.events.frame import FrameCommitted, FrameDispatched, FrameFailed
+from noetl_contracts.events.loop import LoopStarted
+from noetl_contracts.events.stage import StageOpened
+from noetl_contracts.events.step import CallDone, CallError
+from noetl_contracts.ids import ExecutionId, RunId, StageId, WorkerId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef, ResultEnvelope
+from noetl_contracts.slicing import Cut, Form, ListPart, PartList
+from noetl_contracts.status import StageKind
+from noetl_playbook import carried
+from noetl_playbook.results import LoopResult
+
+Api = AsyncTestClient[Litestar]
+RUN = RunId("11")
+STAGE = StageId("77")
+SEALED = "sealed:v1:0123abcd:QUJDREVGRw"
+OK = ResultEnvelope(status="ok")
+
+
+def error(message: str = "boom", **about: Any) -> ErrorObject:
+    return ErrorObject(kind="python", message=message, **about)
+
+
+def started(**about: Any) -> LoopStarted:
+    values = {"step": "start", "run_id": RUN, "mode": "parallel", "max_in_flight": 3}
+    return LoopStarted(**{**values, **about})
+
+
+def issued(index: int) -> CommandIssued:
+    unit = f"item-{index}"
+    return CommandIssued(
+        command_id=ids.command_id(RUN, unit),
+        run_id=RUN,
+        step="start",
+        unit=unit,
+        pool="default",
+        lane="io",
+        attempts_max=3,
+        item_index=index,
+    )
+
+
+def done(index: int) -> CallDone:
+    command_id = ids.command_id(RUN, f"item-{index}")
+    return CallDone(step="start", run_id=RUN, command_id=command_id, result=OK, item_index=index)
+
+
+def broken(index: int, cause: ErrorObject) -> CallError:
+    command_id = ids.command_id(RUN, f"item-{index}")
+    return CallError(step="start", run_id=RUN, command_id=command_id, error=cause, item_index=index)
+
+
+async def told(api: Api, world: ApiWorld, events: list[Event], **query: Any) -> Any:
+    known = an_execution()
+    await world.append(known, [*beginning(), *events], has_keys=True)
+    await world.project(known)
+    answer = await api.get(f"/api/executions/{known}/items/start", params=query)
+    assert answer.status_code == 200, answer.text
+    assert "QUJD" not in answer.text
+    return answer.json()
+
+
+async def test_an_item_has_its_input_its_error_and_its_attempts(api: Api, world: ApiWorld) -> None:
+    tried = FailedTry(task="t", attempt=1, at=storage.WallClock().now(), kind="http", message="503")
+    cause = error(tries=[tried], details={"traceback": "line 3"})
+    lost = CommandReissued(
+        command_id=ids.command_id(RUN, "item-1"),
+        run_id=RUN,
+        step="start",
+        attempt=2,
+        reason="its lease ended",
+        previous_worker=WorkerId("w-1"),
+    )
+    page = await told(
+        api,
+        world,
+        [
+            started(total=4, collection=["a", {"key": SEALED}, "c", "d"]),
+            *(issued(0), issued(1), issued(2)),
+            *(lost, done(0), broken(1, cause)),
+        ],
+    )
+    states = [item["state"] for item in page["items"]]
+    assert states == ["completed", "failed", "pending", "pending"]
+    failed = page["items"][1]
+    assert failed["input"] == {"key": "***"}
+    assert failed["error"]["message"] == "boom"
+    assert failed["error"]["details"] == {"traceback": "line 3"}
+    assert failed["attempts"] == 2
+    assert [one["message"] for one in failed["tries"]] == ["its lease ended", "503"]
+    assert failed["tries"][0]["worker_id"] == "w-1"
+    assert page["counts"] == {"total": 4, "completed": 1, "failed": 1, "running": 1}
+    assert not page["has_more"]
+
+
+async def test_a_large_input_is_shown_by_where_it_is_kept(api: Api, world: ApiWorld) -> None:
+    large = {"text": f"{SEALED} " + "x" * 10_000}
+    part = await world.payloads.put(
+        codec.encode(["a", large]),
+        media_type=JSON_MEDIA_TYPE,
+        tenant_id=storage.TENANT,
+        organization_id=storage.ORGANIZATION,
+    )
+    listed = PartList(total=5, parts=[ListPart(start=3, end=5, ref=part)])
+    reference = await world.payloads.put(
+        codec.encode(listed),
+        media_type=JSON_MEDIA_TYPE,
+        tenant_id=storage.TENANT,
+        organization_id=storage.ORGANIZATION,
+    )
+    loop = started(total=5, collection_ref=reference, collection_form=Form.PARTS)
+    page = await told(api, world, [loop, issued(4), broken(4, error())], state="failed")
+    (item,) = page["items"]
+    assert item["input"] is None
+    shown = item["input_ref"]
+    assert (shown["ref"], shown["place"]) == (part.uri, 1)
+    assert shown["bytes"] > 10_000
+    assert shown["preview"].startswith('{"text":"*** xxx')
+    assert len(shown["preview"]) == 200
+
+
+async def test_an_input_whose_payload_is_gone_says_so(api: Api, world: ApiWorld) -> None:
+    missing = PayloadRef(
+        uri=locators.payload(storage.TENANT, storage.ORGANIZATION, "0" * 64),
+        sha256="0" * 64,
+        media_type=JSON_MEDIA_TYPE,
+        payload_bytes=9,
+    )
+    page = await told(api, world, [started(total=1, collection_ref=missing), broken(0, error())])
+    assert "no payload is stored" in page["items"][0]["input_problem"]
+
+
+def opened(**policy: Any) -> StageOpened:
+    return StageOpened(
+        stage_id=STAGE,
+        run_id=RUN,
+        step="start",
+        kind=StageKind.LOOP,
+        slots=1,
+        frame_policy=policy,
+    )
+
+
+def dispatched(
+    slot: int, rows: int, *, index: int = 0, start: int | None = None
+) -> FrameDispatched:
+    return FrameDispatched(
+        frame_id=ids.frame_id(STAGE, slot=slot, frame_index=index),
+        stage_id=STAGE,
+        step="start",
+        command_id=ids.command_id(RUN, f"frame-{slot}-{index}"),
+        slot=slot,
+        frame_index=index,
+        attempt=1,
+        fence=1,
+        row_count=rows,
+        rows_ref=PayloadRef(
+            uri="noetl://x", sha256="0" * 64, media_type=JSON_MEDIA_TYPE, payload_bytes=2
+        ),
+        start=start,
+    )
+
+
+def frame_failed(slot: int, rows: int, failed: int, result: list[Any] | None) -> FrameFailed:
+    kept = None
+    if result is not None:
+        kept = ResultEnvelope(status="ok", context=carried.inline(LoopResult(results=result)))
+    return FrameFailed(
+        frame_id=ids.frame_id(STAGE, slot=slot, frame_index=0),
+        stage_id=STAGE,
+        step="start",
+        slot=slot,
+        frame_index=0,
+        attempt=1,
+        row_count=rows,
+        rows_failed=failed,
+        error=error("the first", details={"row_index": 2}),
+        result=kept,
+    )
+
+
+def record(message: str) -> dict[str, Any]:
+    return {"status": "error", "error": {"kind": "python", "message": message}}
+
+
+CHUNKS = {"mode": "chunked", "total": 6, "stage_id": STAGE, "cut": Cut(items=6, units=2, size=3)}
+
+
+async def test_a_failed_frame_tells_which_rows_failed(api: Api, world: ApiWorld) -> None:
+    page = await told(
+        api,
+        world,
+        [
+            opened(max_rows=3),
+            started(collection_form=Form.RANGE, **CHUNKS),
+            dispatched(0, 3, start=0),
+            frame_failed(0, 3, 1, [1, record("bad row"), 3]),
+        ],
+    )
+    assert [item["state"] for item in page["items"]] == [
+        *("completed", "failed", "completed"),
+        *("pending", "pending", "pending"),
+    ]
+    assert page["items"][1]["error"]["message"] == "bad row"
+    assert page["items"][1]["frame"]["row"] == 1
+    assert page["notes"] == []
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, [1, record("bad row"), record("what a row gave looks like a failure")]],
+    ids=["no results", "results that look like failures"],
+)
+async def test_a_frame_without_a_record_of_its_rows_is_shown_as_one(
+    api: Api, world: ApiWorld, result: list[Any] | None
+) -> None:
+    page = await told(
+        api,
+        world,
+        [
+            opened(max_rows=3),
+            started(collection_form=Form.RANGE, **CHUNKS),
+            dispatched(0, 3, start=0),
+            frame_failed(0, 3, 1, result),
+        ],
+        state="failed",
+    )
+    (item,) = page["items"]
+    assert (item["record"], item["index"], item["count"], item["failed"]) == ("frame", 0, 3, 1)
+    assert item["error"]["message"] == "the first"
+    assert "keep no record of their rows" in page["notes"][0]
+
+
+async def test_rows_of_a_cursor_are_read_from_the_records_of_their_frames(
+    api: Api, world: ApiWorld
+) -> None:
+    known = an_execution()
+    frame = ids.frame_id(STAGE, slot=1, frame_index=0)
+    await world.payloads.put_named(
+        f"frames/{known}/{frame}",
+        codec.encode({"rows": [{"id": 8}, {"id": 9}]}),
+        tenant_id=storage.TENANT,
+        organization_id=storage.ORGANIZATION,
+    )
+    committed = FrameCommitted(
+        frame_id=ids.frame_id(STAGE, slot=0, frame_index=0),
+        stage_id=STAGE,
+        step="start",
+        slot=0,
+        frame_index=0,
+        attempt=1,
+        row_count=2,
+        worker_id=WorkerId("w"),
+    )
+    events: list[Event] = [
+        *beginning(),
+        opened(max_rows=2),
+        started(mode="cursor", stage_id=STAGE, max_in_flight=2),
+        dispatched(0, 2),
+        committed,
+        dispatched(1, 2),
+        frame_failed(1, 2, 1, [5, record("no 9")]),
+        dispatched(1, 3, index=1),
+    ]
+    await world.append(known, events, has_keys=True)
+    await world.project(known)
+    found: list[tuple[str, Any]] = []
+    after, has_more = "", True
+    while has_more:
+        address = f"/api/executions/{known}/items/start"
+        page = (await api.get(address, params={"limit": 2, "after": after})).json()
+        assert len(page["items"]) <= 2
+        found += [(item["state"], item["input"]) for item in page["items"]]
+        after, has_more = page["next_after"], page["has_more"]
+        assert "no place in a collection" in page["notes"][0]
+    assert found[:4] == [
+        *(("completed", None), ("completed", None)),
+        *(("completed", {"id": 8}), ("failed", {"id": 9})),
+    ]
+    assert [state for state, _ in found[4:]] == ["pending"] * 3
+
+
+async def refusal(api: Api, known: ExecutionId, step: str, **query: str) -> tuple[int, str]:
+    answer = await api.get(f"/api/executions/{known}/items/{step}", params=query)
+    return answer.status_code, answer.json()["code"]
+
+
+async def test_what_has_no_items_is_refused(api: Api, world: ApiWorld) -> None:
+    known = an_execution()
+    await world.append(known, beginning(), has_keys=True)
+    await world.project(known)
+    assert await refusal(api, known, "start") == (404, "no_loop")
+    assert await refusal(api, known, "a/step") == (404, "not_found")
+    assert await refusal(api, an_execution(), "start") == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "query", [{"after": "x"}, {"after": "-7"}, {"state": "bad"}, {"limit": "0"}, {"limit": "9999"}]
+)
+async def test_a_page_that_cannot_be_is_refused(
+    api: Api, world: ApiWorld, query: dict[str, str]
+) -> None:
+    known = an_execution()
+    await world.append(known, [*beginning(), started(total=1, collection=[1])], has_keys=True)
+    await world.project(known)
+    assert (await refusal(api, known, "start", **query))[0] == 400
