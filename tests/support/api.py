@@ -161,8 +161,10 @@ class ApiWorld:
         }
         return ApiServices(**{**values, **changes})  # type: ignore[arg-type]  # values of every field, by name
 
-    async def append(self, execution_id: ExecutionId, events: list[Event]) -> None:
-        """Play the planner."""
+    async def append(
+        self, execution_id: ExecutionId, events: list[Event], **fields: object
+    ) -> None:
+        """Play the planner; `fields` are of every envelope."""
         if self.fence is None:
             held = await MemoryShardLeases(self.store).claim(
                 owner="test", lease_s=600, shards_max=1, shard_count=SHARD_COUNT
@@ -170,8 +172,13 @@ class ApiWorld:
             self.fence = ShardFence(shard=held[0].shard, owner="test", epoch=held[0].epoch)
         head = await self.ledger.find_head(execution_id)
         after, checksum = (0, "") if head is None else (head.version, head.checksum)
-        named = [key_of(one) if isinstance(one, ExecutionEnd) else None for one in events]
-        stream = storage.a_stream(execution_id, events, after=after, checksum=checksum, keys=named)
+        named = [
+            key_of(one) if isinstance(one, ExecutionEnd | PlaybookInitialized) else None
+            for one in events
+        ]
+        stream = storage.a_stream(
+            execution_id, events, after=after, checksum=checksum, keys=named, **fields
+        )
         await self.ledger.append(storage.an_append(self.fence, stream))
 
     def forget_history(self, execution_id: ExecutionId) -> None:

@@ -50,12 +50,12 @@ async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
         meta={"a": [1, {"b": None}]},
         payload_ref=PayloadRef(uri="noetl://x", sha256="0" * 64, media_type="m", payload_bytes=3),
     )
-    await stores.ledger.append(an_append(await a_fence(stores), stream))
+    appended = await stores.ledger.append(an_append(await a_fence(stores), stream))
 
     found = await stores.ledger_reader.read(execution)
 
     assert [one.event for one in found] == [one.event for one in stream.envelopes]
-    assert all(one.ingest_time is not None for one in found)
+    assert {one.ingest_time for one in found} == {appended.ingest_time}
     previous = ""
     for one in found:
         assert is_sealed(one, previous)

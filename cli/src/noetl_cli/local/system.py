@@ -245,7 +245,7 @@ async def run(system: System, *, listens: bool = False) -> None:
 
 async def _plan(system: System, doors: running.Doors) -> None:
     config, adapters = system.configs.planner, system.adapters
-    together = planning.shared(adapters, config, producer=NAME)
+    together = planning.shared(adapters, config, producer=planning.name_producer(config, NAME))
     owner = ShardOwner(
         leases=adapters.shards,
         instances=adapters.instances,

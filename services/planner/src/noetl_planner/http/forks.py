@@ -79,6 +79,7 @@ async def begin(
         asked_by=PRODUCER,
         key=key,
         is_pinned=is_pinned,
+        flow=before.correlation_id or str(before.execution_id),
         rerun=await reruns.carried(
             services,
             Source(

@@ -77,6 +77,7 @@ async def begin(
         asked_by=PRODUCER,
         key=key,
         is_pinned=is_pinned,
+        flow=ended.correlation_id or str(ended.execution_id),
         rerun=await carried(
             services,
             Source(
