@@ -68,6 +68,7 @@ READS = {
         "result_ref",
         "catalog",
         "credential",
+        "dead_letter_log",
         "event",
         "execution_head",
         "execution_shard",

@@ -26,7 +26,7 @@ async def append_messages(stores: Stores, count: int, *, leased_s: float = 0.0) 
     batch = an_append(
         fence, a_stream(an_execution(), [a_run()]), messages=count, publish_lease_s=leased_s
     )
-    return await stores.ledger.append(batch)
+    return (await stores.ledger.append(batch)).outbox_ids
 
 
 async def test_rows_are_claimed_in_order_and_once(stores: Stores) -> None:

@@ -36,6 +36,7 @@ THIN = (
     *(("signal", "key"), ("approvals",), ("approve", "key"), ("pools",), ("trace", "1", "a")),
     *(("lineage", "1"), ("catalog", "ls"), ("credential", "ls"), ("schedule", "ls")),
     *(("webhook", "ls"), ("trigger", "ls"), ("replay", "state", "1"), ("register", "FILE")),
+    *(("dlq", "ls"), ("dlq", "requeue", "1"), ("dlq", "drop", "1", "--reason", "r")),
 )
 # What the services, their servers and the tools need.
 HEAVY = {

@@ -42,6 +42,7 @@ from noetl_planner.shell.sharing import Bounds, Shared
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook.templates import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.dead_letter_ports import DeadLetterLog
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
 from noetl_storage.page_ports import HistoryPages
@@ -89,6 +90,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     schedules: Schedules
     webhooks: Webhooks
     triggers: Triggers
+    dead_letter_log: DeadLetterLog
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -199,6 +201,8 @@ def api_services(
         schedules=adapters.schedules,
         webhooks=adapters.webhooks,
         triggers=adapters.triggers,
+        dead_letters=adapters.dead_letters,
+        dead_letter_log=adapters.dead_letter_log,
         holds=adapters.holds,
         payloads=adapters.payloads,
         hints=adapters.hints,

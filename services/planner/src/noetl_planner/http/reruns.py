@@ -23,7 +23,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.status import RunStatus
-from noetl_planner.http import finding, histories, reading, submission, views
+from noetl_planner.http import finding, flows, histories, reading, submission, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.submission import INLINE_BYTES_MAX, PRODUCER
@@ -77,7 +77,7 @@ async def begin(
         asked_by=PRODUCER,
         key=key,
         is_pinned=is_pinned,
-        flow=ended.correlation_id or str(ended.execution_id),
+        flow=flows.flow_of(ended),
         rerun=await carried(
             services,
             Source(

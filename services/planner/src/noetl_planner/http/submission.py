@@ -16,8 +16,7 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
-from noetl_planner.domain.keys import STARTED
-from noetl_planner.http import catalog_entries, finding, problems, views
+from noetl_planner.http import catalog_entries, finding, flows, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
@@ -67,7 +66,7 @@ async def execute(
     What is known here as the latest version is held to be that where the execution begins in the
     transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
     """
-    flow = correlation_id or await _flow_of_parent(services, body)
+    flow = correlation_id or await flows.find_flow_of_parent(services, body.parent_execution_id)
     if body.content is not None:
         return await _execute_draft(services, body, key, body.content, flow=flow)
     path = _path(body)
@@ -83,19 +82,6 @@ async def execute(
             )
     entry = await find_playbook(services, path, version)
     return await _execute(services, body, key, entry, execution_id, is_sure=True, flow=flow)
-
-
-async def _flow_of_parent(services: ApiServices, body: ExecuteBody) -> str | None:
-    """Return the flow of the execution that is named as the parent, where there is one."""
-    if body.parent_execution_id is None:
-        return None
-    parent = ExecutionId(finding.checked_id(body.parent_execution_id))
-    begun = await services.ledger.find_by_key(parent, STARTED)
-    is_ours = begun is not None and services.place == {
-        "tenant_id": begun.tenant_id,
-        "organization_id": begun.organization_id,
-    }
-    return begun.correlation_id if begun is not None and is_ours else None
 
 
 async def _execute_draft(
