@@ -60,17 +60,15 @@ RETENTION = (
     "retention_log",
     "retention_policy",
 )
-LEFT_BY_COMPACTION = ("manifest", "manifest_part")
-
 READS = {
     "noetl_planner": {
         *PROJECTIONS,
-        *LEFT_BY_COMPACTION,
         "checkpoint",
         *RETENTION,
         "result_ref",
         "catalog",
         "credential",
+        "dead_letter_log",
         "event",
         "execution_head",
         "execution_shard",
@@ -104,7 +102,6 @@ READS = {
     "noetl_outbox": {"outbox", "runtime"},
     "noetl_reaper": {
         *PROJECTIONS,
-        *LEFT_BY_COMPACTION,
         "checkpoint",
         "archive_unit",
         "archived_history",
@@ -194,7 +191,7 @@ CALLS = {
         "month_of",
         "plan_archive",
     },
-    "noetl_reader": set[str](),
+    "noetl_reader": {"encode_segment", "locate_producer"},
 }
 
 
@@ -307,7 +304,7 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
     fence = await a_fence(planner)
     request = a_request(execution_id=execution)
     await planner.requests.submit(request)
-    ids = await planner.ledger.append(
+    appended = await planner.ledger.append(
         an_append(
             fence,
             a_stream(execution, [a_run()]),
@@ -319,8 +316,8 @@ async def test_the_planner_can_do_its_work(planner: Stores) -> None:
     begun = a_request()
     stream = a_stream(begun.execution_id, [a_run()])
     await planner.ledger.append(an_append(fence, stream, begun=begun, latest=CatalogId("1")))
-    await planner.outbox.release(ids)
-    await planner.outbox.settle(ids)
+    await planner.outbox.release(appended.outbox_ids)
+    await planner.outbox.settle(appended.outbox_ids)
     await planner.outbox.backlog()
     await planner.shards.extend(owner=fence.owner, lease_s=60)
     await planner.shards.release(owner=fence.owner, shards=[fence.shard])

@@ -32,6 +32,7 @@ from noetl_reaper import settings as reaper_settings
 from noetl_reaper.service import Reaper, Tables
 from noetl_reaper.settings import Settings as ReaperSettings
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
@@ -143,6 +144,7 @@ def _planning(world: "World", process: Process) -> planning.Adapters:
         schedules=MemorySchedules(store),
         webhooks=MemoryWebhooks(store),
         triggers=MemoryTriggers(store),
+        dead_letter_log=MemoryDeadLetterLog(store),
         payloads=wired(world.payloads, "payloads"),
         publisher=wired(world.broker, "broker"),
         consumer=lambda *, name, stream=topology.INGEST: _consumer(world, process, stream, name),

@@ -21,6 +21,7 @@ from noetl_messaging import topology
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.memory.backlogs import MemoryBacklogs
 from noetl_messaging.memory.broker import MemoryBroker
+from noetl_messaging.memory.dead_letters import MemoryDeadLetters
 from noetl_messaging.ports import Message
 from noetl_planner.domain.keys import key_of
 from noetl_planner.http.services import ApiServices
@@ -28,6 +29,7 @@ from noetl_planner.shell.crowd import Crowd
 from noetl_planner.shell.states import Programs
 from noetl_replay import fold, rows, state
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
@@ -114,6 +116,9 @@ class ApiWorld:
     hints: SilentHints = field(default_factory=SilentHints)
     problems: dict[str, str] = field(default_factory=dict)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    broker: MemoryBroker = field(
+        default_factory=lambda: MemoryBroker(topology.declare(shard_count=1), SystemClock())
+    )
 
     def __post_init__(self) -> None:
         self.ledger = MemoryLedger(self.store)
@@ -137,10 +142,12 @@ class ApiWorld:
             "schedules": MemorySchedules(self.store),
             "webhooks": MemoryWebhooks(self.store),
             "triggers": MemoryTriggers(self.store),
+            "dead_letters": MemoryDeadLetters(self.broker),
+            "dead_letter_log": MemoryDeadLetterLog(self.store),
             "payloads": self.payloads,
             "hints": self.hints,
             "crowd": Crowd(clock),
-            "backlogs": MemoryBacklogs(MemoryBroker(topology.declare(shard_count=1), clock)),
+            "backlogs": MemoryBacklogs(self.broker),
             "publisher": ClosedBus(),
             "clock": clock,
             "mint": Snowflake(node=7, clock=clock).next_id,
@@ -162,9 +169,17 @@ class ApiWorld:
         return ApiServices(**{**values, **changes})  # type: ignore[arg-type]  # values of every field, by name
 
     async def append(
-        self, execution_id: ExecutionId, events: list[Event], *, has_keys: bool = False
+        self,
+        execution_id: ExecutionId,
+        events: list[Event],
+        *,
+        has_keys: bool = False,
+        **fields: object,
     ) -> None:
-        """Play the planner; with `has_keys` every event is found by its key."""
+        """Play the planner; with `has_keys` every event is found by its key.
+
+        `fields` are of every envelope.
+        """
         if self.fence is None:
             held = await MemoryShardLeases(self.store).claim(
                 owner="test", lease_s=600, shards_max=1, shard_count=SHARD_COUNT
@@ -173,9 +188,12 @@ class ApiWorld:
         head = await self.ledger.find_head(execution_id)
         after, checksum = (0, "") if head is None else (head.version, head.checksum)
         named = [
-            key_of(one) if has_keys or isinstance(one, ExecutionEnd) else None for one in events
+            key_of(one) if has_keys or isinstance(one, ExecutionEnd | PlaybookInitialized) else None
+            for one in events
         ]
-        stream = storage.a_stream(execution_id, events, after=after, checksum=checksum, keys=named)
+        stream = storage.a_stream(
+            execution_id, events, after=after, checksum=checksum, keys=named, **fields
+        )
         await self.ledger.append(storage.an_append(self.fence, stream))
 
     def forget_history(self, execution_id: ExecutionId) -> None:

@@ -23,6 +23,7 @@ from noetl_contracts.ledger import (
 )
 from noetl_storage import (
     audit_ports,
+    dead_letter_ports,
     epoch_ports,
     lineage_ports,
     object_ports,
@@ -35,6 +36,7 @@ from noetl_storage import (
 )
 from noetl_storage.memory.audit import MemoryLedgerAudit
 from noetl_storage.memory.checkpoints import MemoryCheckpoints
+from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
@@ -60,6 +62,7 @@ from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.checkpoints import PostgresCheckpoints
 from noetl_storage.postgres.credentials import PostgresCredentials
 from noetl_storage.postgres.database import Database, open_database
+from noetl_storage.postgres.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.lineage import PostgresLineage, PostgresLineageHistories
@@ -142,6 +145,7 @@ class Stores:
     past: audit_ports.Past
     rebuilds: audit_ports.Rebuilds
     triggers: trigger_ports.Triggers
+    dead_letter_log: dead_letter_ports.DeadLetterLog
     checkpoints: epoch_ports.Checkpoints
     holds: retention_ports.Holds
     lineage: lineage_ports.LineageRows
@@ -171,6 +175,7 @@ def memory_stores() -> Stores:
         past=MemoryPast(store),
         rebuilds=MemoryProjections(store),
         triggers=MemoryTriggers(store),
+        dead_letter_log=MemoryDeadLetterLog(store),
         checkpoints=MemoryCheckpoints(store),
         holds=MemoryHolds(store),
         lineage=MemoryLineage(store),
@@ -200,6 +205,7 @@ def postgres_stores(database: Database) -> Stores:
         past=PostgresPast(database),
         rebuilds=PostgresProjections(database),
         triggers=PostgresTriggers(database),
+        dead_letter_log=PostgresDeadLetterLog(database),
         checkpoints=PostgresCheckpoints(database),
         holds=PostgresHolds(database),
         lineage=PostgresLineage(database),

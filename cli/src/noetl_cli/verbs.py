@@ -58,7 +58,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "projection": "Rebuild what projectors derive from the ledger.",
         "retention": "Say how long histories stay, and let them leave.",
         "payloads": "Collect payloads, and seal them with another key.",
-        "dlq": "Look at dead letters and send them again.",
+        "dlq": "Look at dead letters, send them again, drop them.",
     },
 }
 SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}

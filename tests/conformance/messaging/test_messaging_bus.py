@@ -7,6 +7,7 @@ from tests.support.bus import LEASE_S, Bus
 from tests.support.polling import eventually
 
 from noetl_contracts import subjects
+from noetl_contracts.errors import MalformedMessage
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_messaging import topology
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
@@ -35,6 +36,10 @@ def worker(bus: Bus) -> Consumer:
 async def one(consumer: Consumer) -> Delivery:
     (delivery,) = await consumer.fetch(messages_max=1, wait_s=LEASE_S * 3)
     return delivery
+
+
+async def bury(bus: Bus, delivery: Delivery) -> None:
+    await bus.letters.bury(delivery, stream=topology.COMMANDS, consumer=WORKER, reason="odd")
 
 
 async def exhaust(bus: Bus, consumer: Consumer) -> None:
@@ -256,6 +261,46 @@ async def test_a_buried_message_is_a_letter_that_can_be_sent_again(bus: Bus) -> 
     assert await bus.letters.count() == 0
     with pytest.raises(KeyError):
         await bus.letters.requeue(letter.sequence)
+
+
+async def test_letters_are_listed_from_a_number_on_and_removed_for_good(bus: Bus) -> None:
+    consumer = worker(bus)
+    for number in range(3):
+        await bus.publisher.publish(a_command(number, data=b"%d" % number))
+        await bury(bus, await one(consumer))
+    first, second, third = await bus.letters.list_letters(letters_max=10)
+    assert await bus.letters.list_letters(letters_max=1, after=first.sequence) == [second]
+    assert await bus.letters.list_letters(letters_max=9, after=third.sequence) == []
+    await bus.letters.remove(second.sequence)
+    assert await bus.letters.list_letters(letters_max=10) == [first, third]
+    with pytest.raises(KeyError):
+        await bus.letters.remove(second.sequence)
+    assert await consumer.pending() == (0, 0)
+
+
+async def test_a_message_that_is_given_up_again_says_how_often_it_was_sent_again(bus: Bus) -> None:
+    await bus.publisher.publish(a_command(data=b"poison"))
+    consumer, buried = worker(bus), []
+    for _ in range(3):
+        await bury(bus, await one(consumer))
+        (letter,) = await bus.letters.list_letters(letters_max=10)
+        buried.append(letter)
+        await bus.letters.requeue(letter.sequence)
+    await exhaust(bus, consumer)
+    (last,) = await eventually(lambda: bus.letters.collect(letters_max=10))
+    assert [letter.requeued for letter in (*buried, last)] == [0, 1, 2, 3]
+    assert all(letter.buried_at is not None for letter in buried)
+
+
+@pytest.mark.parametrize("stream", [topology.INGEST, topology.DEAD_LETTERS, "NOETL_OTHER"])
+async def test_a_letter_is_sent_to_its_own_stream_alone(bus: Bus, stream: str) -> None:
+    """Whoever may write letters says in them where their messages were."""
+    await bus.publisher.publish(a_command(data=b"poison"))
+    await bus.letters.bury(await one(worker(bus)), stream=stream, consumer="c", reason="odd")
+    (letter,) = await bus.letters.list_letters(letters_max=10)
+    with pytest.raises(MalformedMessage, match="cannot be sent again"):
+        await bus.letters.requeue(letter.sequence)
+    assert await bus.letters.count() == 1
 
 
 async def test_a_message_out_of_deliveries_becomes_a_letter_and_leaves_its_queue(bus: Bus) -> None:

@@ -45,7 +45,7 @@ async def _registered(stores: Stores, digest: str, path: str = "p") -> CatalogId
 async def test_a_begun_request_is_kept_settled_and_never_sent(stores: Stores) -> None:
     fence = await a_fence(stores)
     request = a_request(data=b"\x00\xff", idempotency_key="k")
-    (written,) = await stores.ledger.append(_begins(fence, request))
+    (written,) = (await stores.ledger.append(_begins(fence, request))).outbox_ids
     assert await stores.requests.find(request.request_id) == request
     assert len(await stores.ledger.read(request.execution_id)) == 1
     (row,) = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)

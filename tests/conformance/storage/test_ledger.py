@@ -25,7 +25,7 @@ from noetl_contracts.events.frame import FrameCommitted, FrameEnd, FrameFailed
 from noetl_contracts.events.loop import LoopDone, LoopStats
 from noetl_contracts.events.step import CallDone, CallError, ItemEnd
 from noetl_contracts.ids import CommandId, ExecutionId, FrameId, RunId, StageId, WorkerId
-from noetl_contracts.ledger import ShardFence
+from noetl_contracts.ledger import Appended, ShardFence
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
 
@@ -50,12 +50,12 @@ async def test_a_history_reads_back_as_it_was_sealed(stores: Stores) -> None:
         meta={"a": [1, {"b": None}]},
         payload_ref=PayloadRef(uri="noetl://x", sha256="0" * 64, media_type="m", payload_bytes=3),
     )
-    await stores.ledger.append(an_append(await a_fence(stores), stream))
+    appended = await stores.ledger.append(an_append(await a_fence(stores), stream))
 
     found = await stores.ledger_reader.read(execution)
 
     assert [one.event for one in found] == [one.event for one in stream.envelopes]
-    assert all(one.ingest_time is not None for one in found)
+    assert {one.ingest_time for one in found} == {appended.ingest_time}
     previous = ""
     for one in found:
         assert is_sealed(one, previous)
@@ -139,7 +139,7 @@ async def test_one_of_many_writers_of_the_same_version_wins(stores: Stores) -> N
             ),
             return_exceptions=True,
         )
-        assert sum(isinstance(outcome, list) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, Appended) for outcome in outcomes) == 1
         assert sum(isinstance(outcome, VersionConflict) for outcome in outcomes) == 7
     assert (await stores.outbox.backlog())[0] == 2
 
@@ -208,7 +208,7 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
     assert (again.data, again.message_id != row.message_id) == (row.data, True)
     await stores.outbox.settle([again.outbox_id])
 
-    ids = await stores.ledger.append(
+    appended = await stores.ledger.append(
         an_append(
             fence,
             a_stream(execution, [a_run()]),
@@ -217,6 +217,7 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
         )
     )
 
+    ids = appended.outbox_ids
     assert ids == sorted(ids)
     found = await stores.outbox.claim(owner="outbox-1", lease_s=60, rows_max=10)
     assert [one.outbox_id for one in found] == ids
@@ -225,7 +226,7 @@ async def test_events_messages_and_settled_requests_come_together(stores: Stores
 
 
 async def test_an_append_without_events_may_carry_messages(stores: Stores) -> None:
-    ids = await stores.ledger.append(an_append(await a_fence(stores), messages=1))
+    ids = (await stores.ledger.append(an_append(await a_fence(stores), messages=1))).outbox_ids
     assert len(ids) == 1
 
 

@@ -26,7 +26,7 @@ async def append_messages(stores: Stores, count: int, *, leased_s: float = 0.0) 
     batch = an_append(
         fence, a_stream(an_execution(), [a_run()]), messages=count, publish_lease_s=leased_s
     )
-    return await stores.ledger.append(batch)
+    return (await stores.ledger.append(batch)).outbox_ids
 
 
 async def test_rows_are_claimed_in_order_and_once(stores: Stores) -> None:
@@ -200,7 +200,7 @@ async def test_a_settled_request_is_not_sent_again(stores: Stores) -> None:
     await stores.requests.submit(other)
     stream = a_stream(request.execution_id, [a_run()])
     batch = an_append(fence, stream, messages=1, settled_requests=[settled(request)])
-    (written,) = await stores.ledger.append(batch)
+    (written,) = (await stores.ledger.append(batch)).outbox_ids
     rows = await stores.outbox.claim(owner="a", lease_s=LONG_S, rows_max=9)
     assert [row.message_id for row in rows if row.outbox_id != written] == [other.request_id]
     assert written in {row.outbox_id for row in rows}

@@ -43,6 +43,7 @@ THIN = (
     ),
     *(("lineage", "1"), ("catalog", "ls"), ("credential", "ls"), ("schedule", "ls")),
     *(("webhook", "ls"), ("trigger", "ls"), ("replay", "state", "1"), ("register", "FILE")),
+    *(("dlq", "ls"), ("dlq", "requeue", "1"), ("dlq", "drop", "1", "--reason", "r")),
 )
 # What the services, their servers and the tools need.
 HEAVY = {

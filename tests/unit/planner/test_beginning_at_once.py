@@ -14,7 +14,7 @@ from noetl_chassis import failpoints
 from noetl_contracts import codec, facts
 from noetl_contracts.events import event_type
 from noetl_contracts.ids import CatalogId, ExecutionId
-from noetl_contracts.ledger import Append, Request
+from noetl_contracts.ledger import Append, Appended, Request
 from noetl_planner.http import ending, finding, playbooks, submission, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.submission import ExecuteBody
@@ -54,7 +54,7 @@ def appended(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Append]:
     found: list[Append] = []
     append = world.adapters.ledger.append
 
-    async def noted(batch: Append) -> list[int]:
+    async def noted(batch: Append) -> Appended:
         found.append(batch)
         return await append(batch)
 
@@ -133,7 +133,7 @@ def test_without_an_answer_of_the_ledger_it_begins_once(
     histories = world.begun()
     append = world.adapters.ledger.append
 
-    async def cut(batch: Append) -> list[int]:
+    async def cut(batch: Append) -> Appended:
         if batch.begun is None:
             return await append(batch)
         if is_written:
@@ -222,7 +222,7 @@ def test_a_planner_that_left_its_shard_takes_nothing(world: World) -> None:
 def test_a_shard_that_was_lost_unnoticed_takes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(batch: Append) -> list[int]:
+    async def lost(batch: Append) -> Appended:
         raise ShardLost("held by another")
 
     monkeypatch.setattr(world.adapters.ledger, "append", lost)

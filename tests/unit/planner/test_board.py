@@ -1,7 +1,9 @@
 """Followers in the planner's own process get its commits from memory, and never a gap."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
+from msgspec import structs
 from tests.support import storage
 from tests.support.api import ApiWorld, SilentHints, beginning, ending
 from tests.support.storage import an_execution, sealed
@@ -18,6 +20,7 @@ from noetl_planner.shell import board
 from noetl_planner.shell.board import Awaited, Board, Feed
 
 EXECUTION = an_execution()
+TAKEN_AT = datetime(2026, 1, 5, 12, 0, 1, tzinfo=UTC)
 HISTORY = sealed(EXECUTION, [*beginning(), *ending()])
 
 
@@ -25,11 +28,19 @@ def _versions(page: Iterable[Envelope]) -> list[int]:
     return [one.stream_version for one in page]
 
 
+async def test_what_is_handed_over_says_when_the_ledger_took_it() -> None:
+    shown = Board()
+    async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
+        shown.put(EXECUTION, HISTORY, TAKEN_AT)
+        (first,) = feed.take(after=0, events_max=1)
+    assert (first.ingest_time, first.event_time) == (TAKEN_AT, HISTORY[0].event_time)
+
+
 async def test_commits_are_handed_over_in_order_and_once() -> None:
     shown = Board()
     async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
-        shown.put(EXECUTION, HISTORY[:2])
-        shown.put(EXECUTION, HISTORY[2:])
+        shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
+        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert feed.news.is_set()
         assert _versions(feed.take(after=1, events_max=1)) == [2]
         assert _versions(feed.take(after=2, events_max=9)) == _versions(HISTORY[2:])
@@ -39,26 +50,26 @@ async def test_commits_are_handed_over_in_order_and_once() -> None:
 async def test_what_does_not_follow_is_left_to_the_ledger() -> None:
     shown = Board()
     async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
-        shown.put(EXECUTION, HISTORY[2:])
+        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert feed.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, [HISTORY[0], *HISTORY[2:]])
+        shown.put(EXECUTION, [HISTORY[0], *HISTORY[2:]], TAKEN_AT)
         assert feed.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, HISTORY * board.EVENTS_MAX)
+        shown.put(EXECUTION, HISTORY * board.EVENTS_MAX, TAKEN_AT)
         assert feed.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, HISTORY[:1])
+        shown.put(EXECUTION, HISTORY[:1], TAKEN_AT)
         assert _versions(feed.take(after=0, events_max=9)) == [1]
 
 
 async def test_nothing_is_kept_for_nobody() -> None:
     shown = Board()
-    shown.put(EXECUTION, HISTORY)
+    shown.put(EXECUTION, HISTORY, TAKEN_AT)
     async with (
         shown.follow(SilentHints(), EXECUTION, one := Feed()),
         shown.follow(SilentHints(), EXECUTION, other := Feed()),
         shown.follow(SilentHints(), ExecutionId("5"), stranger := Feed()),
     ):
         assert one.take(after=0, events_max=9) == []
-        shown.put(EXECUTION, HISTORY)
+        shown.put(EXECUTION, HISTORY, TAKEN_AT)
         assert len(one.take(after=0, events_max=9)) == len(HISTORY)
         assert len(other.take(after=0, events_max=9)) == len(HISTORY)
         assert stranger.take(after=0, events_max=9) == []
@@ -72,7 +83,7 @@ async def test_a_follower_shows_what_is_in_the_ledger_and_then_what_is_committed
     first = await anext(pages)
     assert [message.id for message in first] == [1, 2, 3][: len(beginning())]
     # The ledger stays behind: only the board tells of the end.
-    shown.put(EXECUTION, HISTORY[len(beginning()) :])
+    shown.put(EXECUTION, HISTORY[len(beginning()) :], TAKEN_AT)
     rest = [message async for page in pages for message in page]
     told = [message.id for message in rest if message.event not in {None, "end"}]
     assert told == list(range(len(beginning()) + 1, len(HISTORY) + 1))
@@ -92,13 +103,13 @@ def test_what_was_accepted_is_its_owners_alone_and_forgotten_in_time() -> None:
 async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_follows() -> None:
     shown = Board()
     shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY[:2])
+    shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
     async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
         assert feed.news.is_set()
-        shown.put(EXECUTION, HISTORY[2:])
+        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert len(feed.take(after=0, events_max=9)) == len(HISTORY)
     # It is handed over once, and what comes later is not kept for anybody.
-    shown.put(EXECUTION, HISTORY[2:])
+    shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
     async with shown.follow(SilentHints(), EXECUTION, feed := Feed()):
         assert not feed.news.is_set()
         assert feed.take(after=0, events_max=9) == []
@@ -107,7 +118,7 @@ async def test_the_first_commit_of_what_was_accepted_waits_for_the_first_who_fol
 async def test_others_are_listened_to_once_nothing_comes_of_what_has_begun_here() -> None:
     shown, hints = Board(), SilentHints()
     shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY[:2])
+    shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
     async with shown.follow(hints, EXECUTION, feed := Feed()) as ears:
         await ears.wait(within_s=60)
         assert hints.watched == []
@@ -129,11 +140,11 @@ async def test_others_are_listened_to_at_once_where_anybody_may_decide() -> None
 async def test_who_waits_for_the_end_alone_is_not_woken_before_it() -> None:
     shown, awaited = Board(), Awaited()
     async with shown.follow(SilentHints(), EXECUTION, awaited):
-        shown.put(EXECUTION, HISTORY[:2])
+        shown.put(EXECUTION, HISTORY[:2], TAKEN_AT)
         assert not awaited.news.is_set()
-        shown.put(EXECUTION, HISTORY[2:])
+        shown.put(EXECUTION, HISTORY[2:], TAKEN_AT)
         assert awaited.news.is_set()
-        assert awaited.end == HISTORY[-1]
+        assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
 async def test_a_process_that_ends_wakes_whoever_follows_for_whatever() -> None:
@@ -151,18 +162,18 @@ async def test_a_process_that_ends_wakes_whoever_follows_for_whatever() -> None:
 async def test_what_is_committed_after_the_end_hides_it_from_nobody() -> None:
     shown, awaited = Board(), Awaited()
     async with shown.follow(SilentHints(), EXECUTION, awaited):
-        shown.put(EXECUTION, [*HISTORY, HISTORY[1]])
-        shown.put(EXECUTION, HISTORY[1:2])
-    assert awaited.end == HISTORY[-1]
+        shown.put(EXECUTION, [*HISTORY, HISTORY[1]], TAKEN_AT)
+        shown.put(EXECUTION, HISTORY[1:2], TAKEN_AT)
+    assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
 async def test_an_end_that_came_before_anybody_followed_wakes_whoever_does() -> None:
     shown, awaited = Board(), Awaited()
     shown.accept(EXECUTION, (storage.TENANT, storage.ORGANIZATION))
-    shown.put(EXECUTION, HISTORY)
+    shown.put(EXECUTION, HISTORY, TAKEN_AT)
     async with shown.follow(SilentHints(), EXECUTION, awaited):
         assert awaited.news.is_set()
-    assert awaited.end == HISTORY[-1]
+    assert awaited.end == structs.replace(HISTORY[-1], ingest_time=TAKEN_AT)
 
 
 def test_what_was_not_promised_after_all_is_forgotten() -> None:

@@ -107,7 +107,7 @@ async def test_what_was_just_accepted_is_not_asked_of_the_ledger(
         history = await world.ledger.read(execution_id, after_version=0, events_max=500)
 
         async def shown() -> bool:
-            services.board.put(execution_id, history)
+            services.board.put(execution_id, history, services.clock.now())
             return waiting.done()
 
         await eventually(shown)

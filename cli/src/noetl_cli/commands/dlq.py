@@ -1,35 +1,43 @@
-"""`noetl dlq`: messages that their consumers gave up; look at them, send them again."""
+"""`noetl dlq`: messages that their consumers gave up; look at them, send them again, drop them.
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+The planner is asked, and records who did what. With --nats the server of the messages is asked
+itself, as its admin: nothing is recorded then.
+"""
+
+import getpass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from noetl_cli import render, settings, tables
-from noetl_cli.commands.options import AsJson, Directory
+from noetl_cli import client, render, settings, tables
+from noetl_cli.commands.options import AsJson, Directory, Server
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.stack import state
 from noetl_cli.stack.home import Home
-from noetl_contracts import codec
-from noetl_contracts.errors import NoetlError
-from noetl_messaging.jetstream.connection import Waits, open_connection
-from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
-from noetl_messaging.ports import DeadLetter, DeadLetters
+from noetl_storage.deferred import Deferred
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from noetl_cli import dead_letter_server
+else:
+    # A client of NATS, which --nats alone needs.
+    dead_letter_server = Deferred("noetl_cli.dead_letter_server")
 
-CONNECT_S = 5.0
+PAGE = 200
 LETTERS_MAX = 10_000
 
-app = typer.Typer(no_args_is_help=True, help="Look at dead letters and send them again.")
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again, drop them.")
 
 Nats = Annotated[
-    str | None, typer.Option("--nats", help="The server's address (default: `up`'s, as admin).")
+    str | None,
+    typer.Option("--nats", help="Ask this server itself, as its admin; nothing is recorded."),
 ]
 Sequence = Annotated[int, typer.Argument(metavar="SEQUENCE", min=1, help="The letter's number.")]
+Sequences = Annotated[
+    list[int] | None, typer.Argument(metavar="SEQUENCE...", help="The letters' numbers.")
+]
+Everything = Annotated[bool, typer.Option("--all", help="Every letter.")]
+Who = Annotated[str | None, typer.Option("--who", help="Who does it (default: your login).")]
 
 
 @app.command("ls")
@@ -38,51 +46,177 @@ def list_letters(
     limit: Annotated[
         int, typer.Option(min=1, max=LETTERS_MAX, help="How many, oldest first.")
     ] = 50,
+    after: Annotated[int, typer.Option(min=0, help="Only after this number.")] = 0,
     nats: Nats = None,
     directory: Directory = None,
+    server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, oldest first."""
-    found = _ask(lambda box: box.list_letters(letters_max=limit), nats=nats, directory=directory)
+    if nats is not None:
+        letters, has_more = dead_letter_server.list_letters(nats, after=after, letters_max=limit)
+    else:
+        letters, has_more = _list(_address(server, directory), after=after, letters_max=limit)
     if as_json:
-        render.json_line([_summary(letter) for letter in found])
+        render.json_line(letters)
         return
     rows = [
-        (str(one.sequence), one.stream, one.consumer, str(one.delivered), one.reason)
-        for one in found
+        (
+            str(one["sequence"]),
+            (one["buried_at"] or "")[:19],
+            one["stream"],
+            one["consumer"],
+            str(one["delivered"]),
+            str(one["requeued"]),
+            one["reason"],
+        )
+        for one in letters
     ]
-    tables.show(
-        ("SEQUENCE", "STREAM", "CONSUMER", "DELIVERED", "REASON"), rows, nothing="No dead letters."
-    )
+    columns = ("SEQUENCE", "BURIED", "STREAM", "CONSUMER", "DELIVERED", "REQUEUED", "REASON")
+    tables.show(columns, rows, nothing="No dead letters.")
+    if has_more and letters:
+        render.line(f"There are more: noetl dlq ls --after {letters[-1]['sequence']}")
 
 
 @app.command("show")
 def show(
-    sequence: Sequence, *, nats: Nats = None, directory: Directory = None, as_json: AsJson = False
+    sequence: Sequence,
+    *,
+    nats: Nats = None,
+    directory: Directory = None,
+    server: Server = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show one letter with its message."""
-    letter = _ask(lambda box: box.get(sequence), nats=nats, directory=directory)
+    if nats is not None:
+        letter = dead_letter_server.show_letter(nats, sequence)
+    else:
+        with client.open_client(_address(server, directory)) as planner:
+            letter = planner.get(f"/api/dead-letters/{sequence}")
     if as_json:
-        render.json_line({**_summary(letter), "message": _readable(letter.data)})
+        render.json_line(letter)
         return
-    for name, value in _summary(letter).items():
+    message = letter.pop("message")
+    for name, value in letter.items():
         render.line(f"{name:<10} {value}")
     render.line("")
-    render.line(_pretty(letter.data))
+    render.line(message if isinstance(message, str) else _indent(message))
 
 
 @app.command("requeue")
 def requeue(
-    sequences: Annotated[
-        list[int] | None, typer.Argument(metavar="SEQUENCE...", help="The letters' numbers.")
-    ] = None,
+    sequences: Sequences = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Every letter.")] = False,
+    everything: Everything = False,
+    who: Who = None,
     nats: Nats = None,
     directory: Directory = None,
+    server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Send letters again under their own subjects; a letter that was sent goes away."""
+    _check_choice(sequences, everything=everything)
+    if nats is not None:
+        sent = dead_letter_server.requeue_letters(nats, sequences, letters_max=LETTERS_MAX)
+    else:
+        body = {"who": who or getpass.getuser()}
+        sent = _act(_address(server, directory), sequences, "requeue", body)
+    if as_json:
+        render.json_line({"requeued": sent})
+    else:
+        render.line(f"{len(sent)} sent again.")
+
+
+@app.command("drop")
+def drop(
+    sequences: Sequences = None,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for good.")],
+    everything: Everything = False,
+    who: Who = None,
+    directory: Directory = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drop letters for good; who did it and why is recorded."""
+    _check_choice(sequences, everything=everything)
+    body = {"who": who or getpass.getuser(), "reason": reason}
+    dropped = _act(_address(server, directory), sequences, "drop", body)
+    if as_json:
+        render.json_line({"dropped": dropped})
+    else:
+        render.line(f"{len(dropped)} dropped.")
+
+
+@app.command("log")
+def show_log(
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many, latest first.")] = 50,
+    before: Annotated[int | None, typer.Option(min=1, help="Only before this act.")] = None,
+    directory: Directory = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who sent letters again, and who dropped them and why."""
+    with client.open_client(_address(server, directory)) as planner:
+        page = planner.get("/api/dead-letters/log", limit=limit, before=before)
+    if as_json:
+        render.json_line(page["acts"])
+        return
+    rows = [
+        (
+            str(one["act_id"]),
+            one["acted_at"][:19],
+            one["who"],
+            one["action"],
+            str(one["sequence"]),
+            one["subject"],
+            one["why"] or "",
+        )
+        for one in page["acts"]
+    ]
+    columns = ("ACT", "WHEN", "WHO", "ACTION", "SEQUENCE", "SUBJECT", "WHY")
+    tables.show(columns, rows, nothing="Nobody did anything about a dead letter.")
+    if page["next_before"] is not None:
+        render.line(f"There are more: noetl dlq log --before {page['next_before']}")
+
+
+def _list(
+    address: str | None, *, after: int, letters_max: int
+) -> tuple[list[dict[str, Any]], bool]:
+    letters: list[dict[str, Any]] = []
+    has_more = True
+    with client.open_client(address) as planner:
+        while has_more and len(letters) < letters_max:
+            most = min(PAGE, letters_max - len(letters))
+            page = planner.get("/api/dead-letters", after=after, limit=most)
+            letters += page["letters"]
+            after, has_more = page["next_after"], page["has_more"]
+    return letters, has_more
+
+
+def _act(
+    address: str | None, sequences: list[int] | None, action: str, body: dict[str, str]
+) -> list[int]:
+    chosen = sequences
+    if chosen is None:
+        letters, has_more = _list(address, after=0, letters_max=LETTERS_MAX)
+        chosen = [letter["sequence"] for letter in letters]
+        if has_more:
+            render.note(f"The first {LETTERS_MAX:,} are taken; there are more: call this again.")
+    done: list[int] = []
+    with client.open_client(address) as planner:
+        for sequence in chosen:
+            planner.post(f"/api/dead-letters/{sequence}/{action}", body)
+            done.append(sequence)
+    return done
+
+
+def _indent(message: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(message), indent=2).decode()
+
+
+def _check_choice(sequences: list[int] | None, *, everything: bool) -> None:
     if bool(sequences) == everything:
         raise CliError(
             "Say which letters, or --all, but not both.",
@@ -90,81 +224,16 @@ def requeue(
             exit_code=ExitCode.USAGE,
         )
 
-    async def send(box: DeadLetters) -> list[int]:
-        chosen = sequences or [
-            letter.sequence for letter in await box.list_letters(letters_max=LETTERS_MAX)
-        ]
-        for sequence in chosen:
-            await box.requeue(sequence)
-        return chosen
 
-    sent = _ask(send, nats=nats, directory=directory)
-    if as_json:
-        render.json_line({"requeued": sent})
-    else:
-        render.line(f"{len(sent)} sent again.")
-
-
-def _ask(question: Callable[[DeadLetters], Awaitable[T]], *, nats: str | None, directory: Any) -> T:
-    url = nats or _admin_url(directory)
-
-    async def answer() -> T:
-        async with _open(url) as box:
-            return await question(box)
-
-    try:
-        return asyncio.run(answer())
-    except KeyError as missing:
-        raise CliError(
-            f"There is no dead letter {missing}.", way_out="List them with: noetl dlq ls"
-        ) from missing
-    except NoetlError as failure:
-        raise StackError(
-            f"The dead letters cannot be reached: {failure}",
-            way_out="Check the stack with: noetl doctor",
-        ) from failure
-
-
-@asynccontextmanager
-async def _open(url: str) -> AsyncIterator[DeadLetters]:
-    waits = Waits(connect_s=CONNECT_S)
-    async with open_connection(url, name="noetl-cli", waits=waits) as connection:
-        yield JetStreamDeadLetters(connection)
-
-
-def _admin_url(directory: Any) -> str:
+def _address(server: str | None, directory: Any) -> str | None:
+    """Choose the planner: the one that was named, else that of the folder that was named."""
+    if server is not None or directory is None:
+        return server
     place = Home(root=settings.home(directory, environ=settings.environment()))
     current = state.find(place)
-    if current is None or "nats" not in current.urls:
+    if current is None or "api" not in current.urls:
         raise StackError(
             f"No stack runs in {place.root}.",
-            way_out="Start it with `noetl up`, or name a server with --nats.",
+            way_out="Start it with `noetl up`, or name a planner with --server.",
         )
-    return current.urls["nats"]
-
-
-def _summary(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "sequence": letter.sequence,
-        "stream": letter.stream,
-        "consumer": letter.consumer,
-        "subject": letter.subject,
-        "delivered": letter.delivered,
-        "reason": letter.reason,
-        "bytes": len(letter.data),
-    }
-
-
-def _readable(data: bytes) -> Any:
-    """Decode JSON, else show the bytes as well as text can."""
-    try:
-        return codec.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return data.decode("utf-8", errors="backslashreplace")
-
-
-def _pretty(data: bytes) -> str:
-    value = _readable(data)
-    if isinstance(value, str):
-        return value
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return current.urls["api"]

@@ -22,6 +22,8 @@ def events(
 ) -> None:
     """Print events in order, one a line.
 
+    A line begins with the version, when it happened and when the ledger took it, both in UTC.
+
     Those of a run with -r local are read from the folder that keeps the latest such runs.
     """
     kept = history.find_history(execution_id, server=server)
@@ -52,6 +54,13 @@ def event_line(view: dict[str, Any]) -> str:
     details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
     if view["error"]:
         details.append(f"error={view['error'].get('kind')}: {summarize_error(view['error'])}")
-    when = view["created_at"][11:23]
+    happened, stored = _clock(view.get("event_time")), _clock(view.get("ingest_time"))
     step = view["node_name"] or ""
-    return f"{view['version']:>6} {when} {view['event_type']} {step} {' '.join(details)}"
+    return (
+        f"{view['version']:>6} {happened} {stored} {view['event_type']} {step} {' '.join(details)}"
+    )
+
+
+def _clock(instant: str | None) -> str:
+    """Cut an instant down to its time of day in milliseconds; `-` where there is none."""
+    return f"{instant[11:23] if instant else '-':<12}"

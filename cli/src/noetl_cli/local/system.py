@@ -39,6 +39,7 @@ from noetl_projector import settings as projector_settings
 from noetl_projector.service import Projector
 from noetl_projector.shell.stores import Stores
 from noetl_storage.memory.audit import MemoryLedgerAudit
+from noetl_storage.memory.dead_letter_log import MemoryDeadLetterLog
 from noetl_storage.memory.holds import MemoryHolds
 from noetl_storage.memory.leases import MemoryInstances, MemoryShardLeases
 from noetl_storage.memory.ledger import MemoryLedger
@@ -150,11 +151,10 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
     await broker.ensure()
     process = Process(instance=NAME, stop=asyncio.Event(), health=Health(), health_port=0)
     async with AsyncExitStack() as stack:
-        payloads = await stack.enter_async_context(open_payloads(configs.worker.payload_url))
-        near = await stack.enter_async_context(open_tiers(configs.worker, payloads, clock))
-        tools, mask = await stack.enter_async_context(
-            open_tools(configs.worker, near, clock, near=near)
-        )
+        enter = stack.enter_async_context
+        payloads = await enter(open_payloads(configs.worker.payload_url))
+        near = await enter(open_tiers(configs.worker, payloads, clock))
+        tools, mask = await enter(open_tools(configs.worker, near, clock, near=near))
         adapters = planning.Adapters(
             ledger=MemoryLedger(store),
             requests=MemoryRequests(store),
@@ -174,6 +174,7 @@ async def open_system(configs: Configs) -> AsyncIterator[System]:
             schedules=MemorySchedules(store),
             webhooks=MemoryWebhooks(store),
             triggers=MemoryTriggers(store),
+            dead_letter_log=MemoryDeadLetterLog(store),
             payloads=payloads,
             publisher=broker,
             consumer=partial(MemoryConsumer, broker, stream=topology.INGEST),
@@ -245,7 +246,7 @@ async def run(system: System, *, listens: bool = False) -> None:
 
 async def _plan(system: System, doors: running.Doors) -> None:
     config, adapters = system.configs.planner, system.adapters
-    together = planning.shared(adapters, config, producer=NAME)
+    together = planning.shared(adapters, config, producer=planning.name_producer(config, NAME))
     owner = ShardOwner(
         leases=adapters.shards,
         instances=adapters.instances,

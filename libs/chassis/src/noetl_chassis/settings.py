@@ -1,6 +1,7 @@
 """Environment variables in, one frozen value out."""
 
 import difflib
+import platform
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
@@ -9,8 +10,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from noetl_chassis import failpoints
+from noetl_contracts.placement import NAME_CHARACTERS_MAX
 
 S = TypeVar("S", bound=Struct)
+
+PlaceName = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 
 MASK = "***"
 # The deployment's name for what planner and worker both show to templates.
@@ -50,6 +54,27 @@ class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     # For tests: what happens at which point, and a folder to let each happen once in all processes.
     failpoints: str = ""
     failpoints_once: str = ""
+
+
+class PlacedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of a service whose place matters, as far as the place is known."""
+
+    cluster: PlaceName = ""
+    region: PlaceName = ""
+    zone: PlaceName = ""
+    # A worker without one takes the machine's name. Workers of one node share its memory.
+    node: PlaceName = ""
+
+
+def locality_of(config: PlacedSettings) -> dict[str, str]:
+    """Say where a process is; the machine's name stands for a node that is not named."""
+    named = {
+        "cluster": config.cluster,
+        "region": config.region,
+        "zone": config.zone,
+        "node": config.node or platform.node() or "localhost",
+    }
+    return {key: name for key, name in named.items() if name}
 
 
 def load(kind: type[S], *, prefix: str, environ: Mapping[str, str]) -> S:

@@ -49,7 +49,8 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     """Someone asked to run a playbook; `parent` is the task that waits for it, if one does.
 
     The inputs are `workload`, or the payload at `workload_ref` when they are large. `pool` and
-    `priority` hold for every step that names none itself.
+    `priority` hold for every step that names none itself. `correlation_id` names the flow that the
+    execution is a part of; without one it begins a flow of its own.
     """
 
     path: str
@@ -62,6 +63,7 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     parent: ParentLink | None = None
     pool: str | None = None
     priority: Priority | None = None
+    correlation_id: str | None = None
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):

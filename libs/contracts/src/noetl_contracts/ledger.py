@@ -129,6 +129,13 @@ class Append(Struct, frozen=True, kw_only=True):
     publish_lease_s: float = 0.0
 
 
+class Appended(Struct, frozen=True, kw_only=True):
+    """What the ledger says of an append: when it took the events, and its messages' outbox ids."""
+
+    outbox_ids: list[int]
+    ingest_time: datetime
+
+
 class CatalogEntry(Struct, frozen=True, kw_only=True):
     """A registered version of a playbook: its source, canonical model and diagnostics."""
 

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
+from noetl_contracts import codec
 from noetl_contracts.errors import LocatorError
 from noetl_contracts.ids import OrganizationId, TenantId
 
@@ -24,6 +25,7 @@ LOCALITY_KEYS = ("cluster", "region", "zone", "node", "process")
 # How far apart two places are, from near to far; what is not known counts as far.
 DISTANCES = ("node", "zone", "region", "cluster", "any")
 _LENGTH_MAX = 2048
+_SPELLED = re.compile(r"noetl://[A-Za-z0-9._~%/-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENCODED = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+")
 
@@ -139,6 +141,20 @@ def worker(
 ) -> str:
     """Locate a worker, from coarse to fine."""
     return resource(tenant_id, organization_id, "worker", worker_id, locality=locality)
+
+
+def process(kind: str, name: str, tenant_id: TenantId, organization_id: OrganizationId) -> str:
+    """Locate a process by its name alone, or by the name's digest where no segment spells it."""
+    try:
+        return resource(tenant_id, organization_id, kind, name)
+    except LocatorError:
+        digest = codec.digest(name.encode(errors="surrogatepass"))
+        return resource(tenant_id, organization_id, kind, "sha256", digest)
+
+
+def is_locator(text: str) -> bool:
+    """Tell whether a text has the characters, the length and the scheme of a locator."""
+    return len(text) <= _LENGTH_MAX and _SPELLED.fullmatch(text) is not None
 
 
 def distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:

@@ -100,14 +100,20 @@ class DeadLetters(Protocol):
     async def bury(self, delivery: Delivery, *, stream: str, consumer: str, reason: str) -> None:
         """Store a copy with its reason, then settle the delivery for good."""
 
-    async def list_letters(self, *, letters_max: int) -> list["DeadLetter"]:
-        """Return the oldest letters."""
+    async def list_letters(self, *, letters_max: int, after: int = 0) -> list["DeadLetter"]:
+        """Return the oldest letters after a sequence."""
 
     async def get(self, sequence: int) -> "DeadLetter":
         """Return one letter; raises `KeyError`."""
 
     async def requeue(self, sequence: int) -> None:
-        """Publish a letter under its own subject again and remove it; raises `KeyError`."""
+        """Publish a letter under its own subject again and remove it.
+
+        Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
+        """
+
+    async def remove(self, sequence: int) -> None:
+        """Remove a letter for good; raises `KeyError`."""
 
     async def count(self) -> int:
         """Return how many letters there are."""
@@ -117,7 +123,10 @@ class DeadLetters(Protocol):
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """A message that a consumer gave up, and why."""
+    """A message that a consumer gave up, when and why.
+
+    `delivered` counts this time's deliveries; before that it was sent again `requeued` times.
+    """
 
     sequence: int
     stream: str
@@ -126,6 +135,8 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     reason: str
     delivered: int
     data: bytes
+    requeued: int = 0
+    buried_at: datetime | None = None
 
 
 class Queue(Struct, frozen=True, kw_only=True):

@@ -186,6 +186,8 @@ def _initialize(state: ExecutionState, at: Envelope, event: execution.PlaybookIn
     state.tokens[event.entry_step] = event.came_from
     state.source = event.source
     state.pool, state.priority = event.pool, event.priority
+    if at.correlation_id not in {None, state.execution_id}:
+        state.correlation_id = at.correlation_id
 
 
 def _inherit(state: ExecutionState, event: execution.StateInherited) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts.chunks import Chunk
 from noetl_contracts.errors import ErrorObject
@@ -317,6 +317,8 @@ class ExecutionState(Struct, kw_only=True):
     parent_execution_id: ExecutionId | None = None
     source: Source | None = None
     parent: ParentLink | None = None
+    # Of another flow than its own; not written where there is none, so that checksums stay.
+    correlation_id: str | UnsetType = UNSET
     pool: str | None = None
     priority: Priority | None = None
     workload: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from noetl_contracts import envelope
+from noetl_contracts import codec, envelope, envelope_fields
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import event_type
 from noetl_contracts.events.step import CallError, StepEnter, StepExit, StepFailed
@@ -16,13 +16,27 @@ from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, Ten
 class ShownEvent(Struct, frozen=True, kw_only=True):
     """An event as people read it: today's shape in plain values, without its place in the chain.
 
-    `at` is when the ledger took it, or when it happened where no ledger says.
+    `event_time` is when it happened, `ingest_time` when the ledger took it; None before that.
     """
 
     event_id: EventId
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    execution_id: ExecutionId
+    stream_id: str
     version: int
+    aggregate_id: str
+    aggregate_type: str
     event_type: str
-    at: datetime
+    schema_name: str
+    schema_version: int
+    event_time: datetime
+    ingest_time: datetime | None
+    producer: str
+    causation_id: str | None
+    correlation_id: str
+    idempotency_key: str | None
+    payload_ref: dict[str, Any] | None
     context: dict[str, Any]
     result: Any
     error: Any
@@ -92,11 +106,26 @@ class RunEvents:
 def shown(one: Envelope) -> ShownEvent:
     """Show an envelope."""
     context, result, error = envelope.split_body(one.event)
+    reference = None if one.payload_ref is None else codec.builtins(one.payload_ref)
     return ShownEvent(
         event_id=one.event_id,
+        tenant_id=one.tenant_id,
+        organization_id=one.organization_id,
+        execution_id=one.execution_id,
+        stream_id=one.stream_id,
         version=one.stream_version,
+        aggregate_id=one.aggregate_id,
+        aggregate_type=one.aggregate_type,
         event_type=event_type(one.event),
-        at=one.ingest_time or one.event_time,
+        schema_name=one.schema_name,
+        schema_version=one.schema_version,
+        event_time=one.event_time,
+        ingest_time=one.ingest_time,
+        producer=envelope_fields.upcast_producer(one.producer, one.tenant_id, one.organization_id),
+        causation_id=one.causation_id,
+        correlation_id=envelope_fields.upcast_correlation(one.correlation_id, one.execution_id),
+        idempotency_key=one.idempotency_key,
+        payload_ref=reference or envelope_fields.find_payload_ref(context, result),
         context=context,
         result=result,
         error=error,

@@ -10,6 +10,7 @@ from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import CommandId, ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import (
     Append,
+    Appended,
     Head,
     IssuedCommand,
     KeptLink,
@@ -87,8 +88,8 @@ class LedgerReader(Protocol):
 class LedgerWriter(Protocol):
     """The only way to append."""
 
-    async def append(self, batch: Append) -> list[int]:
-        """Write events and messages in one transaction; return the outbox ids of the messages.
+    async def append(self, batch: Append) -> Appended:
+        """Write events and messages in one transaction.
 
         Raises `VersionConflict`, `ShardLost`, `DuplicateKey`, `RequestKnown`, `PlaybookOutdated` or
         `StorageUnavailable`; nothing is written then.

@@ -20,6 +20,7 @@ from noetl_storage.archive.reading import Archive, ArchivedAudit, ArchivedLedger
 from noetl_storage.postgres.audit import PostgresLedgerAudit
 from noetl_storage.postgres.catalog import PostgresCatalog
 from noetl_storage.postgres.credentials import PostgresCredentials
+from noetl_storage.postgres.dead_letter_log import PostgresDeadLetterLog
 from noetl_storage.postgres.instances import PostgresInstances
 from noetl_storage.postgres.ledger import PostgresLedger
 from noetl_storage.postgres.lineage import PostgresLineageHistories
@@ -70,6 +71,7 @@ async def serve(config: settings.Settings) -> None:
                 schedules=PostgresSchedules(database),
                 webhooks=PostgresWebhooks(database),
                 triggers=PostgresTriggers(database),
+                dead_letter_log=PostgresDeadLetterLog(database),
                 payloads=payloads,
                 publisher=JetStreamPublisher(bus),
                 consumer=paced(partial(JetStreamConsumer, bus, stream=topology.INGEST), clock),

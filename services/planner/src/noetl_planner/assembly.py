@@ -15,8 +15,10 @@ from noetl_chassis.lifecycle import Process
 from noetl_chassis.loop import Pulse
 from noetl_chassis.payload_sealing import read_keys
 from noetl_chassis.sealing import Sealer
+from noetl_contracts import envelope_fields, locators
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.ledger import ShardFence
+from noetl_contracts.placement import PLACE_KEYS
 from noetl_messaging import topology
 from noetl_messaging.ports import Backlogs, Consumer, DeadLetters, Hints, Publisher
 from noetl_planner.domain.crossover import Cores
@@ -40,6 +42,7 @@ from noetl_planner.shell.sharing import Bounds, Shared
 from noetl_planner.shell.states import LoadedPayloads, Programs, States
 from noetl_playbook.templates import rendering
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.dead_letter_ports import DeadLetterLog
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
 from noetl_storage.page_ports import HistoryPages
@@ -87,6 +90,7 @@ class Adapters(Struct, frozen=True, kw_only=True):
     schedules: Schedules
     webhooks: Webhooks
     triggers: Triggers
+    dead_letter_log: DeadLetterLog
     payloads: Payloads
     publisher: Publisher
     consumer: Callable[..., Consumer]
@@ -129,6 +133,14 @@ def limits(config: Settings) -> Limits:
         tenants=tenants_of(config),
         template_env=config.template_env,
     )
+
+
+def name_producer(config: Settings, instance: str) -> str:
+    """Build the producer of what a planner decides: its place, as far as that was set, and name."""
+    place = TenantId(config.tenant_id), OrganizationId(config.organization_id)
+    locality = {key: name for key in PLACE_KEYS if (name := getattr(config, key))}
+    whole = locators.resource(*place, "planner", instance, locality=locality)
+    return envelope_fields.shorten_producer(whole, *place)
 
 
 def shared(adapters: Adapters, config: Settings, *, producer: str) -> Shared:
@@ -189,6 +201,8 @@ def api_services(
         schedules=adapters.schedules,
         webhooks=adapters.webhooks,
         triggers=adapters.triggers,
+        dead_letters=adapters.dead_letters,
+        dead_letter_log=adapters.dead_letter_log,
         holds=adapters.holds,
         payloads=adapters.payloads,
         hints=adapters.hints,
@@ -243,7 +257,7 @@ def open_store(config: Settings) -> AbstractAsyncContextManager[Payloads]:
 
 async def run(adapters: Adapters, config: Settings, process: Process) -> None:
     """Run the planner and its HTTP doors until told to stop."""
-    together = shared(adapters, config, producer=process.instance)
+    together = shared(adapters, config, producer=name_producer(config, process.instance))
     pulse = Pulse("shards", stale_s=config.shard_lease_s * 3)
     process.health.add("shards", pulse.check)
     owner = ShardOwner(

@@ -1,7 +1,7 @@
 """Fetch facts, decide, append, publish, ack: one transaction per turn and shard."""
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -195,7 +195,7 @@ class ShardPlanner:
         messages = [message for one in decided for message in one.messages]
         started = shared.clock.monotonic()
         await reach(Point.PLANNER_APPEND_BEFORE)
-        outbox_ids = await shared.ledger.append(
+        appended = await shared.ledger.append(
             Append(
                 fence=self._fence,
                 streams=[_stream(one) for one in decided if one.decision.envelopes],
@@ -214,10 +214,10 @@ class ShardPlanner:
         await reach(Point.PLANNER_APPEND_AFTER)
         # Who waits for an end is answered before anything is published.
         for one in decided:
-            telling.tell_end(shared.board, one.state, one.decision)
-        await shared.publishing.offer(outbox_ids, messages)
+            telling.tell_end(shared.board, one.state, one.decision, appended.ingest_time)
+        await shared.publishing.offer(appended.outbox_ids, messages)
         for one in decided:
-            await self._conclude(one)
+            await self._conclude(one, appended.ingest_time)
 
     async def _store_payloads(self, decided: list[Decided]) -> None:
         """Persist before emit: a reference in an event always resolves."""
@@ -230,7 +230,7 @@ class ShardPlanner:
                     media_type=JSON_MEDIA_TYPE,
                 )
 
-    async def _conclude(self, one: Decided) -> None:
+    async def _conclude(self, one: Decided, ingest_time: datetime) -> None:
         """After the commit: keep the state, settle deliveries, arrange what comes next."""
         if self._states.put_back(one.state):
             self._wakeups.set(one.state, one.decision.wake_at)
@@ -243,7 +243,9 @@ class ShardPlanner:
         for run_id in one.decision.to_collect:
             self._shared.gathering.ask(one.state, run_id, self._gathered)
         told = self._shared
-        await telling.tell(told.hints, told.crowd, told.board, one.state, one.decision)
+        await telling.tell(
+            told.hints, told.crowd, told.board, one.state, one.decision, ingest_time=ingest_time
+        )
         accounts.decided(one.work.batches, one.decision.envelopes, one.state)
 
     async def _give_back(self, decided: Iterable[Decided]) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_chassis.clock import Clock
+from noetl_chassis.settings import locality_of
 from noetl_contracts import locators
 from noetl_contracts.commands import IO_LANE, SPARK_LANE
 from noetl_contracts.ids import OrganizationId, TenantId, WorkerId
@@ -34,7 +35,6 @@ from noetl_worker.settings import (
     adopt,
     inherited,
     java_environ,
-    locality_of,
     weights_of,
 )
 from noetl_worker.spark.kubernetes import Kubernetes

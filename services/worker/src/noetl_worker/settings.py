@@ -1,7 +1,6 @@
 """Every knob of the worker. Variables are NOETL_WORKER_<FIELD>."""
 
 import os
-import platform
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -13,16 +12,14 @@ from noetl_chassis import settings
 from noetl_contracts import tenancy
 from noetl_contracts.commands import DEFAULT_POOL
 from noetl_contracts.ids import SHARD_COUNT_DEFAULT, ShardCount
-from noetl_contracts.placement import NAME_CHARACTERS_MAX
 
 PREFIX = "NOETL_WORKER_"
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(gt=0)]
-PlaceName = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 
 
-class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A field without a default must be set."""
 
     payload_url: str
@@ -36,12 +33,6 @@ class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unkno
     pool: str = DEFAULT_POOL
     # Tenants with their own share of the pool: tenant, or tenant=weight. The rest share one.
     tenants: tuple[str, ...] = ()
-    # Where this worker is, as far as it is known; what is done where its inputs are costs less.
-    cluster: PlaceName = ""
-    region: PlaceName = ""
-    zone: PlaceName = ""
-    # Empty: this machine's name. Workers of one node share its memory.
-    node: PlaceName = ""
     # How far the inputs may be of commands that this worker is offered; its pool's queue may still
     # bring others.
     max_distance: Literal["node", "zone", "region", "cluster", "any"] = "any"
@@ -165,17 +156,6 @@ def inherited() -> dict[str, str]:
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
     return {"PATH": "/usr/bin:/bin", **found}
-
-
-def locality_of(config: Settings) -> dict[str, str]:
-    """Say where this worker is; the machine's name stands for a node that is not named."""
-    named = {
-        "cluster": config.cluster,
-        "region": config.region,
-        "zone": config.zone,
-        "node": config.node or platform.node() or "localhost",
-    }
-    return {key: name for key, name in named.items() if name}
 
 
 def java_environ() -> dict[str, str]:

@@ -14,6 +14,7 @@ import structlog
 
 from noetl_chassis import instruments, loop, names
 from noetl_chassis.clock import Clock
+from noetl_chassis.settings import locality_of
 from noetl_storage.errors import StorageMisconfigured
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import TierName
@@ -22,7 +23,7 @@ from noetl_storage.tiers.disk import DiskTier
 from noetl_storage.tiers.reader import TieredPayloads
 from noetl_storage.tiers.room import RoomRefused
 from noetl_storage.tiers.shared import SharedTier
-from noetl_worker.settings import Settings, locality_of
+from noetl_worker.settings import Settings
 
 log = structlog.get_logger(__name__)
 

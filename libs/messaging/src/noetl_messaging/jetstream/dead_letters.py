@@ -1,6 +1,7 @@
 """Messages that their consumers gave up, kept in a stream of their own."""
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,14 +15,17 @@ from noetl_messaging.jetstream.connection import Connection, translated
 from noetl_messaging.jetstream.consumer import JetStreamConsumer
 from noetl_messaging.jetstream.publisher import MESSAGE_ID_HEADER
 from noetl_messaging.ports import DeadLetter, Delivery
+from noetl_messaging.requeues import check_subject, count_requeues, name_message
 
 SUBJECT_HEADER = "Noetl-Subject"
 STREAM_HEADER = "Noetl-Stream"
 CONSUMER_HEADER = "Noetl-Consumer"
 REASON_HEADER = "Noetl-Reason"
 DELIVERED_HEADER = "Noetl-Delivered"
+REQUEUED_HEADER = "Noetl-Requeued"
 REASON_CHARS_MAX = 500
 MAX_DELIVERIES_REASON = "not settled within the deliveries allowed"
+_DIGITS_MAX = 10
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
@@ -53,14 +57,15 @@ class JetStreamDeadLetters:
             reason=reason,
             delivered=delivery.delivered,
             data=delivery.data,
+            requeued=count_requeues(delivery.message_id),
         )
         await self._store(letter)
         await delivery.term()
 
-    async def list_letters(self, *, letters_max: int) -> list[DeadLetter]:
-        """Return the oldest letters."""
+    async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
+        """Return the oldest letters after a sequence."""
         letters: list[DeadLetter] = []
-        sequence = 1
+        sequence = after + 1
         while len(letters) < letters_max:
             letter = await self._find(sequence, is_next=True)
             if letter is None:
@@ -77,16 +82,26 @@ class JetStreamDeadLetters:
         return letter
 
     async def requeue(self, sequence: int) -> None:
-        """Publish a letter under its own subject again and remove it; raises `KeyError`."""
+        """Publish a letter under its own subject again and remove it.
+
+        Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
+        """
         letter = await self.get(sequence)
-        # The first identity would be dropped as a duplicate; this one is the same at each attempt.
-        headers = {MESSAGE_ID_HEADER: f"requeued/{sequence}"}
+        check_subject(letter)
+        headers = {MESSAGE_ID_HEADER: name_message(letter)}
         with translated(f"requeuing letter {sequence}"):
             await self._connection.jetstream.publish(letter.subject, letter.data, headers=headers)
+        # Who asked for the same at the same time may have removed it.
+        with suppress(KeyError):
+            await self.remove(sequence)
+
+    async def remove(self, sequence: int) -> None:
+        """Remove a letter for good; raises `KeyError`."""
+        with translated(f"removing letter {sequence}"):
             try:
                 await self._connection.jetstream.delete_msg(topology.DEAD_LETTERS, sequence)
             except NotFoundError:
-                return
+                raise KeyError(sequence) from None
 
     async def count(self) -> int:
         """Return how many letters there are."""
@@ -122,6 +137,7 @@ class JetStreamDeadLetters:
             reason=MAX_DELIVERIES_REASON,
             delivered=advisory.deliveries,
             data=message.data or b"",
+            requeued=count_requeues((message.headers or {}).get(MESSAGE_ID_HEADER, "")),
         )
         await self._store(letter)
         await self._settle(advisory)
@@ -144,6 +160,7 @@ class JetStreamDeadLetters:
             CONSUMER_HEADER: letter.consumer,
             REASON_HEADER: _UNPRINTABLE.sub(" ", letter.reason)[:REASON_CHARS_MAX],
             DELIVERED_HEADER: str(letter.delivered),
+            REQUEUED_HEADER: str(letter.requeued),
         }
         self._connection.require()
         with translated("storing a dead letter"):
@@ -173,9 +190,16 @@ def _to_letter(message: api.RawStreamMsg) -> DeadLetter:
         consumer=headers.get(CONSUMER_HEADER, ""),
         subject=headers.get(SUBJECT_HEADER, ""),
         reason=headers.get(REASON_HEADER, ""),
-        delivered=int(headers.get(DELIVERED_HEADER, "0")),
+        delivered=_count(headers.get(DELIVERED_HEADER, "")),
         data=message.data or b"",
+        requeued=_count(headers.get(REQUEUED_HEADER, "")),
+        buried_at=message.time,
     )
+
+
+def _count(text: str) -> int:
+    """Read a count; headers of what no service of ours has buried may say anything."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS_MAX else 0
 
 
 def _decode(data: bytes) -> Advisory | None:

@@ -186,6 +186,10 @@ class MemoryBroker:
                 return
         raise MessagingUnavailable(f"no stream takes {message.subject}")
 
+    def now(self) -> datetime:
+        """Return the time of day."""
+        return self._clock.now()
+
     @property
     def listened(self) -> frozenset[str]:
         """Return the subjects of hints that somebody listens to."""

@@ -1,9 +1,12 @@
 """Dead letters of the broker in the process."""
 
+from datetime import datetime
+
 from noetl_contracts import subjects
 from noetl_messaging import topology
 from noetl_messaging.memory.broker import MemoryBroker, Stored
 from noetl_messaging.ports import DeadLetter, Delivery, Message
+from noetl_messaging.requeues import check_subject, count_requeues, name_message
 
 
 class MemoryDeadLetters:
@@ -23,25 +26,35 @@ class MemoryDeadLetters:
                 reason=reason,
                 delivered=delivery.delivered,
                 data=delivery.data,
+                requeued=count_requeues(delivery.message_id),
             )
         )
         await delivery.term()
 
-    async def list_letters(self, *, letters_max: int) -> list[DeadLetter]:
-        """Return the oldest letters."""
-        stored = list(self._broker.find_stream(topology.DEAD_LETTERS).messages.values())
-        return [_to_letter(message) for message in stored[:letters_max]]
+    async def list_letters(self, *, letters_max: int, after: int = 0) -> list[DeadLetter]:
+        """Return the oldest letters after a sequence."""
+        stored = self._broker.find_stream(topology.DEAD_LETTERS).messages.values()
+        later = [message for message in stored if message.sequence > after]
+        return [_to_letter(message) for message in later[:letters_max]]
 
     async def get(self, sequence: int) -> DeadLetter:
         """Return one letter; raises `KeyError`."""
         return _to_letter(self._broker.find_stream(topology.DEAD_LETTERS).messages[sequence])
 
     async def requeue(self, sequence: int) -> None:
-        """Publish a letter under its own subject again and remove it; raises `KeyError`."""
+        """Publish a letter under its own subject again and remove it.
+
+        Raises `KeyError`, and `MalformedMessage` for a subject that is none of the letter's stream.
+        """
         letter = await self.get(sequence)
+        check_subject(letter)
         await self._broker.publish(
-            Message(subject=letter.subject, message_id=f"requeued/{sequence}", data=letter.data)
+            Message(subject=letter.subject, message_id=name_message(letter), data=letter.data)
         )
+        await self.remove(sequence)
+
+    async def remove(self, sequence: int) -> None:
+        """Remove a letter for good; raises `KeyError`."""
         del self._broker.find_stream(topology.DEAD_LETTERS).messages[sequence]
 
     async def count(self) -> int:
@@ -60,6 +73,7 @@ class MemoryDeadLetters:
                 reason="not settled within the deliveries allowed",
                 delivered=durable.delivered[stored.sequence],
                 data=stored.data,
+                requeued=count_requeues(stored.message_id),
             )
             self._store(letter)
             self._broker.settle(durable.spec.stream, durable.spec.name, stored.sequence)
@@ -79,6 +93,8 @@ class MemoryDeadLetters:
                 "subject": letter.subject,
                 "reason": letter.reason,
                 "delivered": str(letter.delivered),
+                "requeued": str(letter.requeued),
+                "buried_at": self._broker.now().isoformat(),
             },
         )
 
@@ -92,4 +108,6 @@ def _to_letter(stored: Stored) -> DeadLetter:
         reason=stored.headers["reason"],
         delivered=int(stored.headers["delivered"]),
         data=stored.data,
+        requeued=int(stored.headers["requeued"]),
+        buried_at=datetime.fromisoformat(stored.headers["buried_at"]),
     )

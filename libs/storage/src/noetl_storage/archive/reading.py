@@ -15,7 +15,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
 from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
-from noetl_contracts.ledger import Append, Head, Link
+from noetl_contracts.ledger import Append, Appended, Head, Link
 from noetl_contracts.stored import StoredEvent
 from noetl_storage import histories
 from noetl_storage.archive import archivist, units
@@ -285,8 +285,8 @@ class ArchivedLedger(ArchivedReader):
         super().__init__(ledger, archive)
         self._writer = writer
 
-    async def append(self, batch: Append) -> list[int]:
-        """Write events and messages in one transaction; return the messages' outbox ids."""
+    async def append(self, batch: Append) -> Appended:
+        """Write events and messages in one transaction."""
         return await self._writer.append(batch)
 
 

@@ -1,6 +1,7 @@
 """The ledger in memory."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import structs
 
@@ -8,7 +9,7 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
 from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, Head, Link, StreamAppend
+from noetl_contracts.ledger import Append, Appended, Head, Link, StreamAppend
 from noetl_storage import appends, histories
 from noetl_storage.errors import DuplicateKey, ShardLost, VersionConflict
 from noetl_storage.memory.store import MemoryStore
@@ -80,8 +81,8 @@ class MemoryLedger:
         """Return the latest run of a step, the run whose end started it, and so on, back."""
         return histories.trace(self._history(execution_id), step, links_max=links_max)
 
-    async def append(self, batch: Append) -> list[int]:
-        """Write events and messages at once; return the messages' outbox ids."""
+    async def append(self, batch: Append) -> Appended:
+        """Write events and messages at once."""
         streams = appends.checked_streams(batch)
         self._check_fence(batch)
         for stream in streams:
@@ -89,15 +90,17 @@ class MemoryLedger:
         keys = self._new_keys(streams)
         if batch.begun is not None:
             self._store.keep_begun(batch.begun, latest=batch.latest)
+        now = self._store.now()
         for stream in streams:
-            self._write(stream)
+            self._write(stream, now)
         self._store.keys |= keys
         for settled in batch.settled_requests:
             self._store.settle_request(settled)
-        return [
+        outbox_ids = [
             self._store.enqueue(message, owner=batch.fence.owner, lease_s=batch.publish_lease_s)
             for message in batch.messages
         ]
+        return Appended(outbox_ids=outbox_ids, ingest_time=now)
 
     def _history(self, execution_id: ExecutionId) -> list[Envelope]:
         return self._store.history_by_execution.get(execution_id, [])
@@ -136,8 +139,7 @@ class MemoryLedger:
                 keys.add(key)
         return keys
 
-    def _write(self, stream: StreamAppend) -> None:
-        now = self._store.now()
+    def _write(self, stream: StreamAppend, now: datetime) -> None:
         history = self._store.history_by_execution.setdefault(stream.execution_id, [])
         history.extend(structs.replace(one, ingest_time=now) for one in stream.envelopes)
         last = stream.envelopes[-1]

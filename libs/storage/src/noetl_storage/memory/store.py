@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from noetl_contracts.credentials import SealedCredential
+from noetl_contracts.dead_letters import DeadLetterAct
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.epochs import CheckpointCommitted
 from noetl_contracts.ids import CatalogId
@@ -119,6 +120,7 @@ class MemoryStore:
     lineage_by_execution: dict[str, StoredLineage] = field(default_factory=dict)
     catalog: list[CatalogEntry] = field(default_factory=list)
     webhook_by_place: dict[tuple[str, str, str], Webhook] = field(default_factory=dict)
+    dead_letter_acts: list[DeadLetterAct] = field(default_factory=list)
     trigger_by_place: dict[tuple[str, str, str], Trigger] = field(default_factory=dict)
     schedule_by_place: dict[tuple[str, str, str], Schedule] = field(default_factory=dict)
     credential_by_place: dict[tuple[str, str, str, int], SealedCredential] = field(

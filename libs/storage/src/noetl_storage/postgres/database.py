@@ -136,6 +136,13 @@ class Database:
             async with _Lease(self) as connection:
                 return await connection.fetchrow(query, *args)
 
+    async def get_row(self, query: str, *args: Any) -> asyncpg.Record:
+        """Run a query that has a row in any case, and return it."""
+        record = await self.find_row(query, *args)
+        if record is None:
+            raise AssertionError("the query returned no row")
+        return record
+
     async def get_value(self, query: str, *args: Any) -> Any:
         """Run a query and return the first column of its first row."""
         with failures.translated():

@@ -9,7 +9,15 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.frame import FrameEnd
 from noetl_contracts.events.step import CallError, ItemEnd
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.ledger import Append, Head, Link, NewMessage, SettledRequest, StreamAppend
+from noetl_contracts.ledger import (
+    Append,
+    Appended,
+    Head,
+    Link,
+    NewMessage,
+    SettledRequest,
+    StreamAppend,
+)
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_storage import appends
 from noetl_storage.postgres import queries, rows
@@ -95,11 +103,11 @@ class PostgresLedger:
         found = await self._database.fetch(_QUERIES["trace"], int(execution_id), step, links_max)
         return [_link(record) for record in found]
 
-    async def append(self, batch: Append) -> list[int]:
-        """Write events and messages in one transaction; return the messages' outbox ids."""
+    async def append(self, batch: Append) -> Appended:
+        """Write events and messages in one transaction."""
         fence, begun = batch.fence, batch.begun
         streams = appends.checked_streams(batch)
-        outbox_ids: list[int] = await self._database.get_value(
+        record = await self._database.get_row(
             _QUERIES["append"] if begun is None else _QUERIES["begin"],
             *(fence.shard, fence.owner, fence.epoch),
             [_stream_columns(stream) for stream in streams if not stream.expected_version],
@@ -110,7 +118,7 @@ class PostgresLedger:
             batch.publish_lease_s,
             *(() if begun is None else (*rows.request_columns(begun), _number(batch.latest))),
         )
-        return outbox_ids
+        return Appended(outbox_ids=record["outbox_ids"], ingest_time=record["ingest_time"])
 
 
 def _number(identity: str | None) -> int | None:

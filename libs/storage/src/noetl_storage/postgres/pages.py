@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from noetl_contracts import upcast
+from noetl_contracts import envelope_fields, upcast
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, TenantId
 from noetl_storage import page_ports
 from noetl_storage.page_ports import HistoryPage, ShownEvent
@@ -66,13 +66,31 @@ def _shown(record: asyncpg.Record) -> ShownEvent:
     )
     if not is_as_kept:
         return page_ports.shown(rows.from_record(record))
+    tenant_id = TenantId(record["tenant_id"])
+    organization_id = OrganizationId(record["organization_id"])
+    execution_id = ExecutionId(str(record["execution_id"]))
+    context, result = record["context"], record["result"]
     return ShownEvent(
         event_id=EventId(str(record["event_id"])),
+        tenant_id=tenant_id,
+        organization_id=organization_id,
+        execution_id=execution_id,
+        stream_id=record["stream_id"],
         version=record["stream_version"],
+        aggregate_id=record["aggregate_id"],
+        aggregate_type=record["aggregate_type"],
         event_type=record["event_type"],
-        at=record["created_at"],
-        context=record["context"],
-        result=record["result"],
+        schema_name=record["schema_name"],
+        schema_version=record["schema_version"],
+        event_time=record["event_time"],
+        ingest_time=record["created_at"],
+        producer=envelope_fields.upcast_producer(record["producer"], tenant_id, organization_id),
+        causation_id=record["causation_id"],
+        correlation_id=envelope_fields.upcast_correlation(record["correlation_id"], execution_id),
+        idempotency_key=record["idempotency_key"],
+        payload_ref=record["payload_ref"] or envelope_fields.find_payload_ref(context, result),
+        context=context,
+        result=result,
         error=record["error"],
         meta=record["meta"] or {},
     )

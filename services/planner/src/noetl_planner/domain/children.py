@@ -59,6 +59,7 @@ def _ask(draft: Draft, child: ChildState, *, depth: int, key: str) -> None:
             requested_by=REQUESTED_BY,
             pool=draft.state.pool,
             priority=draft.state.priority,
+            correlation_id=draft.correlation_id,
             parent=ParentLink(
                 execution_id=draft.state.execution_id,
                 command_id=child.command_id,

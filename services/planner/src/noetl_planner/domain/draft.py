@@ -28,6 +28,7 @@ from noetl_planner.domain.crossover import Cores
 from noetl_planner.domain.keys import key_of
 from noetl_planner.domain.program import Program
 from noetl_planner.domain.reads import Reads
+from noetl_planner.domain.reporters import REPORTED_EVENTS, find_reporter
 from noetl_playbook.handles import PayloadNeeded
 from noetl_playbook.results import Stored
 from noetl_playbook.templates.render_record import Renders
@@ -122,9 +123,24 @@ class Draft:
         self.withdrawn: list[WorkerId] = []
         self.stamp = stamp
         self._causation_id = causation_id
+        self._reporter: str | None = None
+        self._is_fact_new = True
+        self.correlation_id = state.correlation_id or str(state.execution_id)
+
+    def begin_fact(self, fact: Fact, *, key: str) -> None:
+        """Make a fact the cause of the next event, and that event the cause of those after it.
+
+        `key` names the message that brought the fact.
+        """
+        self._causation_id = key
+        self._reporter = find_reporter(self.state, fact)
+        self._is_fact_new = True
 
     def emit(self, event: Event) -> Envelope:
-        """Append an event to the decision and fold it into the state."""
+        """Append an event to the decision and fold it into the state.
+
+        Its producer is the worker whose report it records, else this planner.
+        """
         state = self.state
         kind, aggregate = aggregate_of(state.execution_id, event)
         envelope = Envelope(
@@ -139,16 +155,30 @@ class Draft:
             schema_name=schema_name(event),
             schema_version=schema_version(event),
             event_time=self.now,
-            producer=self.stamp.producer,
+            producer=self._producer_of(event),
             event=event,
             causation_id=self._causation_id,
-            correlation_id=state.execution_id,
+            correlation_id=self.correlation_id,
             idempotency_key=key_of(event),
+            meta=self._meta(),
         )
         sealed = seal(envelope, state.checksum)
         self.state = evolve(state, sealed)
         self.envelopes.append(sealed)
+        if self._is_fact_new:
+            self._causation_id, self._is_fact_new = sealed.event_id, False
         return sealed
+
+    def _producer_of(self, event: Event) -> str:
+        if self._reporter is not None and isinstance(event, REPORTED_EVENTS):
+            return self._reporter
+        return self.stamp.producer
+
+    def _meta(self) -> dict[str, Any]:
+        """Name the trace at the begin: commands carry it, and so do the facts about them."""
+        if self.state.version > 0 or self.traceparent is None:
+            return {}
+        return {"traceparent": self.traceparent}
 
     def mint(self) -> ExecutionId:
         """Return the identity of an execution that this one asks for."""

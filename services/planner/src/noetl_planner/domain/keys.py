@@ -19,6 +19,7 @@ from noetl_contracts.events import (
 )
 from noetl_contracts.ids import CommandId, FrameId, RunId, StageId
 
+STARTED = "execution/started"
 # At most one event ends an execution.
 ENDED = "execution/terminal"
 
@@ -52,7 +53,7 @@ def key_of(event: Event) -> str | None:
 def _flow_key(event: Event) -> str | None:
     match event:
         case execution.PlaybookInitialized():
-            return "execution/started"
+            return STARTED
         case (
             execution.PlaybookCompleted()
             | execution.PlaybookFailed()

@@ -41,6 +41,7 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     error = error or growth.workload_error(workload, step=WORKLOAD)
     ctx, refused = growth.carried(draft, ctx, step=VARS)
     inline, workload_ref = growth.kept_workload(draft, workload)
+    draft.correlation_id = fact.correlation_id or draft.correlation_id
     draft.emit(
         execution.PlaybookInitialized(
             path=fact.path,

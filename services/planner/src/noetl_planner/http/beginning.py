@@ -18,13 +18,19 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 async def answered(
-    services: ApiServices, body: ExecuteBody, *, key: str | None, prefer: str | None, client: str
+    services: ApiServices,
+    body: ExecuteBody,
+    *,
+    key: str | None,
+    prefer: str | None,
+    client: str,
+    correlation_id: str | None = None,
 ) -> Answer:
-    """Have a playbook run; `key` and `prefer` are the request's headers of these purposes.
+    """Have a playbook run; `key`, `prefer` and `correlation_id` are headers of the request.
 
     `client` is the address that it came from. Raises `ApiError`.
     """
-    accepted = await submission.execute(services, body, key)
+    accepted = await submission.execute(services, body, key, correlation_id=correlation_id)
     within_s = ending.wait_s(prefer)
     over = await ending.ended(services, accepted, within_s=within_s, client=client)
     if over is None:

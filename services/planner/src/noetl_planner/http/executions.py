@@ -14,6 +14,7 @@ from litestar.params import (
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
+from noetl_contracts.envelope_fields import CORRELATION_CHARACTERS_MAX, is_correlation
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
 from noetl_planner.http import beginning, finding, problems, showing, views, waiting, wishes
@@ -30,6 +31,7 @@ IdempotencyKey = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", min_length=1, max_length=KEY_LENGTH_MAX)
 ]
 Prefer = Annotated[str | None, HeaderParameter(name="Prefer", max_length=PREFER_LENGTH_MAX)]
+CorrelationId = Annotated[str | None, HeaderParameter(name="X-Correlation-ID")]
 Limit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX)]
 From = Annotated[int, QueryParameter(ge=0)]
 
@@ -117,13 +119,25 @@ async def execute(
     data: JSONBody[ExecuteBody],
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
+    correlation_id: CorrelationId = None,
 ) -> Response[views.Accepted]:
     """Run a playbook: the answer is durable and comes before the first step.
 
     With `Prefer: wait=SECONDS` it comes with the end, if there is one within so many seconds.
+    `X-Correlation-ID` names the flow that all events of the run, and of its children, belong to.
     """
+    if correlation_id is not None and not is_correlation(correlation_id):
+        raise problems.refused(
+            "X-Correlation-ID is no name of a flow",
+            hint=f"give 1 to {CORRELATION_CHARACTERS_MAX} printable characters",
+        )
     answer = await beginning.answered(
-        services, data, key=idempotency_key, prefer=prefer, client=problems.address_of(request)
+        services,
+        data,
+        key=idempotency_key,
+        prefer=prefer,
+        client=problems.address_of(request),
+        correlation_id=correlation_id,
     )
     return Response(answer.content, status_code=answer.status, headers=answer.headers)
 

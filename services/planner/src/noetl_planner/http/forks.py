@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from noetl_contracts import codec
 from noetl_contracts.events.execution import Source
 from noetl_contracts.facts import Inherited
-from noetl_planner.http import cuts, finding, replaying, reruns, submission, views
+from noetl_planner.http import cuts, finding, flows, replaying, reruns, submission, views
 from noetl_planner.http.cuts import Cut
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
@@ -79,6 +79,7 @@ async def begin(
         asked_by=PRODUCER,
         key=key,
         is_pinned=is_pinned,
+        flow=flows.flow_of(before),
         rerun=await reruns.carried(
             services,
             Source(

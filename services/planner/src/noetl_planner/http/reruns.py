@@ -23,7 +23,7 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.status import RunStatus
-from noetl_planner.http import finding, histories, reading, submission, views
+from noetl_planner.http import finding, flows, histories, reading, submission, views
 from noetl_planner.http.loop_items import failed_loops
 from noetl_planner.http.loop_items.taking import take_items
 from noetl_planner.http.problems import ApiError
@@ -102,6 +102,7 @@ async def begin(
         asked_by=PRODUCER,
         key=key,
         is_pinned=is_pinned,
+        flow=flows.flow_of(ended),
         rerun=await carried(
             services,
             Source(

@@ -13,7 +13,7 @@ from noetl_chassis.clock import Clock
 from noetl_chassis.sealing import Sealer
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_contracts.lanes import Pools
-from noetl_messaging.ports import Backlogs, Hints, Publisher
+from noetl_messaging.ports import Backlogs, DeadLetters, Hints, Publisher
 from noetl_planner.domain.draft import Limits
 from noetl_planner.http.known import Known
 from noetl_planner.http.rooms import Rooms
@@ -24,6 +24,7 @@ from noetl_planner.shell.desk import Desk
 from noetl_planner.shell.render_child import RenderChildren
 from noetl_planner.shell.states import Programs
 from noetl_storage.audit_ports import LedgerAudit, Past
+from noetl_storage.dead_letter_ports import DeadLetterLog
 from noetl_storage.lineage_ports import LineageHistories
 from noetl_storage.object_ports import ObjectRows
 from noetl_storage.page_ports import HistoryPages
@@ -60,6 +61,8 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     schedules: Schedules
     webhooks: Webhooks
     triggers: Triggers
+    dead_letters: DeadLetters
+    dead_letter_log: DeadLetterLog
     payloads: Payloads
     hints: Hints
     crowd: Crowd

@@ -28,8 +28,8 @@ _LENGTH_MAX_BY_NAME = {
     b"idempotency-key": KEY_LENGTH_MAX,
     b"prefer": PREFER_LENGTH_MAX,
 }
-# A browser tells where a page is from; a body may be pressed.
-_OTHERS = {b"sec-fetch-site", b"origin", b"content-encoding"}
+# A browser tells where a page is from; a body may be pressed; a flow may be named.
+_OTHERS = {b"sec-fetch-site", b"origin", b"content-encoding", b"x-correlation-id"}
 
 _body = msgspec.json.Decoder(ExecuteBody)
 

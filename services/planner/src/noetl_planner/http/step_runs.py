@@ -26,7 +26,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=RUNS_MAX)]
 class StepRunView(Struct, frozen=True, kw_only=True):
     """One run of a step; `tasks` is what each task did, once the run has ended.
 
-    `duration` is in seconds, of a run that goes on so far. Times are the ledger's.
+    `duration` is in seconds, of a run that goes on so far. Times are those of the events.
     """
 
     run_id: str
@@ -80,7 +80,7 @@ def run_views(events: list[ShownEvent], *, now: datetime) -> list[StepRunView]:
 def _run_view(events: list[ShownEvent], now: datetime) -> StepRunView:
     entered, last = events[0], events[-1]
     exited = last if "status" in last.context else None
-    ended_at = None if exited is None else exited.at
+    ended_at = None if exited is None else exited.event_time
     context = {} if exited is None else exited.context
     errors = [one.error or one.context.get("failure") for one in events]
     return StepRunView(
@@ -90,9 +90,9 @@ def _run_view(events: list[ShownEvent], now: datetime) -> StepRunView:
         version=entered.version,
         came_from=entered.context.get("came_from"),
         status=context.get("status", str(RunStatus.RUNNING)),
-        started_at=entered.at,
+        started_at=entered.event_time,
         ended_at=ended_at,
-        duration=round(max(0.0, ((ended_at or now) - entered.at).total_seconds()), 3),
+        duration=round(max(0.0, ((ended_at or now) - entered.event_time).total_seconds()), 3),
         tasks=context.get("tasks", {}),
         notes=context.get("notes", []),
         error=error_view.summarized(next((one for one in reversed(errors) if one), None)),

@@ -16,7 +16,7 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
-from noetl_planner.http import catalog_entries, finding, problems, views
+from noetl_planner.http import catalog_entries, finding, flows, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
@@ -58,14 +58,17 @@ class _UnsureError(Exception):
     """The latest version that is known here may not be the latest, and was not taken."""
 
 
-async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> views.Accepted:
+async def execute(
+    services: ApiServices, body: ExecuteBody, key: str | None, *, correlation_id: str | None = None
+) -> views.Accepted:
     """Keep a request to run a playbook; the answer is durable.
 
     What is known here as the latest version is held to be that where the execution begins in the
     transaction that finds it so. Otherwise, and before anything is refused, it is looked up.
     """
+    flow = correlation_id or await flows.find_flow_of_parent(services, body.parent_execution_id)
     if body.content is not None:
-        return await _execute_draft(services, body, key, body.content)
+        return await _execute_draft(services, body, key, body.content, flow=flow)
     path = _path(body)
     version = _version(body.version)
     # One for both tries: the first may have been committed although its answer was lost.
@@ -74,13 +77,15 @@ async def execute(services: ApiServices, body: ExecuteBody, key: str | None) -> 
     if known is not None:
         with suppress(_UnsureError, ApiError):
             is_sure = version is not None
-            return await _execute(services, body, key, known, execution_id, is_sure=is_sure)
+            return await _execute(
+                services, body, key, known, execution_id, is_sure=is_sure, flow=flow
+            )
     entry = await find_playbook(services, path, version)
-    return await _execute(services, body, key, entry, execution_id, is_sure=True)
+    return await _execute(services, body, key, entry, execution_id, is_sure=True, flow=flow)
 
 
 async def _execute_draft(
-    services: ApiServices, body: ExecuteBody, key: str | None, content: str
+    services: ApiServices, body: ExecuteBody, key: str | None, content: str, *, flow: str | None
 ) -> views.Accepted:
     """Run a text that is kept with its execution and is no version of its path."""
     if body.version is not None:
@@ -89,7 +94,7 @@ async def _execute_draft(
         )
     entry = await catalog_entries.keep_draft(services, content, path=body.path)
     execution_id = ExecutionId(services.mint())
-    return await _execute(services, body, key, entry, execution_id, is_sure=True)
+    return await _execute(services, body, key, entry, execution_id, is_sure=True, flow=flow)
 
 
 def _path(body: ExecuteBody) -> str:
@@ -109,6 +114,7 @@ async def _execute(
     execution_id: ExecutionId,
     *,
     is_sure: bool,
+    flow: str | None,
 ) -> views.Accepted:
     check_requirements(services, entry, pool=body.pool)
     parent = body.parent_execution_id
@@ -122,6 +128,7 @@ async def _execute(
         requested_by=PRODUCER,
         pool=body.pool,
         priority=body.priority,
+        correlation_id=flow,
     )
     is_pinned = body.content is not None or _version(body.version) is not None
     return await begin(
@@ -160,8 +167,12 @@ async def ask(
     key: str | None,
     is_pinned: bool,
     rerun: Rerun | None = None,
+    flow: str | None = None,
 ) -> views.Accepted:
-    """Keep a request for a playbook that was found; `rerun` is what it takes over."""
+    """Keep a request for a playbook that was found; `rerun` is what it takes over.
+
+    `flow` is the correlation id that it goes on under.
+    """
     workload, workload_ref = await carried_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
@@ -170,6 +181,7 @@ async def ask(
         workload_ref=workload_ref,
         requested_by=asked_by,
         rerun=rerun,
+        correlation_id=flow,
     )
     return await begin(services, fact, entry, key=key, is_pinned=is_pinned)
 

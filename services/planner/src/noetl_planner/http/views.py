@@ -26,7 +26,10 @@ _ITEM_KEYS = ("step", "run_id", "command_id", "item_index")
 
 
 class EventView(Struct, frozen=True, kw_only=True):
-    """One event as playbooks, the CLI and people read it."""
+    """One event as playbooks, the CLI and people read it: its envelope and its body.
+
+    It happened at `event_time`; the ledger took it at `ingest_time`, which `created_at` is too.
+    """
 
     event_id: str
     version: int
@@ -34,7 +37,22 @@ class EventView(Struct, frozen=True, kw_only=True):
     node_id: str | None
     node_name: str | None
     status: str | None
+    event_time: datetime
+    ingest_time: datetime | None
     created_at: datetime
+    tenant_id: str
+    organization_id: str
+    execution_id: str
+    stream_id: str
+    aggregate_id: str
+    aggregate_type: str
+    schema_name: str
+    schema_version: int
+    producer: str
+    causation_id: str | None
+    correlation_id: str
+    idempotency_key: str | None
+    payload_ref: dict[str, Any] | None
     context: dict[str, Any]
     result: Any
     error: Any
@@ -172,7 +190,22 @@ def _event_view(event: ShownEvent) -> EventView:
         node_id=event.context.get("run_id"),
         node_name=event.context.get("step"),
         status=_status(event.context, event.result),
-        created_at=event.at,
+        event_time=event.event_time,
+        ingest_time=event.ingest_time,
+        created_at=event.ingest_time or event.event_time,
+        tenant_id=event.tenant_id,
+        organization_id=event.organization_id,
+        execution_id=event.execution_id,
+        stream_id=event.stream_id,
+        aggregate_id=event.aggregate_id,
+        aggregate_type=event.aggregate_type,
+        schema_name=event.schema_name,
+        schema_version=event.schema_version,
+        producer=event.producer,
+        causation_id=event.causation_id,
+        correlation_id=event.correlation_id,
+        idempotency_key=event.idempotency_key,
+        payload_ref=event.payload_ref,
         context=event.context,
         result=event.result,
         error=error_view.summarized(event.error),

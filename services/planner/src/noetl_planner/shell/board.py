@@ -8,6 +8,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+
+from msgspec import structs
 
 from noetl_contracts import subjects
 from noetl_contracts.envelope import Envelope
@@ -130,14 +133,20 @@ class Board:
         accepted = self._accepted.get(ExecutionId(execution_id))
         return accepted is not None and accepted.owner == owner
 
-    def put(self, execution_id: ExecutionId, envelopes: Sequence[Envelope]) -> None:
-        """Show what was committed to whoever follows."""
+    def put(
+        self, execution_id: ExecutionId, envelopes: Sequence[Envelope], ingest_time: datetime
+    ) -> None:
+        """Show what the ledger took at a time to whoever follows."""
         feeds = self._feeds.get(execution_id, ())
-        for feed in feeds:
-            feed.put(envelopes)
         accepted = self._accepted.get(execution_id)
-        if accepted is not None and not feeds and envelopes[0].stream_version == 1:
-            accepted.first = envelopes
+        is_first = accepted is not None and not feeds and envelopes[0].stream_version == 1
+        if not feeds and not is_first:
+            return
+        taken = [structs.replace(one, ingest_time=ingest_time) for one in envelopes]
+        for feed in feeds:
+            feed.put(taken)
+        if accepted is not None and is_first:
+            accepted.first = taken
 
     def wake(self) -> None:
         """Have every follower look again: whether its process is told to stop."""

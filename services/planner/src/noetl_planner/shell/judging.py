@@ -105,7 +105,7 @@ class Judging:
         draft = await self._draft(work, state, held, spoiled.stamp, renders)
 
         def compute() -> None:
-            decide(draft, _asked(work), refused=refused)
+            decide(draft, _asked(draft, work), refused=refused)
 
         await self._shared.children.complete(renders, compute)
 
@@ -157,7 +157,7 @@ class Judging:
         shared = self._shared
         state = draft.state
         expected = state.version
-        decision = decide(draft, _asked(work), refused=refused)
+        decision = decide(draft, _asked(draft, work), refused=refused)
         messages = outgoing.messages(
             decision.envelopes,
             decision.commands,
@@ -187,8 +187,12 @@ class Judging:
         )
 
 
-def _asked(work: Work) -> Iterator[Fact]:
-    return (fact for batch in work.batches for fact in batch.facts)
+def _asked(draft: Draft, work: Work) -> Iterator[Fact]:
+    """Yield facts in turn, each of them the cause of what is decided before the next."""
+    for batch in work.batches:
+        for fact in batch.facts:
+            draft.begin_fact(fact, key=batch.key)
+            yield fact
 
 
 def told_nothing(work: Work) -> Work:

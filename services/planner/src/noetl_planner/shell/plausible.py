@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_contracts import ids
+from noetl_contracts.envelope_fields import is_correlation
 from noetl_contracts.errors import MalformedMessage, ResultMalformed
 from noetl_contracts.facts import ItemsCollected, PartsCollected
 from noetl_contracts.parking import TIMEOUT_S_MAX
@@ -44,6 +45,8 @@ def _check(value: Struct, what: str, *, nested: int) -> None:
             raise MalformedMessage(f"{place} is {field[:80]!r}, which is no identity")
         if type(field) is int and not 0 <= field <= NUMBER_MAX:
             raise MalformedMessage(f"{place} is out of bounds")
+        if name == "correlation_id" and not is_correlation(field):
+            raise MalformedMessage(f"{place} is no name of a flow")
         if name == "timeout_s" and not 0 <= field <= TIMEOUT_S_MAX:
             raise MalformedMessage(f"{place} is no number of seconds that anybody waits")
         _check_held(field, place, nested=nested)

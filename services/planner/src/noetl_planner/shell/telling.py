@@ -1,5 +1,7 @@
 """What is said after a commit to whoever it concerns; every word of it may be lost."""
 
+from datetime import datetime
+
 from noetl_chassis import instruments, names
 from noetl_contracts import codec, subjects
 from noetl_contracts.commands import COMMAND_BYTES_MAX
@@ -14,14 +16,22 @@ from noetl_replay.state import ExecutionState
 MADE, TAKEN, WITHDRAWN = "made", "taken", "withdrawn"
 
 
-def tell_end(board: Board, state: ExecutionState, decision: Decision) -> None:
+def tell_end(
+    board: Board, state: ExecutionState, decision: Decision, ingest_time: datetime
+) -> None:
     """Wake who waits for an end, when this was it."""
     if state.is_terminal() and decision.envelopes:
-        board.put(state.execution_id, decision.envelopes)
+        board.put(state.execution_id, decision.envelopes, ingest_time)
 
 
 async def tell(
-    hints: Hints, crowd: Crowd, board: Board, state: ExecutionState, decision: Decision
+    hints: Hints,
+    crowd: Crowd,
+    board: Board,
+    state: ExecutionState,
+    decision: Decision,
+    *,
+    ingest_time: datetime,
 ) -> None:
     """Stop, halt, pause, offer, grant, and wake who follows what goes on."""
     for command_id in decision.to_stop:
@@ -36,7 +46,7 @@ async def tell(
     await _offer(hints, crowd, decision)
     if decision.envelopes:
         if not state.is_terminal():
-            board.put(state.execution_id, decision.envelopes)
+            board.put(state.execution_id, decision.envelopes, ingest_time)
         await hints.poke(subjects.followed(state.execution_id))
 
 

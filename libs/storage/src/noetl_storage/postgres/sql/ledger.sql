@@ -1,11 +1,12 @@
 -- name: append :one
--- Append events, write messages, settle requests in one transaction; see the function.
-select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9);
+-- Append events, write messages, settle requests in one transaction; see the function. The ingest
+-- time of all events is that of the transaction.
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9) as outbox_ids, now() as ingest_time;
 
 -- name: begin :one
 -- The same with a request that nobody has kept, which $10 to $17 are, for the playbook $18 if that
 -- is to be the latest of its path; see both functions.
-select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9)
+select noetl.append($1, $2, $3, $4, $5, $6, $7, $8, $9) as outbox_ids, now() as ingest_time
 from noetl.keep_begun_request($10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- name: list_heads :many

@@ -1,0 +1,56 @@
+"""What people did about messages that were given up, and whose messages they are."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from noetl_contracts import subjects, triggers
+from noetl_contracts.errors import SubjectError
+from noetl_contracts.ids import OrganizationId, TenantId
+
+Owner = tuple[TenantId, OrganizationId]
+
+
+class Action(StrEnum):
+    """What becomes of a dead letter."""
+
+    REQUEUE = "requeue"
+    DROP = "drop"
+
+
+class DeadLetterAct(Struct, frozen=True, kw_only=True):
+    """That somebody sent a letter again, or dropped it; `why` is asked of who drops one.
+
+    `reason` is why the message had been given up, `sha256` the digest of its bytes.
+    """
+
+    action: Action
+    sequence: int
+    tenant_id: TenantId
+    organization_id: OrganizationId
+    stream: str
+    consumer: str
+    subject: str
+    reason: str
+    delivered: int
+    requeued: int
+    sha256: str
+    who: str
+    why: str | None = None
+    act_id: int = 0
+    acted_at: datetime | None = None
+
+
+def find_owner(subject: str) -> Owner | None:
+    """Return whose message was published under a subject; None where it says nobody's."""
+    source = triggers.parse(subject)
+    if source is not None:
+        return source.tenant_id, source.organization_id
+    for parse in (subjects.parse_shard, subjects.parse_command):
+        try:
+            found = parse(subject)
+        except SubjectError:
+            continue
+        return found.tenant_id, found.organization_id
+    return None
