@@ -34,7 +34,13 @@ NOWHERE = "http://127.0.0.1:1"
 THIN = (
     *(("status", "1"), ("ls",), ("cancel", "1"), ("events", "1"), ("pause", "1"), ("resume", "1")),
     *(("signal", "key"), ("approvals",), ("approve", "key"), ("pools",), ("trace", "1", "a")),
-    *(("lineage", "1"), ("catalog", "ls"), ("credential", "ls"), ("schedule", "ls")),
+    *(
+        ("lineage", "1"),
+        ("catalog", "ls"),
+        ("credential", "ls"),
+        ("credential", "test", "a"),
+        ("schedule", "ls"),
+    ),
     *(("webhook", "ls"), ("trigger", "ls"), ("replay", "state", "1"), ("register", "FILE")),
 )
 # What the services, their servers and the tools need.

@@ -21,6 +21,7 @@ from noetl_storage import scratch
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import Near
 from noetl_worker import assembly
+from noetl_worker.credential_probes.credential_tool import CredentialTool
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
 from noetl_worker.keys.entries import Sources
@@ -162,6 +163,7 @@ async def open_tools(
             ),
             shell=_shell(config, scripts, clock, folders),
             nats=await enter(open_nats(vault=vault)),
+            credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             sparks=sparks,
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
             lender=FileLender(folders.workspaces),

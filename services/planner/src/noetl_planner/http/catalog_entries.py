@@ -14,6 +14,10 @@ from noetl_playbook import several
 from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
 
+# What the API itself runs; nobody registers it, nor runs a draft of it.
+CREDENTIAL_TEST_PATH = "system/credential-test"
+_RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
+
 
 async def read_entries(
     services: ApiServices, source: str, *, level: Level, path: str | None
@@ -21,7 +25,18 @@ async def read_entries(
     """Make an entry of every playbook of a text; raises `ApiError` with diagnostics."""
     # A large document takes seconds to read; the planner's loop must not wait for it.
     found = await asyncio.to_thread(parse_all, source, level=level)
-    return _entries(services, found, source=source, path=path)
+    entries = _entries(services, found, source=source, path=path)
+    taken = next((entry.path for entry in entries if entry.path in _RESERVED_PATHS), None)
+    if taken is not None:
+        raise problems.refused(f"path {taken!r} is reserved", hint="change metadata.path")
+    return entries
+
+
+async def keep_reserved(services: ApiServices, source: str) -> CatalogEntry:
+    """Keep a text of the API's own, with a reserved path, as a draft."""
+    found = await asyncio.to_thread(parse_all, source, level=Level.TOLERANT)
+    (entry,) = _entries(services, found, source=source, path=None)
+    return await services.catalog.keep_draft(entry)
 
 
 async def keep_draft(services: ApiServices, source: str, *, path: str | None) -> CatalogEntry:

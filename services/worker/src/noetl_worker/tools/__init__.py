@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts.commands import Command
+from noetl_worker.credential_probes.credential_tool import CredentialTool
 from noetl_worker.domain import sql_tokens
 from noetl_worker.domain.failures import failure
 from noetl_worker.keys.keychain import Keyring
@@ -35,6 +36,7 @@ Kind = Literal[
     "spark",
     "container",
     "noop",
+    "credential_test",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KINDS_WITH_SQL = frozenset({"postgres", "duckdb", "spark", "transfer"})
@@ -68,6 +70,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
+    credential_test: CredentialTool
     sparks: Sparks
     keyring: Keyring
     lender: FileLender
@@ -112,6 +115,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return self.transfer.run(call)
             case "noop":
                 return noop.run(call)
+            case "credential_test":
+                return self.credential_test.run(call)
             case _:
                 assert_never(kind)
 
