@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from noetl_cli import client, error_text, render, tables
 from noetl_cli.client import Client
-from noetl_cli.commands import cancel
 from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
 
@@ -39,7 +38,7 @@ def run_test(
     status = planner.get(f"/api/executions/{execution_id}/status")
     while ExecutionStatus(status["status"]) not in TERMINAL_EXECUTION:
         if time.monotonic() > deadline:
-            cancel.ask(planner, execution_id, reason=_CANCEL_REASON)
+            planner.post(f"/api/executions/{execution_id}/cancel", {"reason": _CANCEL_REASON})
             raise CliError(
                 f"No worker has ended the test of {name!r} within {timeout_s:g} s.",
                 way_out="See whether the pool has workers: noetl pools",

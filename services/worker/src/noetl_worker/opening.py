@@ -21,7 +21,6 @@ from noetl_storage import scratch
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import Near
 from noetl_worker import assembly
-from noetl_worker.credential_probes.credential_tool import CredentialTool
 from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
 from noetl_worker.keys.entries import Sources
@@ -31,6 +30,7 @@ from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools, processes
 from noetl_worker.tools.artifact import ArtifactTool
+from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import open_http

@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts.commands import Command
-from noetl_worker.credential_probes.credential_tool import CredentialTool
 from noetl_worker.domain import sql_tokens
 from noetl_worker.domain.failures import failure
 from noetl_worker.keys.keychain import Keyring
@@ -15,6 +14,7 @@ from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.nats import NatsTool
