@@ -76,7 +76,14 @@ Reader = Callable[["Reading", Any, Path], Any]
 class Reading:
     """One document being read: its problems so far and its templates."""
 
-    def __init__(self, document: Document, *, level: Level, readers: Mapping[type, Reader]) -> None:
+    def __init__(
+        self,
+        document: Document,
+        *,
+        level: Level,
+        readers: Mapping[type, Reader],
+        read_script: Callable[[str], str] | None = None,
+    ) -> None:
         self.document = document
         self.level = level
         # Whether the document has shown that it is of the older dialect.
@@ -89,6 +96,9 @@ class Reading:
         self.variables: list[tuple[Path, str, str]] = []
         # What rules do, each with its place.
         self.actions: list[tuple[Path, Action]] = []
+        # Gives the text of a file beside the document, and what it has given.
+        self.read_script = read_script
+        self.script_by_name: dict[str, str] = {}
         self._tasks: dict[Path, list[ReadTask]] = {}
         self._readers = readers
         self._moves = Moves()

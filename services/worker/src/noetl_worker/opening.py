@@ -30,6 +30,7 @@ from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools, processes
 from noetl_worker.tools.artifact import ArtifactTool
+from noetl_worker.tools.bucket_scripts import BucketScripts
 from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
@@ -125,7 +126,12 @@ async def open_tools(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
             )
         )
-        scripts = Scripts(directory=config.script_directory, http=http)
+        buckets = await enter(assembly.open_bucket_store())
+        scripts = Scripts(
+            directory=config.script_directory,
+            http=http,
+            buckets=BucketScripts(buckets=buckets, vault=vault, references_=references),
+        )
         postgres = await enter(_postgres(config, vault, references, scripts))
         inputs = InputReader(references_=references, postgres=postgres, in_place=InPlace(near))
         duckdb = DuckdbTool(
@@ -147,7 +153,7 @@ async def open_tools(
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
-                buckets=await enter(assembly.open_bucket_store()),
+                buckets=buckets,
                 http=http,
                 vault=vault,
                 mask=mask,
