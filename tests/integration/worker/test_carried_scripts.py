@@ -59,6 +59,16 @@ async def test_a_carried_script_is_not_rendered() -> None:
         assert await worker.value(completed.result) == {"text": "{1} {% x %}", "n": 3}
 
 
+async def test_a_carried_script_of_sql_runs() -> None:
+    sql = b64encode(b"create table t as select 1 as one; select one + 1 as two from t").decode()
+    fields = {"script": {"source": {"type": "inline", "code_b64": sql}}}
+    async with bench() as worker:
+        outcome = await worker.tools.run(call_of("duckdb", fields))
+    assert outcome.error is None, outcome.error
+    assert isinstance(outcome.data, dict)
+    assert outcome.data["rows"] == [{"two": 2}]
+
+
 async def test_what_is_no_base64_is_refused() -> None:
     async with bench() as worker:
         source = {"type": "inline", "code_b64": "&&"}

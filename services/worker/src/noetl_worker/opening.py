@@ -137,6 +137,7 @@ async def open_tools(
         duckdb = DuckdbTool(
             vault=vault,
             inputs=inputs,
+            scripts=scripts,
             references_=references,
             locks=locks,
             limits=assembly.duckdb_limits(config),

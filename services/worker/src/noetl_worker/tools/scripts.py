@@ -57,6 +57,14 @@ class Scripts:
         except UnicodeDecodeError as problem:
             raise _invalid(f"the script is not UTF-8 text: {problem}") from problem
 
+    async def with_query(self, call: Call) -> Call:
+        """Put SQL from elsewhere into a call; raises `ToolFailure`."""
+        script = call.fields.get("script")
+        if script is None:
+            return call
+        text = await self.text(script, call)
+        return structs.replace(call, fields={**call.fields, "query": text, "query_b64": None})
+
     async def _read(
         self, kind: Type, script: dict[str, Any], source: dict[str, Any], call: Call
     ) -> bytes:
