@@ -97,7 +97,8 @@ async def test_the_digest_of_a_script_in_a_bucket_is_checked_and_logged(s3: S3Se
     code = b"result = n"
     client(s3).put_object(Bucket=s3.bucket, Key="d.py", Body=code)
     uri = f"s3://{s3.bucket}/d.py"
-    step = f"- step: s\n  tool: {{kind: python, input: {{n: 3}}, script: {{uri: '{uri}', source: {{auth: store}}}}}}\n"  # noqa: E501
+    script = f"{{uri: '{uri}', source: {{auth: store}}}}"
+    step = f"- step: s\n  tool: {{kind: python, input: {{n: 3}}, script: {script}}}\n"
     async with bench() as worker:
         await put_credential(worker, s3)
         facts = await worker.run(command_of(step))

@@ -6,7 +6,7 @@ from noetl_playbook import document, several, subscriptions
 from noetl_playbook.document import LINE_BREAK, UnreadableError
 from noetl_playbook.parse import Parsed, parse_all, parse_document, unreadable
 from noetl_playbook.problems import Level, Problem
-from noetl_playbook.script_files import ReadScript
+from noetl_playbook.script_reader import ReadScript
 from noetl_playbook.subscriptions import ReadSubscription
 
 

@@ -35,7 +35,7 @@ from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
 from noetl_playbook.rewriting import dialect, outcome
-from noetl_playbook.script_files import ReadScript
+from noetl_playbook.script_reader import ReadScript, ScriptReader
 from noetl_playbook.steps import read_workflow
 from noetl_playbook.tasks import read_task
 from noetl_playbook.validate import validate
@@ -106,7 +106,8 @@ def parse_document(
     found: Document, *, level: Level, read_script: ReadScript | None = None
 ) -> Parsed:
     """Read the playbook of one document."""
-    reading = Reading(found, level=level, readers=_READERS, read_script=read_script)
+    reading = Reading(found, level=level, readers=_READERS)
+    reading.scripts = None if read_script is None else ScriptReader(read_script)
     _report_remarks(reading)
     playbook = _read_root(reading, found.value)
     validate(reading, playbook)
@@ -118,12 +119,12 @@ def parse_document(
         playbook = None
     if playbook is not None:
         playbook = dialect.settle_undefined(playbook, mode)
-        playbook = script_files.embed_scripts(playbook, reading.script_by_name)
+        playbook = script_files.embed_scripts(playbook, reading.scripts)
     return Parsed(
         playbook=playbook,
         problems=distinct,
         begins=found.begins,
-        script_by_name=reading.script_by_name,
+        script_by_name={} if reading.scripts is None else reading.scripts.script_by_name,
     )
 
 

@@ -20,6 +20,7 @@ from noetl_playbook.problems import (
     path_text,
     severity_of,
 )
+from noetl_playbook.script_reader import ScriptReader
 
 _OLDER_FORMS = frozenset({"W901", "W902", "W903", "W904"})
 # Short forms that a document of today has too.
@@ -76,14 +77,10 @@ Reader = Callable[["Reading", Any, Path], Any]
 class Reading:
     """One document being read: its problems so far and its templates."""
 
-    def __init__(
-        self,
-        document: Document,
-        *,
-        level: Level,
-        readers: Mapping[type, Reader],
-        read_script: Callable[[str], str] | None = None,
-    ) -> None:
+    # The files beside the document, where there are some.
+    scripts: ScriptReader | None = None
+
+    def __init__(self, document: Document, *, level: Level, readers: Mapping[type, Reader]) -> None:
         self.document = document
         self.level = level
         # Whether the document has shown that it is of the older dialect.
@@ -96,9 +93,6 @@ class Reading:
         self.variables: list[tuple[Path, str, str]] = []
         # What rules do, each with its place.
         self.actions: list[tuple[Path, Action]] = []
-        # Gives the text of a file beside the document, and what it has given.
-        self.read_script = read_script
-        self.script_by_name: dict[str, str] = {}
         self._tasks: dict[Path, list[ReadTask]] = {}
         self._readers = readers
         self._moves = Moves()

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -12,6 +12,7 @@ from noetl_playbook import coercion
 from noetl_playbook.model import Playbook, Task
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
+from noetl_playbook.script_reader import ScriptReader
 from noetl_playbook.tools import NESTED_FIELDS
 
 SCRIPT_BYTES_MAX = 256 * 1024
@@ -19,8 +20,6 @@ SCRIPT_BYTES_MAX = 256 * 1024
 SCRIPTS_BYTES_MAX = 512 * 1024
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-
-ReadScript = Callable[[str], str]
 
 
 class ScriptFault(Exception):  # noqa: N818 - it says what a file is
@@ -43,12 +42,12 @@ def file_of(script: Any) -> str | None:
 
 def take_script(reading: Reading, script: dict[str, Any], path: Path) -> None:
     """Read the file of a script, where whoever reads the document has files; report its faults."""
-    name = file_of(script)
-    if name is None or reading.read_script is None or name in reading.script_by_name:
+    name, scripts = file_of(script), reading.scripts
+    if name is None or scripts is None or name in scripts.script_by_name:
         return
     here = (*path, "uri")
     try:
-        text = reading.read_script(name)
+        text = scripts.read_script(name)
     except ScriptFault as fault:
         reading.report("E202", here, str(fault), hint=fault.hint)
         return
@@ -60,7 +59,7 @@ def take_script(reading: Reading, script: dict[str, Any], path: Path) -> None:
             (*path, "sha256"),
             f"script {name!r:.200} is another text: its sha256 is {_digest(data)}",
         )
-    size = sum(len(known.encode()) for known in reading.script_by_name.values()) + len(data)
+    size = sum(len(known.encode()) for known in scripts.script_by_name.values()) + len(data)
     if len(data) > SCRIPT_BYTES_MAX:
         text = f"script {name!r:.200} has {len(data)} bytes, and at most {SCRIPT_BYTES_MAX}"
         reading.report("E605", here, f"{text} are carried with a playbook", hint=_ELSEWHERE)
@@ -69,13 +68,14 @@ def take_script(reading: Reading, script: dict[str, Any], path: Path) -> None:
         text = f"the scripts of the playbook have more than {SCRIPTS_BYTES_MAX} bytes"
         reading.report("E605", here, f"{text} with {name!r:.200}", hint=_ELSEWHERE)
         return
-    reading.script_by_name[name] = text
+    scripts.script_by_name[name] = text
 
 
-def embed_scripts(playbook: Playbook, script_by_name: Mapping[str, str]) -> Playbook:
+def embed_scripts(playbook: Playbook, scripts: ScriptReader | None) -> Playbook:
     """Put the texts of scripts in the place of the files that they were read from."""
-    if not script_by_name:
+    if scripts is None or not scripts.script_by_name:
         return playbook
+    script_by_name = scripts.script_by_name
 
     def embed_task(task: Task) -> Task:
         return structs.replace(task, fields=_embedded(task.fields, script_by_name))

@@ -34,7 +34,7 @@ from noetl_worker.tools.bucket_scripts import BucketScripts
 from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
-from noetl_worker.tools.http import open_http
+from noetl_worker.tools.http import HttpTool, open_http
 from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.path_locks import PathLocks
@@ -127,11 +127,7 @@ async def open_tools(
             )
         )
         buckets = await enter(assembly.open_bucket_store())
-        scripts = Scripts(
-            directory=config.script_directory,
-            http=http,
-            buckets=BucketScripts(buckets=buckets, vault=vault, references_=references),
-        )
+        scripts = _scripts(config, http, BucketScripts(buckets, vault, references))
         postgres = await enter(_postgres(config, vault, references, scripts))
         inputs = InputReader(references_=references, postgres=postgres, in_place=InPlace(near))
         duckdb = DuckdbTool(
@@ -182,6 +178,10 @@ def _sweep() -> None:
     """Remove the folders of processes that were killed on this machine."""
     if gone := scratch.sweep():
         log.info("folders of killed processes removed", folders=gone)
+
+
+def _scripts(config: Settings, http: HttpTool, buckets: BucketScripts) -> Scripts:
+    return Scripts(directory=config.script_directory, http=http, buckets=buckets)
 
 
 def _python(

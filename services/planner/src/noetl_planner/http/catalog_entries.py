@@ -15,7 +15,8 @@ from noetl_planner.http.services import ApiServices
 from noetl_playbook import several
 from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
-from noetl_playbook.script_files import ReadScript, ScriptFault
+from noetl_playbook.script_files import ScriptFault
+from noetl_playbook.script_reader import ReadScript
 
 # Texts of files beside a playbook, by the names that it has for them.
 Scripts = Annotated[dict[Annotated[str, Meta(max_length=1024)], str], Meta(max_length=100)]

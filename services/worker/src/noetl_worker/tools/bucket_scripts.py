@@ -17,7 +17,7 @@ from noetl_worker.tools.references import References
 class BucketScripts:
     """Reads scripts from S3 and what speaks like it."""
 
-    def __init__(self, *, buckets: Buckets, vault: Vault, references_: References) -> None:
+    def __init__(self, buckets: Buckets, vault: Vault, references_: References) -> None:
         self._buckets = buckets
         self._vault = vault
         self._references = references_

@@ -15,8 +15,10 @@ _QUERY = """
            current_user::text AS "user",
            current_database()::text AS database,
            pg_is_in_recovery() AS is_standby,
-           coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS is_encrypted
-"""  # noqa: E501
+           EXISTS (
+               SELECT FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl
+           ) AS is_encrypted
+"""
 _WAYS_OUT = {
     "auth": "check user and password of the credential, and the server's pg_hba.conf",
     "db_connection": "check host, port and sslmode, and whether this worker reaches the server",
