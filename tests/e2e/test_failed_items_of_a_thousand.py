@@ -95,8 +95,10 @@ def shop() -> Iterator[Shop]:
 @pytest.mark.parametrize(
     "spec",
     [
-        "{mode: fanout, max_in_flight: 8, fanout: {shard_size: 25, max_shard_retries: 1},"
-        " frame: {row_concurrency: 8}}",
+        (
+            "{mode: fanout, max_in_flight: 8, fanout: {shard_size: 25, max_shard_retries: 1},"
+            " frame: {row_concurrency: 8}}"
+        ),
         "{mode: parallel, max_in_flight: 60, max_attempts: 3}",
     ],
     ids=["fan-out", "items"],

@@ -11,6 +11,8 @@ from tests.e2e import canaries
 from tests.e2e.desk import Desk
 from tests.support.stack import Stack
 
+from noetl_contracts import codec
+
 pytestmark = pytest.mark.timeout(120)
 
 CANARY = "tirili-8f41c02b-canary"
@@ -45,6 +47,19 @@ def run(desk: Desk, credential: str, query: str) -> tuple[str, int]:
     return answer.err.split()[1], answer.code
 
 
+def opened(desk: Desk, credential: str) -> tuple[str, int]:
+    """Test a credential, and give the test's execution with its exit code."""
+    answer = desk.type("credential", "test", credential, "--json")
+    assert CANARY not in answer.out + answer.err
+    assert REFUSED not in answer.out + answer.err
+    tested = codec.decode(answer.out)
+    if answer.code == 0:
+        assert tested["found"]["server"].startswith("PostgreSQL")
+    else:
+        assert "check user and password" in tested["error"]["message"]
+    return tested["execution_id"], answer.code
+
+
 def test_a_password_is_in_no_table_message_payload_log_or_answer(desk: Desk, stack: Stack) -> None:
     with password_of_target(stack, CANARY) as dsn:
         for name, address in (("pg_canary", dsn), ("pg_refused", dsn.replace(CANARY, REFUSED))):
@@ -57,6 +72,8 @@ def test_a_password_is_in_no_table_message_payload_log_or_answer(desk: Desk, sta
             run(desk, "pg_canary", "select no_such_column"): 1,
             run(desk, "pg_canary", "\"select cast('{{ execution_id }}x' as bigint)\""): 1,
             run(desk, "pg_refused", "select 1 as one"): 1,
+            opened(desk, "pg_canary"): 0,
+            opened(desk, "pg_refused"): 1,
         }
     assert {code: expected for (_, code), expected in runs.items()} == {0: 0, 1: 1}
     for execution_id, code in runs:

@@ -303,6 +303,8 @@ async def test_named_objects_go_when_what_they_are_for_is_gone() -> None:
         "frames/8/1": False,
         "walks/7/a.1-1": True,
         "walks/8/a.1-1": False,
+        "scripts/7/d1": True,
+        "scripts/8/d1": False,
         "frames/8/1/takeover-2": False,
         "logs/7/20261126T2345/12345678-0123456789ab-5.1.00000005-1": True,
         "logs/8/20261126T2345/12345678-0123456789ab-5.1.00000005-1": False,

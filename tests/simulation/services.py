@@ -234,6 +234,7 @@ def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools
         duckdb=none,
         artifact=none,
         transfer=none,
+        credential_test=none,
         sparks=none,
         keyring=Keyring(
             sources=Sources(vault=vault, tokens=none, environ=WORKER.secret_env),

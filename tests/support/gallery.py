@@ -19,7 +19,9 @@ from tests.support.sparking import forget_keys
 
 from noetl_cli.local import system
 from noetl_cli.local.system import System
+from noetl_cli.script_folder import ScriptFolder
 from noetl_contracts.ids import ExecutionId
+from noetl_playbook.parse import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = EXAMPLES / "expected"
@@ -149,8 +151,13 @@ class Gallery:
         self.keep_credential("shop_app", "oauth2", token_url=f"{self.shop_url}/login", **login)
 
     def register(self, text: str) -> str:
-        """Register a playbook and return its path."""
-        answer = self.api.post("/catalog/register", content=text)
+        """Register a playbook, with the scripts beside the examples, and return its path."""
+        read_script = ScriptFolder(EXAMPLES).read_script
+        if scripts := parse(text, read_script=read_script).script_by_name:
+            body = {"content": text, "scripts": scripts}
+            answer = self.api.post("/catalog/register", json=body)
+        else:
+            answer = self.api.post("/catalog/register", content=text)
         assert answer.is_success, answer.text
         return str(answer.json()["path"])
 

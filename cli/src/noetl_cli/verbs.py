@@ -15,7 +15,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "Run a playbook and watch it; Ctrl-C leaves it running, twice cancels it.",
         "lint": "Check playbooks.",
         "plan": "Show steps, arcs, stages and needs of a playbook; nothing is executed.",
-        "register": "Register playbooks, each as the next version of its path.",
+        "register": "Register playbooks, each as the next version of its path, and keep"
+        " subscriptions.",
         "catalog": "List and show registered playbooks.",
         "schema": "Print a schema, list their names, or write all of them into a folder.",
     },
@@ -41,7 +42,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Start by time and message": {
         "schedule": "Keep, list, pause and run schedules.",
         "webhook": "Keep, list and remove webhooks.",
-        "trigger": "Keep, list and remove triggers.",
+        "trigger": "Keep, list, pause and remove triggers.",
     },
     "Run the services": {
         "up": "Start PostgreSQL, NATS, S3 and the five services; attach when they run already.",
@@ -49,7 +50,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "doctor": "Check versions, durability settings, disk, ports, Java and every service.",
         "logs": "Print what tasks wrote; without an execution, the logs of the stack.",
         "pools": "List the pools, how they are served, and what waits in their lanes.",
-        "credential": "Keep, list and end credentials.",
+        "credential": "Keep, test, list and end credentials.",
         "completion": "Print the script that completes words in a shell.",
     },
     "Keep and prove the past": {

@@ -17,6 +17,7 @@ ORDERS = Trigger(
     version=2,
     inputs={"b": "{{ body.b }}", "a": [1, None]},
     body_bytes_max=10,
+    filter="{{ body.b > 1 }}",
 )
 
 
@@ -24,7 +25,7 @@ async def test_a_trigger_is_kept_replaced_and_removed(stores: Stores) -> None:
     assert await stores.triggers.find("orders", **PLACE) is None
     await stores.triggers.put(ORDERS)
     assert await stores.triggers.find("orders", **PLACE) == ORDERS
-    changed = structs.replace(ORDERS, subject="x", is_enabled=False, version=None)
+    changed = structs.replace(ORDERS, subject="x", is_enabled=False, version=None, filter=None)
     await stores.triggers.put(changed)
     assert await stores.triggers.find("orders", **PLACE) == changed
     assert await stores.triggers.remove("orders", **PLACE)

@@ -190,3 +190,17 @@ def test_a_local_run_takes_a_decision_at_its_port(noetl: Noetl, playbook: Path) 
     events = [msgspec.json.decode(line) for line in outcome.out.splitlines()]
     (left,) = [event for event in events if event["event_type"] == "step.exit"]
     assert left["context"]["patch"] == {"said": "reject"}
+
+
+def test_a_script_beside_the_playbook_runs_with_it(noetl: Noetl, playbook: Path) -> None:
+    text = "  - {step: start, tool: {kind: python, input: {n: 3}, script: {uri: lib/add.py}}}\n"
+    playbook.write_text(HEAD + text)
+    missing = noetl("run", str(playbook), "-r", "local")
+    assert missing.code == 2
+    assert ":6:" in missing.err
+    assert "script 'lib/add.py' cannot be read beside the playbook" in missing.err
+    (playbook.parent / "lib").mkdir()
+    (playbook.parent / "lib/add.py").write_text("result = {'sum': f'{{{n + 1}}}'}\n")
+    outcome = noetl("run", str(playbook), "-r", "local", "--output", "json")
+    assert outcome.code == 0, outcome
+    assert msgspec.json.decode(outcome.out) == {"sum": "{4}"}

@@ -58,3 +58,27 @@ def test_a_folder_without_playbooks_is_refused(noetl: Noetl, tmp_path: Path) -> 
     outcome = noetl("register", str(tmp_path))
     assert outcome.code == 2
     assert "no playbooks" in outcome.err
+
+
+def test_scripts_beside_playbooks_are_registered_with_them(noetl: Noetl, tmp_path: Path) -> None:
+    step = "{step: start, tool: {kind: python, script: {uri: add.py}}}"
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "add.py").write_text(f"result = '{name}'\n")
+        head = f"metadata: {{name: {name}, path: demo/{name}}}"
+        text = f"apiVersion: noetl.io/v2\nkind: Playbook\n{head}\nworkflow: [{step}]\n"
+        (folder / "playbook.yaml").write_text(text)
+    assert noetl("register", str(tmp_path)).out.splitlines() == [
+        "demo/a version 1",
+        "demo/b version 1",
+    ]
+    # The same texts keep their version; another script is another version.
+    again = str(tmp_path / "a/playbook.yaml")
+    assert "demo/a version 1" in noetl("register", again).out
+    (tmp_path / "a/add.py").write_text("result = 'other'\n")
+    assert "demo/a version 2" in noetl("register", again).out
+    (tmp_path / "a/add.py").unlink()
+    refused = noetl("register", again)
+    assert (refused.code, "E202" in refused.err) == (2, True)
+    assert noetl("lint", str(tmp_path)).code == 1

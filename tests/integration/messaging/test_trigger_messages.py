@@ -2,6 +2,7 @@
 
 import asyncio
 
+from msgspec import structs
 from nats.aio.client import Client
 from tests.support.api import PLAYBOOK, ApiWorld
 from tests.support.bus import declared, remove_streams
@@ -83,3 +84,34 @@ async def test_each_message_starts_one_execution_whichever_planner_dies(nats: Na
                 stop.set()
             assert await dead.count() == 0
     assert begun(world) == list(range(MESSAGES))
+
+
+async def test_a_filter_judges_messages_of_a_real_stream(nats: NatsServer) -> None:
+    world = ApiWorld()
+    services = await serving(world)
+    trigger = await services.triggers.find("orders", **services.place)
+    assert trigger is not None
+    wanted = structs.replace(trigger, filter="{{ body.n >= 15 }}")
+    await services.triggers.put(wanted)
+    async with open_connection(nats.url, name="admin") as admin:
+        await remove_streams(admin)
+        await JetStreamStreams(admin, declared(), now=SystemClock().now).ensure()
+        await publish(nats, services)
+        async with open_connection(nats.url_for("planner"), name="planner") as bus:
+            consumer = JetStreamConsumer(
+                bus, stream=topology.TRIGGERS, name=topology.TRIGGER_CONSUMER
+            )
+            dead = JetStreamDeadLetters(bus)
+            listener = Listener(services, consumer=consumer, dead_letters=dead)
+            taken = 0
+            while taken < MESSAGES:
+                deliveries = await consumer.fetch(messages_max=MESSAGES, wait_s=1)
+                taken += len(deliveries)
+                await listener.take(deliveries)
+
+            async def is_settled() -> bool:
+                return await consumer.pending() == (0, 0)
+
+            await eventually(is_settled)
+            assert await dead.count() == 0
+    assert begun(world) == list(range(15, MESSAGES))

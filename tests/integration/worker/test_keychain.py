@@ -72,6 +72,8 @@ BASIC = "Basic " + b64encode(f"ann:{SECRET}".encode()).decode()
         ("{api: stored}", "Authorization", f"Bearer {SECRET}"),
         ("'{{ workload.auth }}'", "Authorization", f"Bearer {SECRET}"),
         ("app", "Authorization", f"Bearer {SECRET}"),
+        ("{type: bearer, name: app}", "Authorization", f"Bearer {SECRET}"),
+        ("{type: bearer, name: stored}", "Authorization", f"Bearer {SECRET}"),
         ("{type: bearer, token: '{{ keychain.app.token }}'}", "Authorization", f"Bearer {SECRET}"),
         ("{one: {type: bearer, token: '{{ keychain.app.token }}'}}", "Authorization",
          f"Bearer {SECRET}"),

@@ -41,7 +41,13 @@ THIN = (
         ("pools",),
         ("trace", "1", "a"),
     ),
-    *(("lineage", "1"), ("catalog", "ls"), ("credential", "ls"), ("schedule", "ls")),
+    *(
+        ("lineage", "1"),
+        ("catalog", "ls"),
+        ("credential", "ls"),
+        ("credential", "test", "a"),
+        ("schedule", "ls"),
+    ),
     *(("webhook", "ls"), ("trigger", "ls"), ("replay", "state", "1"), ("register", "FILE")),
     *(("dlq", "ls"), ("dlq", "requeue", "1"), ("dlq", "drop", "1", "--reason", "r")),
 )

@@ -104,6 +104,51 @@ async def test_a_message_that_is_handled_twice_starts_one_execution(
 
 
 @pytest.mark.parametrize(
+    "condition", ["{{ body.total > 100 }}", "body.total > 100 and subject == 'orders.created'"]
+)
+async def test_messages_for_which_the_filter_is_false_start_nothing_and_are_settled(
+    world: ApiWorld, api: Api, bus: Bus, condition: str
+) -> None:
+    kept = await keep(api, filter=condition)
+    assert kept.json()["filter"] == condition
+    for total in (99, 101, 100):
+        await bus.publish("orders.created", b'{"total": %d}' % total, message_id=f"o-{total}")
+    await bus.take()
+    assert [fact.workload for fact in asked(world)] == [{"total": 101}]
+    assert await bus.consumer().pending() == (0, 0)
+    assert await bus.dead() == []
+
+
+async def test_a_message_that_the_filter_does_not_fit_becomes_a_dead_letter(
+    world: ApiWorld, api: Api, bus: Bus
+) -> None:
+    await keep(api, filter="{{ body.total > 100 }}")
+    await bus.publish("orders.created", b'{"totl": 101}')
+    await bus.take()
+    assert asked(world) == []
+    (letter,) = await bus.dead()
+    assert "filter does not fit this message" in letter.reason
+    assert "total" in letter.reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "detail"),
+    [
+        ("{{ body.total > }}", "filter: "),
+        ("{{ workload.total }}", "'workload' is nothing of a message"),
+        ("{{ bdy.total }}", "'bdy' is nothing of a message"),
+    ],
+)
+async def test_a_filter_that_cannot_be_judged_is_refused(
+    api: Api, bus: Bus, condition: str, detail: str
+) -> None:
+    assert bus.prefix
+    answer = await keep(api, filter=condition)
+    assert (answer.status_code, answer.json()["code"]) == (422, "template_refused")
+    assert detail in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
     ("subject", "data", "reason"),
     [
         ("orders.created", b"not json", "not JSON"),

@@ -43,3 +43,25 @@ def test_bearer_takes_its_token_from_an_entry_by_name(key: str) -> None:
 def test_bearer_without_a_token_and_a_name_is_refused() -> None:
     (problem,) = judged(CALL % "{type: bearer}").problems
     assert (problem.code, problem.message) == ("E104", "auth of type bearer needs 'token'")
+
+
+@pytest.mark.parametrize("kind", ["bearer", "httpBearerAuth", "basic", "api_key", "oauth2"])
+def test_a_name_beside_a_type_is_an_older_form_of_the_name(kind: str) -> None:
+    root = "keychain:\n  - {name: shop, kind: oauth2, auth: shop_app}\n"
+    (problem,) = judged(CALL % f"{{type: {kind}, name: shop}}", root=root).problems
+    assert (problem.code, problem.is_error, problem.replacement) == ("W902", False, "auth: shop")
+    strict = judged(CALL % f"{{type: {kind}, name: shop}}", root=root, level=Level.STRICT)
+    assert strict.playbook is None
+
+
+@pytest.mark.parametrize(
+    ("auth", "message"),
+    [
+        ("{type: bearer, name: [a]}", "expected the name of a credential or keychain entry"),
+        ("{type: bearer, name: ''}", "expected the name of a credential or keychain entry"),
+        ("{type: bearer, nme: shop}", "'nme'"),
+    ],
+)
+def test_what_is_no_name_is_refused(auth: str, message: str) -> None:
+    problems = judged(CALL % auth).problems
+    assert any(one.is_error and message in one.message for one in problems), problems

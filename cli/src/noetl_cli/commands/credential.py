@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from noetl_cli import client, inputs, render, tables
+from noetl_cli import client, credential_test, inputs, render, tables
 from noetl_cli.commands.options import AsJson, Server
 
-app = typer.Typer(no_args_is_help=True, help="Keep, list and end credentials.")
+app = typer.Typer(no_args_is_help=True, help="Keep, test, list and end credentials.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that playbooks use.")]
 
@@ -57,6 +57,34 @@ def list_credentials(*, server: Server = None, as_json: AsJson = False) -> None:
         for one in found
     ]
     tables.show(("NAME", "TYPE", "VERSION", "FIELDS"), rows, nothing="No credentials.")
+
+
+@app.command("test")
+def check_credential(
+    name: Name,
+    *,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", help="An address that wants it, or s3://BUCKET; kept in the history."
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="Whose workers open it (default: default).")
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, max=600, help="Seconds until it is given up.")
+    ] = 90,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a worker open a credential, and say what it found.
+
+    Exit codes: 0 it opens, 1 it does not, 2 it cannot be tested, 124 no worker has ended the test.
+    """
+    with client.open_client(server) as planner:
+        tested = credential_test.run_test(planner, name, url=url, pool=pool, timeout_s=timeout_s)
+    credential_test.show(tested, as_json=as_json)
 
 
 @app.command("rm")

@@ -9,10 +9,10 @@ import typer
 from noetl_cli import diagnostics, inputs, render
 from noetl_cli.diagnostics import Found
 from noetl_cli.failures import CliError, ExitCode
-from noetl_playbook import spelling
+from noetl_cli.script_folder import ScriptFolder
+from noetl_playbook import mixed_text, spelling
 from noetl_playbook.code_table import CODES
 from noetl_playbook.document import DOCUMENT_BYTES_MAX
-from noetl_playbook.parse import parse_all, parse_bytes
 from noetl_playbook.problems import Level, Problem
 
 FILES_MAX = 10_000
@@ -62,7 +62,8 @@ def lint(
     for file in files:
         name = STANDARD_INPUT_NAME if file == inputs.STANDARD_INPUT else str(file)
         data = inputs.read_bytes(file, bytes_max=DOCUMENT_BYTES_MAX + 1)
-        found += [(name, problem) for problem in check(data, strict=strict)]
+        scripts = ScriptFolder.of_file(file)
+        found += [(name, problem) for problem in check(data, strict=strict, scripts=scripts)]
         sources[name] = data.decode(errors="replace")
     _print(found, form, sources)
     errors = sum(1 for _, problem in found if problem.is_error)
@@ -98,17 +99,15 @@ def files_of(path: Path) -> list[Path]:
     return below
 
 
-def check(data: bytes, *, strict: bool) -> list[Problem]:
-    """Return every problem of every playbook in a file's bytes."""
-    return [problem for one in parse_bytes(data, level=_level(strict)) for problem in one.problems]
+def check(data: bytes, *, strict: bool, scripts: ScriptFolder) -> list[Problem]:
+    """Return every problem of every document in a file's bytes."""
+    return mixed_text.read_bytes(
+        data, level=level_of(strict), read_script=scripts.read_script
+    ).problems
 
 
-def check_text(text: str, *, strict: bool) -> list[Problem]:
-    """Return every problem of every playbook in a text."""
-    return [problem for one in parse_all(text, level=_level(strict)) for problem in one.problems]
-
-
-def _level(strict: bool) -> Level:  # noqa: FBT001 (the flag of the command line itself)
+def level_of(strict: bool) -> Level:  # noqa: FBT001 (the flag of the command line itself)
+    """Tell the level of a flag."""
     return Level.STRICT if strict else Level.TOLERANT
 
 

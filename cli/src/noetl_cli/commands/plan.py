@@ -68,6 +68,6 @@ def plan(
 
 
 def _of_file(file: Path) -> Playbook:
-    parsed = parse(register.checked(file))
+    parsed = parse(register.checked(file).text)
     assert parsed.playbook is not None, "a text without errors is a playbook"
     return parsed.playbook

@@ -18,6 +18,7 @@ from noetl_cli.commands.result import Form, Output, ResultOutput, Save
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import Following
 from noetl_cli.local.asking import Asked
+from noetl_cli.playbook_file import PlaybookFile
 from noetl_cli.step_result import PlannerResults
 from noetl_cli.watching import Watch
 from noetl_contracts.lanes import Priority
@@ -131,7 +132,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     called = {path: register.checked(path) for path in inputs.playbook_files(others or [])}
     if runtime is Runtime.LOCAL:
         asked = Asked(
-            source=text or "",
+            source=text or PlaybookFile(text=""),
             others=list(called.values()),
             listens_at=listen,
             inputs=given,
@@ -144,7 +145,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             raise typer.Exit(_watch(planner, attach, wanted, timeout_s=timeout_s, as_json=as_json))
         body: dict[str, Any] = {"path": str(playbook), "version": version}
         if file is not None and text is not None:
-            body = {"content": text}
+            body = text.as_body()
             if is_registered:
                 body = _registered(planner, {**called, file: text}, file=file)
         body |= {"workload": given, "pool": pool, "priority": priority}
@@ -192,7 +193,11 @@ def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) 
 
 
 def _check_registration(
-    text: str | None, called: dict[Path, str], *, file: Path | None, is_registered: bool
+    text: PlaybookFile | None,
+    called: dict[Path, PlaybookFile],
+    *,
+    file: Path | None,
+    is_registered: bool,
 ) -> None:
     """Refuse what only registering could do: other playbooks are found by path."""
     if is_registered and file is None:
@@ -201,7 +206,7 @@ def _check_registration(
             way_out="noetl run FILE --register",
             exit_code=ExitCode.USAGE,
         )
-    several = text is not None and len(parse_all(text)) > 1
+    several = text is not None and len(parse_all(text.text)) > 1
     if (called or several) and not is_registered:
         others = "--with" if called else f"{file} holds several playbooks, which"
         raise CliError(
@@ -211,7 +216,7 @@ def _check_registration(
         )
 
 
-def _registered(planner: Client, texts: dict[Path, str], *, file: Path) -> dict[str, Any]:
+def _registered(planner: Client, texts: dict[Path, PlaybookFile], *, file: Path) -> dict[str, Any]:
     """Register a file behind those that it calls, and name its version."""
     answers = {one: register.put(planner, text, file=one) for one, text in texts.items()}
     return {name: answers[file][name] for name in ("path", "version")}

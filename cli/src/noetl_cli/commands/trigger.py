@@ -8,13 +8,14 @@ import typer
 from noetl_cli import client, inputs, render, tables
 from noetl_cli.commands.options import AsJson, Server
 
-app = typer.Typer(no_args_is_help=True, help="Keep, list and remove triggers.")
+app = typer.Typer(no_args_is_help=True, help="Keep, list, pause and remove triggers.")
 
+_BODY_FIELDS = ("subject", "path", "version", "inputs", "body_bytes_max", "filter")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trigger.")]
 
 
 @app.command("put")
-def put(
+def put(  # noqa: PLR0913 - one parameter for each option of the command line
     name: Name,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A registered playbook.")],
     *,
@@ -25,6 +26,10 @@ def put(
     mapping: Annotated[
         Path | None,
         typer.Option("--inputs", help="Templates over body, subject and message_id, as YAML."),
+    ] = None,
+    condition: Annotated[
+        str | None,
+        typer.Option("--filter", help="A condition: other messages start nothing."),
     ] = None,
     disabled: Annotated[
         bool, typer.Option("--disabled", help="Keep it, and let its messages start nothing.")
@@ -39,6 +44,8 @@ def put(
         "version": version,
         "inputs": {} if mapping is None else inputs.read_mapping(mapping),
         "enabled": not disabled,
+        # Planners of before do not know it.
+        **({} if condition is None else {"filter": condition}),
     }
     with client.open_client(server) as planner:
         kept = planner.put(f"/api/triggers/{client.escaped(name)}", body)
@@ -61,6 +68,34 @@ def list_triggers(*, server: Server = None, as_json: AsJson = False) -> None:
         for one in found
     ]
     tables.show(("NAME", "PLAYBOOK", "SUBJECT", "ENABLED"), rows, nothing="No triggers.")
+
+
+@app.command("pause")
+def pause(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Let the messages of a trigger become dead letters, to be sent again later."""
+    _enable(name, server=server, as_json=as_json, is_enabled=False)
+
+
+@app.command("resume")
+def resume(name: Name, *, server: Server = None, as_json: AsJson = False) -> None:
+    """Let the messages of a paused trigger start its playbook again."""
+    _enable(name, server=server, as_json=as_json, is_enabled=True)
+
+
+def _enable(name: str, *, server: str | None, as_json: bool, is_enabled: bool) -> None:
+    """Keep a trigger as it is, but for whether its messages start anything."""
+    address = f"/api/triggers/{client.escaped(name)}"
+    with client.open_client(server) as planner:
+        found = planner.get(address)
+        body = {field: found[field] for field in _BODY_FIELDS if field in found}
+        kept = planner.put(address, {**body, "enabled": is_enabled})
+    if as_json:
+        render.json_line(kept)
+    elif is_enabled:
+        render.line(f"{kept['name']} starts {kept['path']} again.")
+        render.note("Messages that came meanwhile are dead letters: noetl dlq ls")
+    else:
+        render.line(f"{kept['name']} is paused: its messages become dead letters.")
 
 
 @app.command("rm")

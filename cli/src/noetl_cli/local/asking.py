@@ -4,12 +4,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_cli.playbook_file import PlaybookFile
+
 
 class Asked(Struct, frozen=True, kw_only=True):
     """What to run, with which inputs and credentials, and the playbooks that it may call."""
 
-    source: str
-    others: list[str] = []
+    source: PlaybookFile
+    others: list[PlaybookFile] = []
     listens_at: int | None = None
     inputs: dict[str, Any]
     credentials: dict[str, dict[str, Any]]

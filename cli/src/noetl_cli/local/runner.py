@@ -20,6 +20,7 @@ from noetl_cli.local import system
 from noetl_cli.local.asking import Asked
 from noetl_cli.local.history import HistoryWriter, folder_of
 from noetl_cli.local.system import Configs, System
+from noetl_cli.playbook_file import PlaybookFile
 from noetl_cli.stack import ports
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
@@ -29,7 +30,9 @@ from noetl_planner.http.credentials import PutBody
 from noetl_planner.http.following import Following
 from noetl_planner.http.log_chunks import LogChunks, LogFollower
 from noetl_planner.http.logs import view_lines, view_problem
+from noetl_planner.http.playbooks import Registered
 from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
 from noetl_planner.http.stream import END, Follower
 from noetl_planner.http.submission import ExecuteBody
 from noetl_playbook.problems import Level
@@ -173,8 +176,8 @@ class LocalRun:
             )
             await credentials.keep(opened.services, sealed)
         for other in self._asked.others:
-            await playbooks.keep(opened.services, other, level=Level.TOLERANT)
-        kept = await playbooks.keep(opened.services, self._asked.source, level=Level.TOLERANT)
+            await _keep(opened.services, other)
+        kept = await _keep(opened.services, self._asked.source)
         body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
         accepted = await submission.execute(opened.services, body, None)
         self._open_history(accepted.execution_id)
@@ -257,6 +260,13 @@ def open_run(asked: Asked, environ: dict[str, str]) -> Iterator[tuple[LocalRun, 
             yield running, _started(running)
         finally:
             running.leave()
+
+
+async def _keep(services: ApiServices, file: PlaybookFile) -> Registered:
+    """Register the playbooks of a file."""
+    return await playbooks.keep(
+        services, file.text, level=Level.TOLERANT, scripts=file.script_by_name or None
+    )
 
 
 def _doors(port: int | None) -> dict[str, str]:

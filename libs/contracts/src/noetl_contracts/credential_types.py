@@ -18,7 +18,8 @@ class CredentialField(Struct, frozen=True, kw_only=True):
 class CredentialType(Struct, frozen=True, kw_only=True):
     """What a credential of one type holds.
 
-    Of each group of `needs` one field must be there. An open type takes any field.
+    Of each group of `needs` one field must be there. An open type takes any field. A type that
+    cannot be tested says why in `untestable`.
     """
 
     name: str
@@ -26,6 +27,8 @@ class CredentialType(Struct, frozen=True, kw_only=True):
     fields: tuple[CredentialField, ...] = ()
     needs: tuple[tuple[str, ...], ...] = ()
     is_open: bool = False
+    tested_by: str = ""
+    untestable: str = ""
 
     def field_of(self, key: str) -> CredentialField | None:
         """Find the field that a key spells."""
@@ -48,6 +51,11 @@ _ACCESS = (
     ),
 )
 _TOKEN = CredentialField(name="token", meaning="sent as `Authorization: Bearer`")
+_TEST_URL = CredentialField(
+    name="test_url", meaning="an address that answers this credential alone, for its test"
+)
+_TESTED_BY_REQUEST = "a GET of `--url` or `test_url`, with the credential and without it"
+_TESTED_BY_BUCKETS = "a list of its buckets, or of one bucket: `--url s3://BUCKET`"
 
 _TYPES = (
     CredentialType(
@@ -76,12 +84,21 @@ _TYPES = (
             CredentialField(name="sslmode", meaning="as of libpq", spellings=("db_sslmode",)),
         ),
         needs=(("dsn", "host"),),
+        tested_by="a connection and a query of the server's version",
     ),
     CredentialType(
-        name="bearer", meaning="a token of an API", fields=(_TOKEN,), needs=(("token",),)
+        name="bearer",
+        meaning="a token of an API",
+        fields=(_TOKEN, _TEST_URL),
+        needs=(("token",),),
+        tested_by=_TESTED_BY_REQUEST,
     ),
     CredentialType(
-        name="httpBearerAuth", meaning="as `bearer`", fields=(_TOKEN,), needs=(("token",),)
+        name="httpBearerAuth",
+        meaning="as `bearer`",
+        fields=(_TOKEN, _TEST_URL),
+        needs=(("token",),),
+        tested_by=_TESTED_BY_REQUEST,
     ),
     CredentialType(
         name="basic",
@@ -89,8 +106,10 @@ _TYPES = (
         fields=(
             CredentialField(name="username", meaning="the name", spellings=("user",)),
             CredentialField(name="password", meaning="its password"),
+            _TEST_URL,
         ),
         needs=(("username",),),
+        tested_by=_TESTED_BY_REQUEST,
     ),
     CredentialType(
         name="api_key",
@@ -98,8 +117,10 @@ _TYPES = (
         fields=(
             CredentialField(name="value", meaning="the key", renames=("key", "api_key")),
             CredentialField(name="header", meaning="its header, `X-API-Key` by default"),
+            _TEST_URL,
         ),
         needs=(("value",),),
+        tested_by=_TESTED_BY_REQUEST,
     ),
     CredentialType(
         name="oauth2",
@@ -110,8 +131,10 @@ _TYPES = (
             CredentialField(name="client_secret", meaning="its secret"),
             CredentialField(name="scope", meaning="what the token is for"),
             CredentialField(name="audience", meaning="whom the token is for"),
+            _TEST_URL,
         ),
         needs=(("token_url",), ("client_id",), ("client_secret",)),
+        tested_by="a new token, and a GET with it where there is an address",
     ),
     CredentialType(
         name="nats",
@@ -124,24 +147,28 @@ _TYPES = (
             CredentialField(name="creds", meaning="the text of a credentials file"),
         ),
         needs=(("url",),),
+        tested_by="a connection, a round trip, and whether JetStream answers",
     ),
     CredentialType(
         name="s3",
         meaning="an object store that speaks S3",
         fields=_ACCESS,
         needs=(("access_key",), ("secret_key",)),
+        tested_by=_TESTED_BY_BUCKETS,
     ),
     CredentialType(
         name="minio",
         meaning="as `s3`",
         fields=_ACCESS,
         needs=(("access_key",), ("secret_key",)),
+        tested_by=_TESTED_BY_BUCKETS,
     ),
     CredentialType(
         name="gcs_hmac",
         meaning="a bucket of Google Cloud Storage, by HMAC keys",
         fields=_ACCESS,
         needs=(("access_key",), ("secret_key",)),
+        tested_by=_TESTED_BY_BUCKETS,
     ),
     CredentialType(
         name="aws",
@@ -151,6 +178,7 @@ _TYPES = (
             CredentialField(name="session_token", meaning="of temporary keys"),
         ),
         needs=(("access_key",), ("secret_key",), ("region",)),
+        tested_by="a question to STS: whose keys they are",
     ),
     CredentialType(
         name="vault",
@@ -160,16 +188,26 @@ _TYPES = (
             CredentialField(name="token", meaning="a token of it"),
         ),
         needs=(("url",), ("token",)),
+        tested_by="a look-up of the token by itself",
     ),
     CredentialType(
         name="service_account",
         meaning="a key file of Google, as its fields; no tool of this release opens it",
         is_open=True,
+        untestable="no tool of this release opens it",
     ),
     CredentialType(
-        name="kubernetes", meaning="a cluster; no tool of this release opens it", is_open=True
+        name="kubernetes",
+        meaning="a cluster; no tool of this release opens it",
+        is_open=True,
+        untestable="no tool of this release opens it",
     ),
-    CredentialType(name="generic", meaning="any fields, for templates and webhooks", is_open=True),
+    CredentialType(
+        name="generic",
+        meaning="any fields, for templates and webhooks",
+        is_open=True,
+        untestable="nothing says what its fields open",
+    ),
 )
 TYPES: dict[str, CredentialType] = {each.name: each for each in _TYPES}
 TYPE_ALIASES = {"postgresql": "postgres", "pg": "postgres", "aws_credentials": "aws"}

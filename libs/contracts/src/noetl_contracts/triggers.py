@@ -13,6 +13,9 @@ BODY_BYTES_MAX = 512 * 1024
 BODY_BYTES_DEFAULT = 256 * 1024
 SUBJECT_TOKENS_MAX = 16
 ONE, REST = "*", ">"
+# What templates and the filter of a trigger see of a message.
+MESSAGE_NAMES = frozenset({"body", "subject", "message_id"})
+FILTER_CHARACTERS_MAX = 4096
 # What `requested_by` begins with, before the trigger's name.
 ASKER = "trigger "
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -23,7 +26,8 @@ class Trigger(Struct, frozen=True, kw_only=True):
 
     `subject` is what follows `noetl.triggers.<tenant>.<org>.`; `*` stands for one token, a last `>`
     for one or more. `inputs` makes the workload, by templates over `body`, `subject` and
-    `message_id`; empty, the body itself is the workload.
+    `message_id`; empty, the body itself is the workload. `filter` is a condition over the same
+    names: a message for which it is false starts nothing.
     """
 
     tenant_id: TenantId
@@ -35,6 +39,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     body_bytes_max: int = BODY_BYTES_DEFAULT
     is_enabled: bool = True
+    filter: str | None = None
 
 
 class Source(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Any
 from noetl_playbook.auth_literals import check_literals
 from noetl_playbook.coercion import is_template
 from noetl_playbook.field_types import ANYTHING, TEXT, check_keys
+from noetl_playbook.fragments import fragment
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 
@@ -37,12 +38,33 @@ def check_auth(reading: Reading, auth: Any, path: Path) -> None:
     check_literals(reading, auth, path)
 
 
+def names_by_type(auth: dict[str, Any]) -> bool:
+    """Tell whether a credential is named beside its type, as `{type: bearer, name: shop}`."""
+    kind = auth.get("type")
+    return auth.keys() == {"type", "name"} and isinstance(kind, str) and kind in _NEEDED
+
+
+def _report_named(reading: Reading, auth: dict[str, Any], path: Path) -> None:
+    name = auth["name"]
+    if not isinstance(name, str) or not name:
+        reading.wrong((*path, "name"), "the name of a credential or keychain entry", name)
+        return
+    reading.report(
+        "W902",
+        path,
+        "a name beside the type of 'auth' is an older form: the name says all",
+        replacement=fragment("auth", name),
+    )
+
+
 def _check_form(reading: Reading, auth: dict[str, Any], path: Path) -> None:
     if auth.keys() & {*INLINE_DATABASE} and "type" not in auth:
         return
     if auth.keys() & {"credential", "source"} or ("key" in auth and auth.keys() <= {*_NAMING}):
         check_keys(reading, _NAMING, auth, path, about="auth")
         _check_source(reading, auth.get("source"), path)
+    elif names_by_type(auth):
+        _report_named(reading, auth, path)
     elif "type" in auth:
         _check_inline(reading, auth, path)
     elif len(auth) == 1 or all(isinstance(each, dict) for each in auth.values()):

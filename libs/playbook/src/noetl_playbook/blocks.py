@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from noetl_playbook import auth_forms, coercion, transfer_ends
+from noetl_playbook import auth_forms, coercion, script_files, transfer_ends
 from noetl_playbook.field_types import (
     ANYTHING,
     DURATION,
@@ -41,6 +41,7 @@ _SOURCE = {
     "auth": ANYTHING,
     "region": TEXT,
     "code": TEXT,
+    "code_b64": TEXT,
 }
 _DEPS = {"packages": TEXT_OR_LISTED, "sys_path": TEXT_OR_LISTED, "venv_path": TEXT}
 _POOL = {
@@ -68,6 +69,7 @@ def _check_script(reading: Reading, value: Any, path: Path) -> None:
     if not isinstance(value, dict):
         return
     check_keys(reading, _SCRIPT, value, path, about="script")
+    script_files.take_script(reading, value, path)
     source = value.get("source")
     if not isinstance(source, dict):
         if value.get("uri") is None and not coercion.is_template(source):
@@ -81,10 +83,11 @@ def _check_script(reading: Reading, value: Any, path: Path) -> None:
 
 def _check_address(reading: Reading, uri: Any, source: dict[str, Any], path: Path) -> None:
     """Report a script whose source does not say where its text is."""
-    kind = source.get("type", "inline" if source.get("code") is not None else None)
+    has_code = source.get("code") is not None or source.get("code_b64") is not None
+    kind = source.get("type", "inline" if has_code else None)
     match kind:
         case "inline":
-            needed, is_said = "'source.code'", source.get("code") is not None
+            needed, is_said = "'source.code'", has_code
         case "file" | "s3" | "gcs":
             needed, is_said = "'uri'", uri is not None
         case _:

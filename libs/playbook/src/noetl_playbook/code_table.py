@@ -77,7 +77,7 @@ _NAMES = (
         Weight.ERROR,
         "A reference names nothing",
         advice="entry_step and final_step name steps, a workbook task names a workbook entry,"
-        " reduce.from names loop steps.",
+        " reduce.from names loop steps, the uri of a script a file beside or below the playbook.",
         wrong="executor: {spec: {entry_step: strat}}",
         right="executor: {spec: {entry_step: start}}",
     ),

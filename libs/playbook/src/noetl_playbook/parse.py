@@ -10,6 +10,7 @@ from noetl_playbook import (
     loop_bounds,
     loops,
     policies,
+    script_files,
     tools,
 )
 from noetl_playbook.document import Document, UnreadableError
@@ -34,6 +35,7 @@ from noetl_playbook.pools import check_pool
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reader, Reading, shown
 from noetl_playbook.rewriting import dialect, outcome
+from noetl_playbook.script_reader import ReadScript, ScriptReader
 from noetl_playbook.steps import read_workflow
 from noetl_playbook.tasks import read_task
 from noetl_playbook.validate import validate
@@ -55,15 +57,19 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
     # The line at which its document begins in a text that holds several.
     begins: int = 1
+    # The files beside it whose texts are in it now.
+    script_by_name: dict[str, str] = {}
 
 
-def parse(text: str, *, level: Level = Level.TOLERANT) -> Parsed:
-    """Read the one playbook of a text."""
+def parse(
+    text: str, *, level: Level = Level.TOLERANT, read_script: ReadScript | None = None
+) -> Parsed:
+    """Read the one playbook of a text; `read_script` gives the files that lie beside it."""
     try:
         found = document.only(document.read_all(text))
     except UnreadableError as error:
-        return _unreadable(error, level)
-    return _parsed(found, level)
+        return unreadable(error, level=level)
+    return parse_document(found, level=level, read_script=read_script)
 
 
 def parse_bytes(data: bytes, *, level: Level = Level.TOLERANT) -> tuple[Parsed, ...]:
@@ -71,20 +77,23 @@ def parse_bytes(data: bytes, *, level: Level = Level.TOLERANT) -> tuple[Parsed, 
     try:
         text = document.decoded(data)
     except UnreadableError as error:
-        return (_unreadable(error, level),)
+        return (unreadable(error, level=level),)
     return parse_all(text, level=level)
 
 
-def parse_all(text: str, *, level: Level = Level.TOLERANT) -> tuple[Parsed, ...]:
+def parse_all(
+    text: str, *, level: Level = Level.TOLERANT, read_script: ReadScript | None = None
+) -> tuple[Parsed, ...]:
     """Read every playbook of a text that may hold several documents."""
     try:
         found = document.read_all(text)
     except UnreadableError as error:
-        return (_unreadable(error, level),)
-    return tuple(_parsed(each, level) for each in found)
+        return (unreadable(error, level=level),)
+    return tuple(parse_document(each, level=level, read_script=read_script) for each in found)
 
 
-def _unreadable(error: UnreadableError, level: Level) -> Parsed:
+def unreadable(error: UnreadableError, *, level: Level) -> Parsed:
+    """Say why a text cannot be read."""
     empty = Document(
         value=None, values={error.remark.path: error.remark.place}, keys={}, remarks=(error.remark,)
     )
@@ -93,8 +102,12 @@ def _unreadable(error: UnreadableError, level: Level) -> Parsed:
     return Parsed(playbook=None, problems=tuple(reading.problems))
 
 
-def _parsed(found: Document, level: Level) -> Parsed:
+def parse_document(
+    found: Document, *, level: Level, read_script: ReadScript | None = None
+) -> Parsed:
+    """Read the playbook of one document."""
     reading = Reading(found, level=level, readers=_READERS)
+    reading.scripts = None if read_script is None else ScriptReader(read_script)
     _report_remarks(reading)
     playbook = _read_root(reading, found.value)
     validate(reading, playbook)
@@ -106,7 +119,13 @@ def _parsed(found: Document, level: Level) -> Parsed:
         playbook = None
     if playbook is not None:
         playbook = dialect.settle_undefined(playbook, mode)
-    return Parsed(playbook=playbook, problems=distinct, begins=found.begins)
+        playbook = script_files.embed_scripts(playbook, reading.scripts)
+    return Parsed(
+        playbook=playbook,
+        problems=distinct,
+        begins=found.begins,
+        script_by_name={} if reading.scripts is None else reading.scripts.script_by_name,
+    )
 
 
 def _report_remarks(reading: Reading) -> None:
@@ -160,9 +179,9 @@ def _check_identity(reading: Reading, value: dict[str, Any]) -> None:
             hint=f"write {VERSIONS[0]}",
         )
     if value.get("kind") != "Playbook":
-        reading.report(
-            "E102", ("kind",), f"kind is {shown(value.get('kind'))}", hint="write kind: Playbook"
-        )
+        kind = value.get("kind")
+        hint = "noetl register FILE keeps it" if kind == "Subscription" else "write kind: Playbook"
+        reading.report("E102", ("kind",), f"kind is {shown(kind)}", hint=hint)
 
 
 def _check_root_keys(reading: Reading, value: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from noetl_playbook.problems import (
     path_text,
     severity_of,
 )
+from noetl_playbook.script_reader import ScriptReader
 
 _OLDER_FORMS = frozenset({"W901", "W902", "W903", "W904"})
 # Short forms that a document of today has too.
@@ -75,6 +76,9 @@ Reader = Callable[["Reading", Any, Path], Any]
 
 class Reading:
     """One document being read: its problems so far and its templates."""
+
+    # The files beside the document, where there are some.
+    scripts: ScriptReader | None = None
 
     def __init__(self, document: Document, *, level: Level, readers: Mapping[type, Reader]) -> None:
         self.document = document

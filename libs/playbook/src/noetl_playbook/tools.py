@@ -113,6 +113,8 @@ _OTHERS = (
         required=("operation",),
         is_available=True,
     ),
+    # What `noetl credential test` runs.
+    Kind(name="credential_test", fields=_names("url"), is_available=True),
     Kind(
         name="container",
         fields=_names(

@@ -102,6 +102,10 @@ class Vault:
             raise _unregistered(meant.name)
         return found
 
+    def forget(self, name: str, site: Site) -> None:
+        """Forget what was looked up under a name, so that the next look asks the store."""
+        self._remembered.pop((site.tenant_id, site.organization_id, name), None)
+
     def fresh(self, auth: Any, site: Site) -> Credential | None:
         """Return a stored credential by its name, if it was looked up a moment ago."""
         if type(auth) is not str:
@@ -230,6 +234,6 @@ _OPEN_FIELDS = frozenset(
     {
         *("type", "host", "port", "user", "username", "database", "sslmode", "header", "scope"),
         *("db_host", "db_port", "db_user", "db_name", "token_url", "client_id", "url"),
-        *("name", "region", "endpoint", "bucket"),
+        *("name", "region", "endpoint", "bucket", "test_url"),
     }
 )

@@ -30,9 +30,11 @@ from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools, processes
 from noetl_worker.tools.artifact import ArtifactTool
+from noetl_worker.tools.bucket_scripts import BucketScripts
+from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
-from noetl_worker.tools.http import open_http
+from noetl_worker.tools.http import HttpTool, open_http
 from noetl_worker.tools.in_place import InPlace
 from noetl_worker.tools.nats import open_nats
 from noetl_worker.tools.path_locks import PathLocks
@@ -124,12 +126,14 @@ async def open_tools(
                 limits=assembly.http_limits(config), vault=vault, payloads=payloads, clock=clock
             )
         )
-        scripts = Scripts(directory=config.script_directory, http=http)
+        buckets = await enter(assembly.open_bucket_store())
+        scripts = _scripts(config, http, BucketScripts(buckets, vault, references))
         postgres = await enter(_postgres(config, vault, references, scripts))
         inputs = InputReader(references_=references, postgres=postgres, in_place=InPlace(near))
         duckdb = DuckdbTool(
             vault=vault,
             inputs=inputs,
+            scripts=scripts,
             references_=references,
             locks=locks,
             limits=assembly.duckdb_limits(config),
@@ -146,7 +150,7 @@ async def open_tools(
             duckdb=duckdb,
             artifact=ArtifactTool(
                 references_=references,
-                buckets=await enter(assembly.open_bucket_store()),
+                buckets=buckets,
                 http=http,
                 vault=vault,
                 mask=mask,
@@ -162,6 +166,7 @@ async def open_tools(
             ),
             shell=_shell(config, scripts, clock, folders),
             nats=await enter(open_nats(vault=vault)),
+            credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             sparks=sparks,
             keyring=_keyring(config, vault, http.tokens, sealer, clock),
             lender=FileLender(folders.workspaces),
@@ -173,6 +178,10 @@ def _sweep() -> None:
     """Remove the folders of processes that were killed on this machine."""
     if gone := scratch.sweep():
         log.info("folders of killed processes removed", folders=gone)
+
+
+def _scripts(config: Settings, http: HttpTool, buckets: BucketScripts) -> Scripts:
+    return Scripts(directory=config.script_directory, http=http, buckets=buckets)
 
 
 def _python(

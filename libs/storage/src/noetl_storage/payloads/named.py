@@ -5,6 +5,7 @@
 | `waves/<execution>/…` | once they are old: only a wave that goes on reads them |
 | `frames/<execution>/…` | once the ledger has no history of the execution |
 | `workspaces/<execution>/…`, `walks/<execution>/…`, `logs/<execution>/…` | the same |
+| `scripts/<execution>/…` | the same |
 | `slices/<digest>` | once the content that they cut is gone |
 | `artifacts/<name>/versions/<n>` | once a later version stands |
 
@@ -17,11 +18,12 @@ from itertools import groupby
 
 from noetl_contracts.log_chunks import LOGS
 from noetl_contracts.passing import WAVES
+from noetl_contracts.scripts import SCRIPTS
 from noetl_storage.payload_ports import Owner, PayloadReferences, PayloadShelf, StoredObject
 
 FRAMES, WALKS, WORKSPACES = "frames", "walks", "workspaces"
 SLICES, ARTIFACTS = "slices", "artifacts"
-_OF_EXECUTIONS = frozenset({FRAMES, LOGS, WALKS, WORKSPACES})
+_OF_EXECUTIONS = frozenset({FRAMES, LOGS, SCRIPTS, WALKS, WORKSPACES})
 _VERSIONS = "/versions/"
 # What has more digits than an identity is none.
 _DIGITS_MAX = 18

@@ -29,6 +29,7 @@ class PostgresTriggers:
             trigger.inputs,
             trigger.body_bytes_max,
             trigger.is_enabled,
+            trigger.filter,
         )
 
     async def find(
@@ -66,4 +67,5 @@ def _trigger(row: asyncpg.Record) -> Trigger:
         inputs=row["inputs"],
         body_bytes_max=row["body_bytes_max"],
         is_enabled=row["is_enabled"],
+        filter=row["filter"],
     )

@@ -2,7 +2,9 @@
 
 import asyncio
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
@@ -13,20 +15,50 @@ from noetl_planner.http.services import ApiServices
 from noetl_playbook import several
 from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
+from noetl_playbook.script_files import ScriptFault
+from noetl_playbook.script_reader import ReadScript
+
+# Texts of files beside a playbook, by the names that it has for them.
+Scripts = Annotated[dict[Annotated[str, Meta(max_length=1024)], str], Meta(max_length=100)]
+# What the API itself runs; nobody registers it, nor runs a draft of it.
+CREDENTIAL_TEST_PATH = "system/credential-test"
+_RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
 
 
 async def read_entries(
-    services: ApiServices, source: str, *, level: Level, path: str | None
+    services: ApiServices,
+    source: str,
+    *,
+    level: Level,
+    path: str | None,
+    scripts: Scripts | None = None,
 ) -> list[CatalogEntry]:
-    """Make an entry of every playbook of a text; raises `ApiError` with diagnostics."""
+    """Make an entry of every playbook of a text; raises `ApiError` with diagnostics.
+
+    `scripts` are the texts of the files that lie beside it. Without them, such files are those of
+    the workers.
+    """
     # A large document takes seconds to read; the planner's loop must not wait for it.
-    found = await asyncio.to_thread(parse_all, source, level=level)
-    return _entries(services, found, source=source, path=path)
+    found = await asyncio.to_thread(parse_all, source, level=level, read_script=_reader_of(scripts))
+    entries = _entries(services, found, source=source, path=path)
+    taken = next((entry.path for entry in entries if entry.path in _RESERVED_PATHS), None)
+    if taken is not None:
+        raise problems.refused(f"path {taken!r} is reserved", hint="change metadata.path")
+    return entries
 
 
-async def keep_draft(services: ApiServices, source: str, *, path: str | None) -> CatalogEntry:
+async def keep_reserved(services: ApiServices, source: str) -> CatalogEntry:
+    """Keep a text of the API's own, with a reserved path, as a draft."""
+    found = await asyncio.to_thread(parse_all, source, level=Level.TOLERANT)
+    (entry,) = _entries(services, found, source=source, path=None)
+    return await services.catalog.keep_draft(entry)
+
+
+async def keep_draft(
+    services: ApiServices, source: str, *, path: str | None, scripts: Scripts | None = None
+) -> CatalogEntry:
     """Keep a text as a draft of its path, which no look-up by path alone finds."""
-    entries = await read_entries(services, source, level=Level.TOLERANT, path=path)
+    entries = await read_entries(services, source, level=Level.TOLERANT, path=path, scripts=scripts)
     if len(entries) > 1:
         raise problems.refused(
             f"the text holds {len(entries)} playbooks, and a draft is one",
@@ -38,6 +70,21 @@ async def keep_draft(services: ApiServices, source: str, *, path: str | None) ->
 async def find_latest(services: ApiServices, path: str) -> CatalogEntry | None:
     """Find the latest registered version of a path."""
     return await services.catalog.find(path.strip("/"), **services.place)
+
+
+def _reader_of(scripts: Scripts | None) -> ReadScript | None:
+    if scripts is None:
+        return None
+
+    def read_script(name: str) -> str:
+        if name not in scripts:
+            raise ScriptFault(
+                f"script {name!r:.200} was not sent with the playbook",
+                hint="send its text under this name in `scripts`",
+            )
+        return scripts[name]
+
+    return read_script
 
 
 def _entries(

@@ -68,13 +68,13 @@ async def list_credentials(services: Services) -> CredentialList:
 @get("/credentials/{name:str}", tags=["credentials"])
 async def show(services: Services, name: FromPath[str]) -> CredentialView:
     """Show a credential's type, version and field names."""
-    return _view(services, await _get(services, name))
+    return _view(services, await get_sealed(services, name))
 
 
 @delete("/credentials/{name:str}", status_code=HTTP_200_OK, tags=["credentials"])
 async def remove(services: Services, name: FromPath[str]) -> CredentialView:
     """End a credential: its latest version from now on opens to nothing."""
-    await _get(services, name)
+    await get_sealed(services, name)
     ended = await _keep(services, name=name, kind=DELETED, fields={})
     return _view(services, ended)
 
@@ -123,7 +123,8 @@ async def _find(services: ApiServices, name: str) -> SealedCredential | None:
     return None if sealed is None or sealed.kind == DELETED else sealed
 
 
-async def _get(services: ApiServices, name: str) -> SealedCredential:
+async def get_sealed(services: ApiServices, name: str) -> SealedCredential:
+    """Return the latest version of a credential, sealed; raises a 404 that names the nearest."""
     sealed = await _find(services, name)
     if sealed is None:
         raise problems.not_found(

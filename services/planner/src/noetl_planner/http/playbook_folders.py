@@ -23,6 +23,7 @@ class FolderFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=1024)]
     content: str
+    scripts: catalog_entries.Scripts | None = None
 
 
 class FolderBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,7 +74,7 @@ async def _read_files(
         entries_by_name[file.name] = []
         try:
             entries_by_name[file.name] = await catalog_entries.read_entries(
-                services, file.content, level=level, path=None
+                services, file.content, level=level, path=None, scripts=file.scripts
             )
         except ApiError as error:
             failures.append((file.name, error))

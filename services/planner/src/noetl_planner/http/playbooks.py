@@ -24,10 +24,14 @@ Diagnostics = list[dict[str, Any]]
 
 
 class RegisterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A playbook's text inside JSON; `path` must agree with the text when it is given."""
+    """A playbook's text inside JSON; `path` must agree with the text when it is given.
+
+    `scripts` are the texts of files beside it, by the names that it has for them.
+    """
 
     content: str
     path: str | None = None
+    scripts: catalog_entries.Scripts | None = None
 
 
 class Registered(Struct, frozen=True, kw_only=True):
@@ -79,8 +83,8 @@ async def register(
     services: Services, request: Request[Any, Any, Any], level: FromQuery[Level] = Level.TOLERANT
 ) -> Registered:
     """Register a playbook: YAML as the body, or JSON with `content`."""
-    source, path = _source(await request.body(), request.headers.get("content-type", ""))
-    return await keep(services, source, level=level, path=path)
+    asked = _asked(await request.body(), request.headers.get("content-type", ""))
+    return await keep(services, asked.content, level=level, path=asked.path, scripts=asked.scripts)
 
 
 @get("/catalog", tags=["catalog"])
@@ -118,13 +122,20 @@ async def show_playbook(
 
 
 async def keep(
-    services: ApiServices, source: str, *, level: Level, path: str | None = None
+    services: ApiServices,
+    source: str,
+    *,
+    level: Level,
+    path: str | None = None,
+    scripts: catalog_entries.Scripts | None = None,
 ) -> Registered:
     """Put every playbook of a text into the catalog, or none; raises `ApiError` with diagnostics.
 
     The answer is about the first one; `path`, when it is given, is that of the only one.
     """
-    entries = await catalog_entries.read_entries(services, source, level=level, path=path)
+    entries = await catalog_entries.read_entries(
+        services, source, level=level, path=path, scripts=scripts
+    )
     first, *others = await register_entries(services, entries)
     return structs.replace(first, others=others)
 
@@ -143,12 +154,11 @@ async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> li
     ]
 
 
-def _source(body: bytes, content_type: str) -> tuple[str, str | None]:
+def _asked(body: bytes, content_type: str) -> RegisterBody:
     try:
         if content_type.startswith("application/json"):
-            asked = codec.decode_as(body, RegisterBody)
-            return asked.content, asked.path
-        return body.decode(), None
+            return codec.decode_as(body, RegisterBody)
+        return RegisterBody(content=body.decode())
     except UnicodeDecodeError as failure:
         raise problems.refused(
             f"the playbook is not UTF-8: byte {failure.start} does not decode"

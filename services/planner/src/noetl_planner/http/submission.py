@@ -39,10 +39,12 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """What to run: a registered path, a version (default: the latest), and its inputs.
 
     With `content`, the text of a playbook, that text is run as a draft: nothing is registered.
+    `scripts` are the files beside that text.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     content: str | None = None
+    scripts: catalog_entries.Scripts | None = None
     version: int | str | None = None
     workload: dict[str, Any] | None = None
     payload: dict[str, Any] | None = None
@@ -92,7 +94,9 @@ async def _execute_draft(
         raise problems.refused(
             "a text has no version", hint="leave `version` out, or name a registered `path`"
         )
-    entry = await catalog_entries.keep_draft(services, content, path=body.path)
+    entry = await catalog_entries.keep_draft(
+        services, content, path=body.path, scripts=body.scripts
+    )
     execution_id = ExecutionId(services.mint())
     return await _execute(services, body, key, entry, execution_id, is_sure=True, flow=flow)
 

@@ -27,7 +27,7 @@ TRIGGERS_MAX = 1000
 MESSAGES_MAX = 16
 WAIT_S = 1.0
 NAK_DELAY_S = 2.0
-STARTED, REPEATED, REFUSED = "started", "repeated", "refused"
+STARTED, REPEATED, REFUSED, FILTERED = "started", "repeated", "refused", "filtered"
 _KEY_CHARACTERS_MAX = 200
 
 log = structlog.get_logger(__name__)
@@ -79,15 +79,21 @@ class Listener:
                 reason=str(failure),
             )
             return
-        self._count(REPEATED if accepted.deduplicated else STARTED)
+        if accepted is None:
+            self._count(FILTERED)
+        else:
+            self._count(REPEATED if accepted.deduplicated else STARTED)
         await delivery.ack()
 
     def _count(self, outcome: str) -> None:
         instruments.count(names.TRIGGER_MESSAGES, labels={names.OUTCOME: outcome})
 
 
-async def start(services: ApiServices, delivery: Delivery) -> views.Accepted:
-    """Keep the request of a message's execution; raises an `ApiError` for what starts nothing."""
+async def start(services: ApiServices, delivery: Delivery) -> views.Accepted | None:
+    """Keep the request of a message's execution; None for one that the filter leaves out.
+
+    Raises an `ApiError` for what starts nothing.
+    """
     source = triggers.parse(delivery.subject)
     if source is None:
         raise problems.refused(f"{delivery.subject[:200]!r} names no tenant, organization and rest")
@@ -101,13 +107,14 @@ async def start(services: ApiServices, delivery: Delivery) -> views.Accepted:
             f"the message takes {len(delivery.data)} bytes; "
             f"trigger {trigger.name!r} takes {trigger.body_bytes_max}"
         )
-    inputs = await workload_of(
-        services,
-        trigger,
-        body=_decoded(delivery.data),
-        subject=source.subject,
-        message_id=delivery.message_id,
-    )
+    names = {
+        "body": _decoded(delivery.data),
+        "subject": source.subject,
+        "message_id": delivery.message_id,
+    }
+    if not await _is_wanted(services, trigger, names):
+        return None
+    inputs = await workload_of(services, trigger, names)
     return await submission.start(
         services,
         trigger.path,
@@ -127,13 +134,25 @@ def key_of(delivery: Delivery) -> str:
     return key if len(key) <= _KEY_CHARACTERS_MAX else f"message/{codec.digest(key.encode())}"
 
 
+async def _is_wanted(services: ApiServices, trigger: Trigger, names: dict[str, Any]) -> bool:
+    """Judge a message by the filter; raises an `ApiError` when the filter does not fit it."""
+    if trigger.filter is None:
+        return True
+    try:
+        return await services.children.judge_condition(trigger.filter, names)
+    except (TemplateError, PayloadNeeded) as error:
+        raise problems.refused(
+            f"the trigger's filter does not fit this message: {error}"
+        ) from error
+
+
 async def workload_of(
-    services: ApiServices, trigger: Trigger, *, body: Any, subject: str, message_id: str
+    services: ApiServices, trigger: Trigger, names: dict[str, Any]
 ) -> dict[str, Any]:
     """Make the workload of a message; raises an `ApiError` when a template does not fit it."""
     if not trigger.inputs:
+        body = names["body"]
         return body if isinstance(body, dict) else {"body": body}
-    names = {"body": body, "subject": subject, "message_id": message_id}
     try:
         rendered = await services.children.render_inputs(trigger.inputs, names)
     except (TemplateError, PayloadNeeded) as error:

@@ -10,12 +10,20 @@ from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
 from noetl_contracts import subjects, triggers
-from noetl_contracts.triggers import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Trigger
+from noetl_contracts.triggers import (
+    BODY_BYTES_DEFAULT,
+    BODY_BYTES_MAX,
+    FILTER_CHARACTERS_MAX,
+    MESSAGE_NAMES,
+    Trigger,
+)
 from noetl_planner.http import problems, submission
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.triggering import TRIGGERS_MAX
 from noetl_playbook import spelling
+from noetl_playbook.expressions import TemplateError, compile_condition
+from noetl_playbook.sandbox import GLOBALS
 
 
 class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +35,7 @@ class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     body_bytes_max: Annotated[int, Meta(ge=1, le=BODY_BYTES_MAX)] = BODY_BYTES_DEFAULT
     enabled: bool = True
+    filter: Annotated[str, Meta(min_length=1, max_length=FILTER_CHARACTERS_MAX)] | None = None
 
 
 class TriggerView(Struct, frozen=True, kw_only=True):
@@ -40,6 +49,7 @@ class TriggerView(Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any]
     body_bytes_max: int
     enabled: bool
+    filter: str | None
 
 
 class TriggerList(Struct, frozen=True, kw_only=True):
@@ -107,6 +117,7 @@ async def _checked(services: ApiServices, name: str, body: TriggerBody) -> Trigg
     entry = await submission.find_playbook(services, body.path, body.version)
     submission.check_requirements(services, entry)
     submission.check_templates(body.inputs)
+    _check_filter(body.filter)
     return Trigger(
         **services.place,
         name=name,
@@ -116,7 +127,27 @@ async def _checked(services: ApiServices, name: str, body: TriggerBody) -> Trigg
         inputs=body.inputs,
         body_bytes_max=body.body_bytes_max,
         is_enabled=body.enabled,
+        filter=body.filter,
     )
+
+
+def _check_filter(text: str | None) -> None:
+    """Refuse a filter that does not compile, or reads what a message does not have."""
+    if text is None:
+        return
+    try:
+        unknown = compile_condition(text).names - MESSAGE_NAMES - GLOBALS.keys()
+    except TemplateError as error:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=f"filter: {error}"
+        ) from error
+    if unknown:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="template_refused",
+            detail=f"filter: {min(unknown)!r} is nothing of a message",
+            hint=f"a filter reads {', '.join(sorted(MESSAGE_NAMES))}",
+        )
 
 
 async def _list(services: ApiServices) -> list[Trigger]:
@@ -142,6 +173,7 @@ def _view(trigger: Trigger) -> TriggerView:
         inputs=trigger.inputs,
         body_bytes_max=trigger.body_bytes_max,
         enabled=trigger.is_enabled,
+        filter=trigger.filter,
     )
 
 

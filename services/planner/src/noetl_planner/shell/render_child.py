@@ -14,7 +14,7 @@ from noetl_chassis import child_process
 from noetl_chassis.child_process import ChildEnd, Send
 from noetl_contracts.errors import Retryable
 from noetl_playbook import forms
-from noetl_playbook.expressions import TemplateError, compile_value
+from noetl_playbook.expressions import TemplateError, compile_condition, compile_value
 from noetl_playbook.lookup import Lookup
 from noetl_playbook.scope import Parts, Scope
 from noetl_playbook.templates.render_record import Observer, Rendered, Renders, SlowRenderError
@@ -61,6 +61,18 @@ class RenderChildren:
         def compute(renders: Renders) -> Any:
             parts = Parts(limits=PLANNER, renders=renders, is_lenient=True)
             return compile_value(inputs).render(Scope(names, parts))
+
+        return await self.render(compute)
+
+    async def judge_condition(self, condition: str, names: Mapping[str, Any]) -> bool:
+        """Judge a condition over what a request from outside says; raises `TemplateError`.
+
+        What is not there and is used for its truth is an error.
+        """
+
+        def compute(renders: Renders) -> bool:
+            parts = Parts(limits=PLANNER, renders=renders)
+            return compile_condition(condition).holds(Scope(names, parts))
 
         return await self.render(compute)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_playbook import auth_forms
 from noetl_worker.domain.failures import ToolFailure, failure
 
 INLINE = "(inline)"
@@ -44,6 +45,8 @@ def read(auth: Any) -> Named | Inline:
     name = auth.get("credential") or (auth.get("key") if auth.keys() <= _PARTS else None)
     if isinstance(name, str) and name:
         return Named(name=name)
+    if auth_forms.names_by_type(auth) and isinstance(auth["name"], str) and auth["name"]:
+        return Named(name=auth["name"])
     if "type" in auth:
         return _inline(auth)
     values = list(auth.values())

@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from noetl_contracts import codec
 from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
+from noetl_worker.keys import aws_client
 
 SOURCE = "aws"
 CREDENTIAL_TYPE = "aws"
@@ -40,7 +39,7 @@ def _read_all(
     provider: str, wanted: Mapping[str, Any], credential: Credential, entry: str
 ) -> dict[str, Any]:
     service, read = _SERVICES[provider]
-    client = _open_client(service, credential)
+    client = aws_client.open_client(service, credential)
     text_by_name: dict[str, str] = {}
     found: dict[str, Any] = {}
     for field, place in wanted.items():
@@ -49,30 +48,6 @@ def _read_all(
             text_by_name[name] = _asked(read, client, name, entry)
         found[field] = _part(text_by_name[name], name=name, key=key, entry=entry)
     return found
-
-
-def _open_client(service: str, credential: Credential) -> Any:
-    """Make a client whose waits and retries are bounded; its account is the credential's alone."""
-    access_key, secret_key = credential.text("access_key"), credential.text("secret_key")
-    region = credential.text("region")
-    if not access_key or not secret_key or not region:
-        raise credential.unusable("needs access_key, secret_key and region")
-    try:
-        return boto3.session.Session().client(
-            service,
-            region_name=region,
-            endpoint_url=credential.text("endpoint"),
-            aws_access_key_id=access_key,
-            aws_secret_access_key=secret_key,
-            aws_session_token=credential.text("session_token"),
-            config=Config(
-                connect_timeout=5,
-                read_timeout=10,
-                retries={"mode": "standard", "total_max_attempts": 3},
-            ),
-        )
-    except (BotoCoreError, ValueError) as problem:
-        raise credential.unusable(f"cannot be used: {problem}") from problem
 
 
 def _read_secret(client: Any, name: str) -> str:

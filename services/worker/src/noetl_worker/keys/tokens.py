@@ -66,7 +66,7 @@ class Tokens:
         async with self._locks.setdefault(key, asyncio.Lock()):
             kept = self._kept.get(key)
             if kept is None or self._clock.monotonic() >= kept.expires_at:
-                kept = await self._granted(credential, site)
+                kept = await self.ask(credential, site)
                 self._keep(key, kept)
         return Credential(
             name=credential.name,
@@ -82,7 +82,8 @@ class Tokens:
             self._locks.pop(oldest, None)
         self._kept[key] = kept
 
-    async def _granted(self, credential: Credential, site: Site) -> Kept:
+    async def ask(self, credential: Credential, site: Site) -> Kept:
+        """Ask for a new token of an oauth2 credential, whatever is kept; raises `ToolFailure`."""
         url = credential.fields.get("token_url")
         if not isinstance(url, str) or not url:
             text = f"credential '{credential.name}' is of type oauth2 and lacks token_url"

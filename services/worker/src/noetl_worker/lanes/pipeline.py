@@ -284,7 +284,8 @@ class Pipeline:
                 visit=self._walk.visits[self._walk.position],
             )
         )
-        if call.kind not in KINDS_WITH_LOG:
+        # What is read for a script is told there.
+        if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
             return call
         return structs.replace(call, log=self._hands.journal.open_log(call))
 

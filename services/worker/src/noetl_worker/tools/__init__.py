@@ -14,6 +14,7 @@ from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.nats import NatsTool
@@ -35,6 +36,7 @@ Kind = Literal[
     "spark",
     "container",
     "noop",
+    "credential_test",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KINDS_WITH_SQL = frozenset({"postgres", "duckdb", "spark", "transfer"})
@@ -68,6 +70,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
+    credential_test: CredentialTool
     sparks: Sparks
     keyring: Keyring
     lender: FileLender
@@ -112,6 +115,8 @@ class Tools(Struct, frozen=True, kw_only=True):
                 return self.transfer.run(call)
             case "noop":
                 return noop.run(call)
+            case "credential_test":
+                return self.credential_test.run(call)
             case _:
                 assert_never(kind)
 

@@ -21,7 +21,7 @@ from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
 from noetl_worker.own_time import own_time
-from noetl_worker.tools import contents, references
+from noetl_worker.tools import bucket_places, contents, references
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.contents import Content
 from noetl_worker.tools.file_names import is_organization_name
@@ -30,9 +30,6 @@ from noetl_worker.tools.references import References
 
 _ACTIONS = ("get", "put", "delete")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}){0,7}")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_BUCKET_KINDS = {"s3": ("s3", "minio"), "gs": ("gcs_hmac",)}
-_GCS = "https://storage.googleapis.com"
 _VERSIONS_MAX = 10_000
 _ELSEWHERE = {
     "nats-kv": "read and write keys with kind nats",
@@ -235,31 +232,15 @@ class ArtifactTool:
         raise ToolFailure(failure("storage_access", f"others keep writing {uri}", source="store"))
 
     async def _bucket(self, uri: str, call: Call) -> tuple[dict[str, Any], str, str]:
-        parts = urlsplit(uri)
-        bucket, key = parts.netloc, parts.path.removeprefix("/")
-        if not _BUCKET.fullmatch(bucket) or not key:
-            raise ToolFailure(
-                failure("validation", f"{uri!r:.200} is not {parts.scheme}://bucket/key")
-            )
-        if call.auth is None:
-            text = f"{uri!r:.200} needs 'credential': the name of one of type s3 or gcs_hmac"
-            raise ToolFailure(failure("config", text, source="artifact"))
-        credential = await self._vault.resolve(call.auth, call.site)
-        usable = _BUCKET_KINDS[parts.scheme]
-        if credential.kind not in usable or not credential.version:
-            text = (
-                f"credential '{credential.name}' is of type '{credential.kind}', which "
-                f"{parts.scheme}:// cannot use: register one of type {' or '.join(usable)}"
-            )
-            raise ToolFailure(failure("config", text, source="artifact"))
-        account: dict[str, Any] = {
-            name: credential.fields[name]
-            for name in ("endpoint", "region", "access_key", "secret_key")
-            if name in credential.fields
-        }
-        if parts.scheme == "gs":
-            account.setdefault("endpoint", _GCS)
-        return account, bucket, key
+        place = await bucket_places.find_place(
+            uri,
+            call.auth,
+            site=call.site,
+            vault=self._vault,
+            source="artifact",
+            field="credential",
+        )
+        return place.account, place.bucket, place.key
 
 
 async def _decoded(content: Content, call: Call, *, name: str) -> tuple[Any, dict[str, Any]]:

@@ -34,6 +34,7 @@ from noetl_worker.tools.file_names import INTERNAL_FOLDER, FileName
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres_statements import parse_statements
 from noetl_worker.tools.references import References
+from noetl_worker.tools.scripts import Scripts
 
 R = TypeVar("R")
 
@@ -93,11 +94,13 @@ class DuckdbTool:
         *,
         vault: Vault,
         inputs: InputReader,
+        scripts: Scripts,
         references_: References,
         locks: PathLocks,
         limits: Limits,
     ) -> None:
         self._vault = vault
+        self._scripts = scripts
         self._references = references_
         self._inputs = inputs
         self._limits = limits
@@ -108,7 +111,7 @@ class DuckdbTool:
         """Run every statement of a task."""
         try:
             async with own_time(call.timeout.total):
-                return Outcome(data=await self._run(call))
+                return Outcome(data=await self._run(await self._scripts.with_query(call)))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except TimeoutError:

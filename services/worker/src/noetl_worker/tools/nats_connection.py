@@ -56,7 +56,7 @@ class Connections:
                 self._drop(key)
             while len(self._connected_by_key) >= _CONNECTIONS_MAX:
                 self._drop(next(iter(self._connected_by_key)))
-            fresh = await _connect(credential)
+            fresh = await open_connection(credential)
             self._connected_by_key[key] = fresh
             return fresh
 
@@ -82,7 +82,8 @@ def _is_good(found: Connected, credential: Credential) -> bool:
     return found.version == credential.version and found.client.is_connected
 
 
-async def _connect(credential: Credential) -> Connected:
+async def open_connection(credential: Credential) -> Connected:
+    """Open a connection of its own; raises `ToolFailure`."""
     known, creds = nats_credentials.arguments(credential), nats_credentials.creds(credential)
     connected = Connected(client=Client(), version=credential.version)
 

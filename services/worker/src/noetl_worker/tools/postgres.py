@@ -63,7 +63,7 @@ class PostgresTool:
     async def run(self, call: Call) -> Outcome:
         """Run every statement of a task."""
         try:
-            call = await self._with_script(call)
+            call = await self._scripts.with_query(call)
             if call.transaction is not None:
                 return await call.transaction.run(call)
             statements = parse_statements(call)
@@ -135,14 +135,6 @@ class PostgresTool:
         except asyncpg.PostgresError as problem:
             return Outcome(error=refused(problem, 0, statement.text))
         return Outcome(data=_NOTHING.copy() if rows is NO_ROWS else _raw([rows]))
-
-    async def _with_script(self, call: Call) -> Call:
-        """Put SQL from elsewhere into the call; raises `ToolFailure`."""
-        script = call.fields.get("script")
-        if script is None:
-            return call
-        text = await self._scripts.text(script, call)
-        return structs.replace(call, fields={**call.fields, "query": text, "query_b64": None})
 
     async def pool(self, auth: Any, site: Site, hints: Hints | None = None) -> Pool:
         """Return the pool of a credential; a newer version of it gets a new pool."""

@@ -130,7 +130,7 @@ class Pool:
         if session is not None and not session.connection.is_closed():
             return session
         try:
-            return Session(await _connect(self._credential))
+            return Session(await open_connection(self._credential))
         except BaseException:
             self._give_up_one()
             raise
@@ -254,7 +254,7 @@ async def _discard(session: Session) -> None:
         session.connection.terminate()
 
 
-async def _connect(credential: Credential) -> "asyncpg.Connection[Any]":
+async def open_connection(credential: Credential) -> "asyncpg.Connection[Any]":
     """Open a connection; raises `ToolFailure` for a credential that cannot be used."""
     fields = credential.fields
     try:

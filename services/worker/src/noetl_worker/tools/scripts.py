@@ -11,6 +11,7 @@ from msgspec import structs
 from noetl_contracts import codec
 from noetl_playbook import coercion
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.tools.bucket_scripts import BucketScripts
 from noetl_worker.tools.call import Call, Timeout
 from noetl_worker.tools.http import HttpTool
 
@@ -29,11 +30,12 @@ _TYPE_BY_SCHEME: dict[str, Type] = {
 
 
 class Scripts:
-    """Reads scripts from the deployment's script directory, over HTTP, or from the task itself."""
+    """Reads scripts from the deployment's script directory, buckets, HTTP, or the task itself."""
 
-    def __init__(self, *, directory: str, http: HttpTool) -> None:
+    def __init__(self, *, directory: str, http: HttpTool, buckets: BucketScripts) -> None:
         self._directory = Path(directory) if directory else None
         self._http = http
+        self._buckets = buckets
 
     async def text(self, script: Any, call: Call) -> str:
         """Return the text that a task's `script` means; raises `ToolFailure`.
@@ -55,6 +57,14 @@ class Scripts:
         except UnicodeDecodeError as problem:
             raise _invalid(f"the script is not UTF-8 text: {problem}") from problem
 
+    async def with_query(self, call: Call) -> Call:
+        """Put SQL from elsewhere into a call; raises `ToolFailure`."""
+        script = call.fields.get("script")
+        if script is None:
+            return call
+        text = await self.text(script, call)
+        return structs.replace(call, fields={**call.fields, "query": text, "query_b64": None})
+
     async def _read(
         self, kind: Type, script: dict[str, Any], source: dict[str, Any], call: Call
     ) -> bytes:
@@ -68,8 +78,10 @@ class Scripts:
                     source.get("endpoint") or script.get("uri"), source, call
                 )
             case "s3" | "gcs":
-                text = f"scripts from {kind} cannot be read here: use type file, http or inline"
-                raise ToolFailure(failure("config", text))
+                uri = source.get("endpoint") or script.get("uri")
+                return await self._buckets.read(
+                    uri, source.get("auth"), call, bytes_max=SCRIPT_BYTES_MAX
+                )
             case _:
                 assert_never(kind)
 
@@ -139,7 +151,7 @@ def _type(script: dict[str, Any], source: dict[str, Any]) -> Type:
     if given is not None:
         found: Type = given
         return found
-    if "code" in source:
+    if "code" in source or "code_b64" in source:
         return "inline"
     uri = source.get("endpoint") or script.get("uri")
     scheme = urlsplit(uri).scheme if isinstance(uri, str) else None
@@ -149,7 +161,12 @@ def _type(script: dict[str, Any], source: dict[str, Any]) -> Type:
 
 
 def _inline(source: dict[str, Any]) -> bytes:
-    code = source.get("code")
+    packed, code = source.get("code_b64"), source.get("code")
+    if isinstance(packed, str):
+        try:
+            return b64decode(packed, validate=True)
+        except ValueError as problem:
+            raise _invalid(f"'source.code_b64' is not base64: {problem}") from problem
     if not isinstance(code, str):
         raise _invalid("a source of type inline needs 'code'")
     return code.encode()

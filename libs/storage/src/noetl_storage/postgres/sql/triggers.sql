@@ -1,9 +1,10 @@
 -- name: put :exec
 -- Keep a trigger; one of the same name is replaced.
 insert into noetl.trigger (
-    tenant_id, organization_id, name, subject, path, version, inputs, body_bytes_max, is_enabled
+    tenant_id, organization_id, name, subject, path, version, inputs, body_bytes_max, is_enabled,
+    filter
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 on conflict (tenant_id, organization_id, name) do update
 set subject = excluded.subject,
     path = excluded.path,
@@ -11,6 +12,7 @@ set subject = excluded.subject,
     inputs = excluded.inputs,
     body_bytes_max = excluded.body_bytes_max,
     is_enabled = excluded.is_enabled,
+    filter = excluded.filter,
     updated_at = now();
 
 -- name: find :one

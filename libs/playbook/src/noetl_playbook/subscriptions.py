@@ -1,0 +1,282 @@
+"""Subscription documents: which messages start which playbook."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts import triggers
+from noetl_contracts.triggers import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, FILTER_CHARACTERS_MAX
+from noetl_playbook import sites, syntax
+from noetl_playbook.coercion import is_template
+from noetl_playbook.document import Document
+from noetl_playbook.problems import Level, Path, Problem
+from noetl_playbook.reading import Reading, fields_of, shown
+from noetl_playbook.sandbox import GLOBALS
+
+KIND = "Subscription"
+VERSION = "noetl.io/v2"
+SOURCE = "nats"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ROOT_KEYS = frozenset({"apiVersion", "kind", "metadata", "spec"})
+_CANONICAL_SOURCE = "source: {type: nats, subject: orders.*}"
+_OWN_STREAM = (
+    "a subscription takes the messages of NoETL's own stream, noetl.triggers.<tenant>.<org>.…, "
+    "through the one consumer that all planners share"
+)
+_MAP_IT = "leave it out, and map the other server's subjects there: docs/triggers.md"
+# What others have and we have not, or always do, with the way out.
+_NOT_IN_SOURCE = {
+    **dict.fromkeys(
+        ("auth", "credential", "url", "user", "password", "token", "endpoint", "brokers"),
+        (_OWN_STREAM, _MAP_IT),
+    ),
+    **dict.fromkeys(
+        ("stream", "consumer", "durable", "subscription", "topic", "group"), (_OWN_STREAM, _MAP_IT)
+    ),
+    **dict.fromkeys(
+        ("start", "start_position", "deliver_policy"),
+        ("every message that waits in the stream is taken, the oldest first", "leave it out"),
+    ),
+}
+_NOT_IN_SPEC = {
+    **dict.fromkeys(
+        ("ack", "ack_mode", "acknowledge"),
+        ("a message is always acknowledged after its execution is durable", "leave it out"),
+    ),
+    **dict.fromkeys(
+        ("dead_letter", "dlq", "on_error"),
+        ("a message that can start nothing always becomes a dead letter", "noetl dlq ls"),
+    ),
+    **dict.fromkeys(
+        ("dedupe", "deduplicate", "idempotency"),
+        ("messages with one Nats-Msg-Id and subject always start one execution", "leave it out"),
+    ),
+    **dict.fromkeys(
+        ("max_in_flight", "concurrency", "runtime", "batch"),
+        (
+            "nothing bounds how many executions of a subscription run at once",
+            "leave it out; workers of a pool bound what runs: dispatch to a playbook with a pool",
+        ),
+    ),
+    **dict.fromkeys(
+        ("headers", "spool"), ("header directives and spools are not available", "leave it out")
+    ),
+}
+_NOT_IN_DISPATCH = {
+    "payload_from": (
+        "what becomes the workload is written as templates",
+        'write input: {order: "{{ body }}"}; without input the body is the workload',
+    ),
+    **dict.fromkeys(
+        ("execution_pool", "pool"),
+        ("the pool is the playbook's", "write executor: {spec: {pool: …}} in the playbook"),
+    ),
+}
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """Where messages come from: `subject` is what follows `noetl.triggers.<tenant>.<org>.`."""
+
+    type: str = SOURCE
+    subject: str
+
+
+class Dispatch(Struct, frozen=True, kw_only=True):
+    """What a message starts; without `input` the message's body is the workload."""
+
+    playbook: str
+    version: int | None = None
+    input: dict[str, Any] = {}
+
+
+class Subscription(Struct, frozen=True, kw_only=True):
+    """A subscription as it was read; messages for which `filter` is false start nothing."""
+
+    name: str
+    source: Source
+    dispatch: Dispatch
+    filter: str | None = None
+    body_bytes_max: int = BODY_BYTES_DEFAULT
+    enabled: bool = True
+
+
+class _Spec(Struct, frozen=True, kw_only=True):
+    """The keys of `spec` that are read one by one."""
+
+    body_bytes_max: int = BODY_BYTES_DEFAULT
+    enabled: bool = True
+
+
+class ReadSubscription(Struct, frozen=True, kw_only=True):
+    """The subscription, absent when a problem is an error, and every problem in order."""
+
+    subscription: Subscription | None
+    problems: tuple[Problem, ...]
+    begins: int = 1
+
+
+def is_subscription(document: Document) -> bool:
+    """Tell whether a document says that it is one."""
+    return isinstance(document.value, dict) and document.value.get("kind") == KIND
+
+
+def read_subscription(document: Document, *, level: Level) -> ReadSubscription:
+    """Read one document; it says all that is wrong in one pass."""
+    reading = Reading(document, level=level, readers={})
+    for remark in document.remarks:
+        reading.report(
+            remark.code, remark.path, remark.message, hint=remark.hint, place=remark.place
+        )
+    found = _read_root(reading, document.value)
+    sites.check_sites(reading, None)
+    _check_names(reading)
+    in_order = sorted(reading.problems, key=lambda each: (each.line, each.column, each.code))
+    problems = tuple(dict.fromkeys(in_order))
+    if any(problem.is_error for problem in problems):
+        found = None
+    return ReadSubscription(subscription=found, problems=problems, begins=document.begins)
+
+
+def _read_root(reading: Reading, value: dict[str, Any]) -> Subscription | None:
+    if value.get("apiVersion") != VERSION:
+        reading.report(
+            "E102",
+            ("apiVersion",),
+            f"apiVersion is {shown(value.get('apiVersion'))}",
+            hint=f"write apiVersion: {VERSION}",
+        )
+    for key in value:
+        if key not in _ROOT_KEYS:
+            reading.unknown((key,), _ROOT_KEYS)
+    metadata, spec = value.get("metadata"), value.get("spec")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        reading.report("E104", ("metadata",), "'metadata.name' is required here")
+    elif not _NAME.fullmatch(name):
+        reading.report(
+            "E104",
+            ("metadata", "name"),
+            f"{shown(name)} is no name of a subscription",
+            hint="use letters, digits, '.', '_' and '-', at most 128, a letter or digit first",
+        )
+    if not isinstance(spec, dict):
+        reading.report(
+            "E104", ("spec",), "'spec' is required here", hint=_CANONICAL_SOURCE, of_key=True
+        )
+        return None
+    return _read_spec(reading, spec, ("spec",), name=str(name))
+
+
+def _read_spec(
+    reading: Reading, spec: dict[str, Any], path: Path, *, name: str
+) -> Subscription | None:
+    own = {"source", "dispatch", "filter", *fields_of(_Spec)}
+    # The subject may stand beside a source that is named by its type alone.
+    is_short = isinstance(spec.get("source"), str)
+    if is_short:
+        own.add("subject")
+    _check_keys(reading, spec, path, own, {**_NOT_IN_SPEC, **(_NOT_IN_SOURCE if is_short else {})})
+    source = _read_source(reading, spec, path)
+    dispatch = _read_dispatch(reading, spec.get("dispatch"), (*path, "dispatch"))
+    condition = _read_filter(reading, spec.get("filter"), (*path, "filter"))
+    rest = reading.fields(_Spec, {key: spec[key] for key in fields_of(_Spec) if key in spec}, path)
+    bytes_max = rest.get("body_bytes_max", BODY_BYTES_DEFAULT)
+    if not 1 <= bytes_max <= BODY_BYTES_MAX:
+        reading.report(
+            "E104",
+            (*path, "body_bytes_max"),
+            f"body_bytes_max is between 1 and {BODY_BYTES_MAX}, not {bytes_max}",
+        )
+    if source is None or dispatch is None:
+        return None
+    return Subscription(name=name, source=source, dispatch=dispatch, filter=condition, **rest)
+
+
+def _read_source(reading: Reading, spec: dict[str, Any], path: Path) -> Source | None:
+    value, here = spec.get("source"), (*path, "source")
+    if isinstance(value, str):
+        kind, subject, place = value, spec.get("subject"), (*path, "subject")
+    elif isinstance(value, dict):
+        _check_keys(reading, value, here, fields_of(Source), _NOT_IN_SOURCE)
+        kind, subject, place = value.get("type", SOURCE), value.get("subject"), (*here, "subject")
+    else:
+        reading.report("E104", here, "'source' is required here", hint=_CANONICAL_SOURCE)
+        return None
+    if kind != SOURCE:
+        reading.report(
+            "E104",
+            here,
+            f"source {shown(kind)} is not available: {SOURCE} alone is",
+            hint=f"bring its messages to NATS, and write {_CANONICAL_SOURCE}",
+        )
+        return None
+    if not isinstance(subject, str):
+        reading.report("E104", place, "'subject' is required here", hint=_CANONICAL_SOURCE)
+        return None
+    fault = triggers.fault(subject)
+    if fault is not None:
+        reading.report("E104", place, fault, hint=_CANONICAL_SOURCE)
+    return Source(subject=subject)
+
+
+def _read_dispatch(reading: Reading, value: Any, path: Path) -> Dispatch | None:
+    if not isinstance(value, dict):
+        reading.report("E104", path, "'dispatch' is required here", hint="dispatch: {playbook: …}")
+        return None
+    _check_keys(reading, value, path, fields_of(Dispatch), _NOT_IN_DISPATCH)
+    known = {key: value[key] for key in value if key in fields_of(Dispatch)}
+    found: Dispatch | None = reading.struct(Dispatch, known, path)
+    if found is not None and found.version is not None and found.version < 1:
+        reading.report("E104", (*path, "version"), "versions are 1 and above")
+    return found
+
+
+def _read_filter(reading: Reading, value: Any, path: Path) -> str | None:
+    if value is None:
+        return None
+    found = reading.condition(value, path)
+    if isinstance(found, bool):
+        reading.wrong(path, "a condition over the message", value)
+        return None
+    if found is not None and len(found) > FILTER_CHARACTERS_MAX:
+        reading.report("E104", path, f"a filter has at most {FILTER_CHARACTERS_MAX} characters")
+    return found
+
+
+def _check_keys(
+    reading: Reading,
+    value: dict[str, Any],
+    path: Path,
+    known: Collection[str],
+    absent: dict[str, tuple[str, str]],
+) -> None:
+    """Report keys that nothing reads; of those that others know, say why there are none."""
+    for key in value:
+        if key in known:
+            continue
+        if key in absent:
+            why, hint = absent[key]
+            reading.report("E103", (*path, key), f"'{key}': {why}", hint=hint, of_key=True)
+        else:
+            reading.unknown((*path, key), known)
+
+
+def _check_names(reading: Reading) -> None:
+    """Report names that no message has."""
+    for site in reading.sites:
+        source = site.source if is_template(site.source) else "{{ " + site.source + " }}"
+        try:
+            read = syntax.names(syntax.parse(source))
+        except syntax.SyntaxProblemError:
+            # Reported with its place before.
+            continue
+        for name in sorted(read - triggers.MESSAGE_NAMES - GLOBALS.keys()):
+            reading.report(
+                "E303",
+                site.path,
+                f"'{name}' is nothing of a message",
+                hint=reading.hint(name, triggers.MESSAGE_NAMES)
+                or f"a message has {', '.join(sorted(triggers.MESSAGE_NAMES))}",
+            )
