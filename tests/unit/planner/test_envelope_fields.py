@@ -79,7 +79,14 @@ def test_what_a_worker_reported_bears_its_locator_and_what_was_decided_the_plann
     assert {told[kind].producer for kind in ("call.done", "step.exit", "command.issued")} == {"p"}
 
 
-@pytest.mark.parametrize("locator", [None, "w1", "noetl://a b", "noetl://" + "x" * 3000, "\0"])
+@pytest.mark.parametrize(
+    "locator",
+    [
+        *(None, "w1", "noetl://a b", "noetl://" + "x" * 3000, "\0"),
+        "noetl://tenant/default/org/default/planner/p",
+        "noetl://tenant/default/org/default/worker/w2",
+    ],
+)
 def test_a_worker_that_says_no_place_is_named_by_its_id(world: World, locator: str | None) -> None:
     execution_id = world.begin("two")
     told = report(world, execution_id, started(issued(world, execution_id), locator), key="k")

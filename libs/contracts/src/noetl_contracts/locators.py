@@ -25,7 +25,6 @@ LOCALITY_KEYS = ("cluster", "region", "zone", "node", "process")
 # How far apart two places are, from near to far; what is not known counts as far.
 DISTANCES = ("node", "zone", "region", "cluster", "any")
 _LENGTH_MAX = 2048
-_SPELLED = re.compile(r"noetl://[A-Za-z0-9._~%/-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENCODED = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+")
 
@@ -150,11 +149,6 @@ def process(kind: str, name: str, tenant_id: TenantId, organization_id: Organiza
     except LocatorError:
         digest = codec.digest(name.encode(errors="surrogatepass"))
         return resource(tenant_id, organization_id, kind, "sha256", digest)
-
-
-def is_locator(text: str) -> bool:
-    """Tell whether a text has the characters, the length and the scheme of a locator."""
-    return len(text) <= _LENGTH_MAX and _SPELLED.fullmatch(text) is not None
 
 
 def distance(one: Mapping[str, str], other: Mapping[str, str]) -> str:

@@ -170,7 +170,7 @@ class Draft:
         return sealed
 
     def _producer_of(self, event: Event) -> str:
-        if self._reporter is not None and isinstance(event, REPORTED_EVENTS):
+        if self._reporter is not None and type(event) in REPORTED_EVENTS:
             return self._reporter
         return self.stamp.producer
 
