@@ -140,7 +140,8 @@ def test_three_of_a_thousand_items_run_again_alone(
     assert shop.asked[500] == 2
     assert found.pop("stats") == {**expected.pop("stats"), "retried": 1}
     assert found == expected
-    assert desk.type("replay", "verify", again).code == 0
+    folder = str(desk.folder / "evidence")
+    assert desk.type("replay", "verify", again, "--output", folder).code == 0
     assert_parity(stack, again)
     again_shown = desk.type("items", again, "each", "--all", "--output", "json")
     states = Counter(
