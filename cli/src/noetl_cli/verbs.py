@@ -46,7 +46,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "up": "Start PostgreSQL, NATS, S3 and the five services; attach when they run already.",
         "down": "Drain and stop the services, then the servers, and wait until all are gone.",
         "doctor": "Check versions, durability settings, disk, ports, Java and every service.",
-        "logs": "Print the last lines of the logs, oldest first within each process.",
+        "logs": (
+            "Print what the tasks of an execution wrote; without one, the logs of the stack's "
+            "processes."
+        ),
         "pools": "List the pools, how they are served, and what waits in their lanes.",
         "credential": "Keep, list and end credentials.",
         "completion": "Print the script that completes words in a shell.",

@@ -39,7 +39,7 @@ from noetl_worker.task_logs.task_log import TaskLog
 from noetl_worker.tools.call import Call
 
 # Whose tasks run code that writes.
-KINDS_WITH_LOG = frozenset({"python", "shell"})
+KINDS_WITH_LOG = frozenset({"python", "shell", "spark"})
 FLUSH_S = 0.5
 CHUNK_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 1024 * 1024

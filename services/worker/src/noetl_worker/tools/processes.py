@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 
 from noetl_contracts.log_chunks import STDERR, STDOUT
-from noetl_worker.tools.call import Log, NoLog
+from noetl_worker.domain.log_port import Log, NoLog
 from noetl_worker.tools.supervised_process import SupervisedProcess, start_process
 
 _CHUNK_BYTES = 64 * 1024

@@ -8,8 +8,8 @@ from typing import BinaryIO
 import msgspec
 
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
+from noetl_worker.domain.log_port import Log
 from noetl_worker.sandbox.output_records import END, MARK, OutputRecord
-from noetl_worker.tools.call import Log
 
 _READ_BYTES = 64 * 1024
 # A mark without a record behind it was written by a program of the task.

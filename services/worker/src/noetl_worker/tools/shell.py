@@ -16,10 +16,11 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.errors import ErrorObject
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
+from noetl_worker.domain.log_port import Log
 from noetl_worker.domain.texts import as_text
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import processes
-from noetl_worker.tools.call import Call, Log, Outcome
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.scripts import Scripts
 
