@@ -12,10 +12,16 @@ from rich.text import Text
 from noetl_cli import render
 from noetl_cli.meters import Meter, Note, Tracker
 from noetl_cli.render import one_line
+from noetl_contracts.ids import CommandId
+from noetl_contracts.step_progress import SparkProgress, StepProgress
 
 LINE_EVERY_S = 2.0
 BARS_MAX = 20
 STEP_WIDTH = 24
+# The same line of progress is written again after this time.
+PROGRESS_AGAIN_S = 10.0
+# A task that tells nothing for so long is over.
+PROGRESS_OLD_S = 3.0
 
 
 class Display(Protocol):
@@ -34,6 +40,9 @@ class Display(Protocol):
 
     def show(self, view: dict[str, Any], notes: list[Note], tracker: Tracker) -> None:
         """Show an event that was counted."""
+
+    def show_progress(self, progress: StepProgress) -> None:
+        """Show how far a task is."""
 
     def tell(self, text: str) -> None:
         """Say something about the connection, not about the execution."""
@@ -65,6 +74,9 @@ class JsonDisplay(_Plain):
         del notes, tracker
         render.json_line({"execution_id": self._execution_id, **view})
 
+    def show_progress(self, progress: StepProgress) -> None:
+        """Leave it out: it is no event."""
+
     def tell(self, text: str) -> None:
         """Write beside the output proper."""
         render.note(text)
@@ -76,6 +88,7 @@ class LineDisplay(_Plain):
     def __init__(self, write: Callable[[str], None] = render.line) -> None:
         self._write = write
         self._said_at = 0.0
+        self._said_by_command: dict[CommandId, tuple[str, float]] = {}
 
     def show(self, view: dict[str, Any], notes: list[Note], tracker: Tracker) -> None:
         """Write what is worth a line."""
@@ -89,13 +102,22 @@ class LineDisplay(_Plain):
             for meter in live[:BARS_MAX]:
                 self._write(one_line(f"{meter.step}: {progress_text(meter)}"))
 
+    def show_progress(self, progress: StepProgress) -> None:
+        """Write it where it has changed, and now and then where it has not."""
+        text, now = spark_text(progress.spark), time.monotonic()
+        said, said_at = self._said_by_command.get(progress.command_id, ("", now - LINE_EVERY_S))
+        if now - said_at < (LINE_EVERY_S if text != said else PROGRESS_AGAIN_S):
+            return
+        self._said_by_command[progress.command_id] = text, now
+        self._write(one_line(f"{progress.step}: {text}, {progress.spark.seconds:.0f} s"))
+
     def tell(self, text: str) -> None:
         """Write beside the output proper."""
         render.note(text)
 
 
 class BarDisplay:
-    """One bar for each loop that runs; everything else scrolls by above."""
+    """One bar for each loop and Spark task that runs; everything else scrolls by above."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -107,6 +129,7 @@ class BarDisplay:
             refresh_per_second=8,
         )
         self._bar_by_run: dict[str, TaskID] = {}
+        self._spark_bars: dict[CommandId, tuple[TaskID, float]] = {}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -130,6 +153,22 @@ class BarDisplay:
             self._progress.remove_task(self._bar_by_run.pop(run))
         for run, meter in live.items():
             self._move(run, meter)
+        self._drop_old_bars()
+
+    def show_progress(self, progress: StepProgress) -> None:
+        """Move the bar of a task on Spark."""
+        command_id, spark = progress.command_id, progress.spark
+        self._drop_old_bars()
+        if command_id not in self._spark_bars and len(self._spark_bars) >= BARS_MAX:
+            return
+        bar, _ = self._spark_bars.get(command_id) or (self._add_bar(progress.step), 0.0)
+        self._spark_bars[command_id] = bar, time.monotonic()
+        self._progress.update(
+            bar,
+            total=sum(stage.tasks for stage in spark.stages) or None,
+            completed=sum(stage.tasks_done for stage in spark.stages),
+            figures=f"{spark_text(spark)}, {spark.seconds:.0f} s",
+        )
 
     def tell(self, text: str) -> None:
         """Print above the bars."""
@@ -137,14 +176,25 @@ class BarDisplay:
 
     def _move(self, run: str, meter: Meter) -> None:
         if run not in self._bar_by_run:
-            step = render.safe(meter.step)[:STEP_WIDTH]
-            self._bar_by_run[run] = self._progress.add_task(step.ljust(STEP_WIDTH), total=None)
+            self._bar_by_run[run] = self._add_bar(meter.step)
         self._progress.update(
             self._bar_by_run[run],
             total=meter.total,
             completed=meter.done + meter.failed,
             figures=progress_text(meter),
         )
+
+    def _add_bar(self, step: str) -> TaskID:
+        name = render.safe(step)[:STEP_WIDTH]
+        return self._progress.add_task(name.ljust(STEP_WIDTH), total=None)
+
+    def _drop_old_bars(self) -> None:
+        """Remove the bars of tasks that tell nothing any more."""
+        now = time.monotonic()
+        for command_id, (bar, told_at) in list(self._spark_bars.items()):
+            if now - told_at > PROGRESS_OLD_S:
+                self._progress.remove_task(bar)
+                del self._spark_bars[command_id]
 
     def _print(self, text: str, *, style: str) -> None:
         self._progress.console.print(Text(one_line(text), style=style))
@@ -187,6 +237,23 @@ def progress_text(meter: Meter) -> str:
     if eta_s is not None:
         parts.append(f"ETA {_clock(eta_s)}")
     return "  ".join(parts)
+
+
+def spark_text(spark: SparkProgress) -> str:
+    """Write what Spark does, such as `Spark job 2: stage 7 45/200 tasks`."""
+    match spark.phase:
+        case "session":
+            return "Spark session starts"
+        case "queue":
+            return "waits for other Spark jobs of its worker"
+        case "job" if not spark.jobs:
+            return "Spark works, no job yet"
+        case "job" if not spark.stages:
+            return f"Spark job {spark.jobs:,}: no stage runs"
+    stages = (
+        f"stage {stage.stage} {stage.tasks_done:,}/{stage.tasks:,} tasks" for stage in spark.stages
+    )
+    return f"Spark job {spark.jobs:,}: {', '.join(stages)}"
 
 
 def _clock(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -13,13 +14,14 @@ from noetl_cli import client, sse
 from noetl_cli.client import Client
 from noetl_cli.failures import CliError
 from noetl_contracts import codec
+from noetl_contracts.step_progress import StepProgress
 
 # Heartbeats come every second: several missing ones mean that the connection is dead.
 SILENCE_S = 10.0
 PATIENCE_S = 60.0
 REST_FIRST_S = 0.2
 REST_MAX_S = 2.0
-END = "end"
+END, PROGRESS = "end", "progress"
 _UNAVAILABLE = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY})
 
 EventView = dict[str, Any]
@@ -47,8 +49,10 @@ class Following:
         self._lost_at: float | None = None
         self._rest_s = REST_FIRST_S
 
-    def events(self, tell: Callable[[str], None]) -> Iterator[EventView | None]:
+    def events(self, tell: Callable[[str], None]) -> Iterator[EventView | StepProgress | None]:
         """Yield events in order, and None whenever there is time to look at the clock.
+
+        Between them stands how far tasks are.
 
         Called again, it goes on after the last event that was taken.
         """
@@ -64,15 +68,18 @@ class Following:
             time.sleep(self._rest_s)
             self._rest_s = min(self._rest_s * 2, REST_MAX_S)
 
-    def _connected(self) -> Iterator[EventView | None]:
+    def _connected(self) -> Iterator[EventView | StepProgress | None]:
         """Follow one connection until the execution ends; raises `AwayError`."""
-        path = f"/api/executions/{client.escaped(self._execution_id)}/stream"
+        path = f"/api/executions/{client.escaped(self._execution_id)}/stream?progress=true"
         for message in read_messages(self._client, path, after=str(self._after)):
             self._find()
             if message.event == END:
                 return
             if message.data is None:
                 yield None
+                continue
+            if message.event == PROGRESS:
+                yield from _read_progress(message.data)
                 continue
             try:
                 view = codec.decode_as(message.data, EventView)
@@ -99,6 +106,12 @@ class Following:
                 f"({reason}). The execution is durable and goes on when the planner does.",
                 way_out=f"noetl run --attach {self._execution_id}",
             )
+
+
+def _read_progress(data: str) -> Iterator[StepProgress]:
+    """Read progress; what a newer planner says in another form is not shown."""
+    with suppress(msgspec.DecodeError):
+        yield codec.decode_as(data, StepProgress)
 
 
 def read_messages(planner: Client, path: str, *, after: str) -> Iterator[sse.Message]:

@@ -12,6 +12,7 @@ from noetl_cli.failures import ExitCode
 from noetl_cli.meters import Tracker
 from noetl_contracts import codec
 from noetl_contracts.status import ExecutionStatus
+from noetl_contracts.step_progress import StepProgress
 
 SECOND_THOUGHT_S = 2.0
 
@@ -26,7 +27,7 @@ class Watch(Struct, frozen=True, kw_only=True):
     """
 
     execution_id: str
-    events: Callable[[Callable[[str], None]], Iterator[EventView | None]]
+    events: Callable[[Callable[[str], None]], Iterator[EventView | StepProgress | None]]
     cancel: Callable[[], None]
     timeout_s: float | None = None
     as_json: bool = False
@@ -95,7 +96,9 @@ def _follow(asked: Watch, tracker: Tracker, shown: Display, deadline: float | No
         while not tracker.is_over:
             try:
                 view = next(source)
-                if view is not None:
+                if isinstance(view, StepProgress):
+                    shown.show_progress(view)
+                elif view is not None:
                     shown.show(view, tracker.feed(view), tracker)
                 if deadline is not None and time.monotonic() > deadline and not tracker.is_over:
                     raise TimeIsUpError

@@ -104,6 +104,21 @@ async def test_a_log_says_whose_it_is_and_its_chunks_follow_each_other(worker: B
     assert (source.task, source.unit, source.task_attempt) == ("s_task", "step", 1)
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"kind": "python", "code": "for i in range(100_000): print('line', i, 'x' * 60)"},
+        {"kind": "shell", "cmds": "seq -f 'line %.0f and more of it' 0 99999"},
+    ],
+    ids=["python", "shell"],
+)
+async def test_of_a_hundred_thousand_lines_none_is_lost(
+    worker: Bench, tool: dict[str, Any]
+) -> None:
+    await worker.run(command_of(f"\n  - {{step: s, tool: {codec.text(tool)}}}\n"))
+    assert [text.split()[1] for text in await texts(worker)] == [str(i) for i in range(100_000)]
+
+
 async def test_other_programs_of_a_task_write_into_its_log(worker: Bench) -> None:
     code = (
         "import subprocess\n"

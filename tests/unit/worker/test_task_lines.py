@@ -1,5 +1,7 @@
 """Lines of output: cut at their ends, bounded, and masked before anything else sees them."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from noetl_contracts.log_chunks import LogSource
@@ -11,7 +13,7 @@ from noetl_worker.task_logs.line_text import (
     LINE_CHARACTERS_MAX,
     RAW_BYTES_MAX,
     RawLine,
-    text_of,
+    texts_of,
 )
 from noetl_worker.task_logs.task_log import TaskLog
 from noetl_worker.tools.python_output import OutputParser
@@ -26,8 +28,10 @@ class Lines:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str]] = []
 
-    def add(self, line: RawLine, stream: str, level: str, source: LogSource) -> None:
-        self.lines.append((stream, level, text_of(line, Mask())))
+    def add_lines(
+        self, lines: Sequence[RawLine], stream: str, level: str, source: LogSource
+    ) -> None:
+        self.lines += [(stream, level, text) for text in texts_of(lines, Mask())]
 
 
 def log_of(lines: Lines) -> TaskLog:
@@ -38,6 +42,11 @@ def knowing(*secrets: str) -> Mask:
     mask = Mask()
     mask.learn(list(secrets))
     return mask
+
+
+def text_of(line: RawLine, mask: Mask) -> str:
+    (text,) = texts_of([line], mask)
+    return text
 
 
 def split(*pieces: bytes) -> list[bytes]:
@@ -82,6 +91,16 @@ def test_each_line_of_a_secret_of_several_is_masked_however_short() -> None:
     mask = knowing("first-line\nsecond\nthird-line-of-the-key")
     texts = [text_of(RawLine(data=line), mask) for line in split(b"first-line\nsecond\r\nfourth\n")]
     assert texts == ["***", "***", "fourth"]
+
+
+def test_lines_that_are_read_together_are_masked_as_each_alone() -> None:
+    mask = knowing(SECRET, "first-line\nsecond\nthird-line-of-the-key")
+    data = [b"clear", f"a {SECRET} b".encode(), b"  second\r", b"not second", b"x\r", b"\xff"]
+    lines = [RawLine(data=line) for line in data]
+    together = texts_of(lines, mask)
+    assert together == [text_of(line, mask) for line in lines]
+    assert together == ["clear", "a *** b", "***", "not second", "x", "\ufffd"]
+    assert texts_of([lines[0], lines[4]], mask) == ["clear", "x"]
 
 
 def test_a_line_that_does_not_end_takes_a_bounded_room_and_says_its_length() -> None:
@@ -146,3 +165,29 @@ def test_records_and_the_bytes_of_other_programs_are_told_apart() -> None:
         assert lines.lines[-1][2] == "no record"
         assert ended.count(True) == 1
         assert ended[-1]
+
+
+def test_records_that_come_together_are_read_as_each_alone() -> None:
+    records = [
+        *(OutputRecord("stdout", f"{number} ä\x1e\n") for number in range(3)),
+        OutputRecord("stderr", "err\n"),
+        OutputRecord("logging", "said", "info"),
+        OutputRecord("stdout", "last"),
+        OutputRecord(END),
+    ]
+    data = b"".join(map(encode_record, records))
+    shown, ends = [], []
+    for size in (1, len(data)):
+        lines, parser = Lines(), OutputParser("stdout")
+        log = log_of(lines)
+        ends.append(
+            [parser.feed(data[at : at + size], log) for at in range(0, len(data), size)].count(True)
+        )
+        log.finish()
+        shown.append(lines.lines)
+    assert shown[0] == shown[1]
+    assert ends == [1, 1]
+    assert [line[2] for line in shown[0]] == [
+        *("0 ä\x1e", "1 ä\x1e", "2 ä\x1e"),
+        *("err", "said", "last"),
+    ]

@@ -1,7 +1,7 @@
 """How waves are cut, and what becomes of frames when a wave goes wrong: no Spark, same rules."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from noetl_contracts.commands import Command, FrameWork
 from noetl_contracts.facts import CommandLost, FrameClosed
 from noetl_contracts.ids import StageId, WorkerId
 from noetl_contracts.payloads import PayloadRef
+from noetl_contracts.step_progress import SparkProgress
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain import waves as cutting
 from noetl_worker.domain.failures import ToolFailure
@@ -93,8 +94,15 @@ class Jobs:
         self.gate.set()
 
     async def spread(
-        self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
+        self,
+        cut: Callable[[int], list[bytes]],
+        entry: Callable[..., Any],
+        *,
+        name: str,
+        tell_progress: Callable[[SparkProgress], Awaitable[None]] | None = None,
     ) -> list[bytes]:
+        if tell_progress is not None:
+            await tell_progress(SparkProgress(phase="session", seconds=1))
         shares = [codec.decode_as(data, Share) for data in cut(self.parts)]
         self.waves.append(shares)
         found = list(self.strange)
@@ -126,7 +134,9 @@ class Jobs:
 
 
 @asynccontextmanager
-async def sailing(**limits: Any) -> AsyncIterator[tuple[Waves, Jobs]]:
+async def sailing(
+    tell_progress: Callable[[Command, SparkProgress], Awaitable[None]] | None = None, **limits: Any
+) -> AsyncIterator[tuple[Waves, Jobs]]:
     payloads = MemoryPayloads()
     jobs = Jobs(payloads)
     waves = Waves(
@@ -136,6 +146,7 @@ async def sailing(**limits: Any) -> AsyncIterator[tuple[Waves, Jobs]]:
         worker_id=WorkerId("w"),
         clock=SystemClock(),
         limits=Limits(**{"linger_s": 0.001, "poll_s": 0.01, **limits}),
+        tell_progress=tell_progress,
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(waves.serve())
@@ -149,6 +160,17 @@ async def test_frames_that_come_together_travel_together() -> None:
     assert jobs.sizes() == [10]
     assert [fact.slot for fact in facts if isinstance(fact, FrameClosed)] == list(range(10))
     assert [len(share.frames) for share in jobs.waves[0]] == [5, 5]
+
+
+async def test_the_progress_of_a_wave_is_told_of_its_step() -> None:
+    told: list[tuple[str, str]] = []
+
+    async def tell(command: Command, progress: SparkProgress) -> None:
+        told.append((command.step, progress.phase))
+
+    async with sailing(tell) as (waves, _):
+        await asyncio.gather(*[waves.run(frame(unit)) for unit in range(3)])
+    assert told == [("s", "session")]
 
 
 async def test_waves_grow_while_they_are_short() -> None:

@@ -1,7 +1,8 @@
 """Who audits the shares: this process, or the executors of Spark. Both run the same code."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,12 +12,12 @@ from noetl_cli.auditing import reading
 from noetl_cli.auditing.shares import Share
 from noetl_cli.settings import AuditAccess
 from noetl_contracts import codec
+from noetl_contracts.step_progress import SparkProgress
 from noetl_replay.auditing import Audited
 from noetl_worker.settings import adopt, java_environ
 from noetl_worker.spark.session import open_sparks
 from noetl_worker.spark.starting import Options, parse_conf
 
-PROGRESS_S = 2.0
 LOCAL = "local"
 SPARK = "spark"
 
@@ -66,30 +67,19 @@ async def audit_on_spark(
         memory_bytes=place.memory_bytes,
     )
     async with open_sparks(options) as sparks:
-        job = asyncio.ensure_future(
-            sparks.spread(
-                lambda processes: [codec.encode(share) for share in cut(processes)],
-                _audit_shares,
-                name="noetl audit",
-            )
+        data = await sparks.spread(
+            lambda processes: [codec.encode(share) for share in cut(processes)],
+            _audit_shares,
+            name="noetl audit",
+            tell_progress=partial(_show_shares, show),
         )
-        try:
-            data = await _watched(job, sparks.progress, show)
-        finally:
-            job.cancel()
     return [codec.decode_as(one, Audited) for one in data]
 
 
-async def _watched(
-    job: "asyncio.Future[list[bytes]]",
-    progress: Callable[[], Awaitable[tuple[int, int] | None]],
-    show: Show,
-) -> list[bytes]:
-    while not (await asyncio.wait({job}, timeout=PROGRESS_S))[0]:
-        done = await progress()
-        if done is not None:
-            show(f"{done[0]} of {done[1]} shares")
-    return job.result()
+async def _show_shares(show: Show, progress: SparkProgress) -> None:
+    """Show how many shares are done: each is a task of Spark's one stage."""
+    for stage in progress.stages:
+        show(f"{stage.tasks_done} of {stage.tasks} shares")
 
 
 def _audit_shares(shares: Iterable[bytes]) -> Iterator[bytes]:

@@ -25,6 +25,7 @@ from noetl_cli.stack import ports
 from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.step_progress import StepProgress
 from noetl_planner.http import credentials, playbooks, replaying, results, submission, wishes
 from noetl_planner.http.credentials import PutBody
 from noetl_planner.http.following import Following
@@ -33,7 +34,7 @@ from noetl_planner.http.logs import view_lines, view_problem
 from noetl_planner.http.playbooks import Registered
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_planner.http.stream import END, Follower
+from noetl_planner.http.stream import END, PROGRESS, Follower
 from noetl_planner.http.submission import ExecuteBody
 from noetl_playbook.problems import Level
 
@@ -55,13 +56,17 @@ class LogText(str):
     __slots__ = ()
 
 
+# What the terminal is handed.
+Shown = EventView | StepProgress | LogText
+
+
 class LocalRun:
     """One execution in a thread; `events` ends when the execution does."""
 
     def __init__(self, asked: Asked, configs: Configs, history_folder: Path) -> None:
         self._asked = asked
         self._configs = configs
-        self._events: queue.Queue[EventView | LogText | None] = queue.Queue(EVENTS_WAITING_MAX)
+        self._events: queue.Queue[Shown | None] = queue.Queue(EVENTS_WAITING_MAX)
         self._history_folder = history_folder
         self._history: HistoryWriter | None = None
         self.has_history = True
@@ -76,7 +81,7 @@ class LocalRun:
         self._thread.start()
         return self._begun.result(START_S)
 
-    def events(self, tell: Callable[[str], None]) -> Iterator[EventView | None]:
+    def events(self, tell: Callable[[str], None]) -> Iterator[EventView | StepProgress | None]:
         """Yield events in order, and None whenever there is time to look at the clock.
 
         What tasks write is told as it comes: it goes with the run's files, so nobody asks later.
@@ -187,7 +192,8 @@ class LocalRun:
     async def _follow(
         self, following: Following, logs: LogFollower, reading: "asyncio.Task[None]"
     ) -> None:
-        async for page in Follower(following).pages():
+        hints = self._opened().services.hints
+        async for page in Follower(following, hints=hints).pages():
             if following.is_over:
                 # Nobody looks at lines that come behind the last event.
                 logs.has_ended.set()
@@ -195,8 +201,11 @@ class LocalRun:
             views = [
                 codec.decode_as(message.data, EventView)
                 for message in page
-                if isinstance(message.data, str) and message.event != END
+                if isinstance(message.data, str) and message.event not in {END, PROGRESS}
             ]
+            for message in page:
+                if message.event == PROGRESS:
+                    await self._hand_over(codec.decode_as(str(message.data), StepProgress))
             await self._keep(views)
             for view in views:
                 await self._hand_over(view)
@@ -233,7 +242,7 @@ class LocalRun:
         reason = error.strerror or str(error)
         render.note(f"The history of this run is not kept in {self._history_folder}: {reason}")
 
-    async def _hand_over(self, view: EventView | LogText | None) -> None:
+    async def _hand_over(self, view: Shown | None) -> None:
         while not self._has_left.is_set():
             try:
                 self._events.put_nowait(view)

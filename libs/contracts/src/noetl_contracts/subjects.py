@@ -151,6 +151,11 @@ def followed(execution_id: str) -> str:
     return poke(f"grown-{execution_id}")
 
 
+def progress(execution_id: str) -> str:
+    """Address the hints that tell how far an execution's tasks are."""
+    return poke(f"progress-{execution_id}")
+
+
 def parse_shard(subject: str) -> ShardSubject:
     """Parse an ingest or events subject; raises `SubjectError`."""
     parts = subject.split(".")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from noetl_worker.holding import Halts
 from noetl_worker.intake import OTHERS, Intake, SharedIntake
 from noetl_worker.lanes.io import IoLane, Lane
 from noetl_worker.lanes.pacing import Pacer
+from noetl_worker.lanes.progress_hints import tell_progress
 from noetl_worker.lanes.waves import Limits, Waves
 from noetl_worker.offers import Offers
 from noetl_worker.reporting import Desk
@@ -168,6 +170,7 @@ def _waves(adapters: Adapters, config: Settings, desk: Desk, entry: Callable[...
             waves_max=config.spark_waves_max,
             parts_max=config.spark_partitions_max,
         ),
+        tell_progress=partial(tell_progress, adapters.hints),
     )
 
 

@@ -28,7 +28,7 @@ class Following:
         is_over: bool = False,
     ) -> None:
         self._services = services
-        self._execution_id = execution_id
+        self.execution_id = execution_id
         self.after = after
         self.is_over = is_over
 
@@ -39,7 +39,7 @@ class Following:
         """
         services = self._services
         feed = Feed()
-        async with services.board.follow(services.hints, self._execution_id, feed) as ears:
+        async with services.board.follow(services.hints, self.execution_id, feed) as ears:
             async for page in self._pages(feed, ears):
                 yield page
 
@@ -62,7 +62,7 @@ class Following:
         """Return what this process has committed meanwhile, else what the ledger has."""
         page = feed.take(after=self.after, events_max=PAGE_EVENTS)
         page = page or await self._services.ledger.read(
-            self._execution_id, after_version=self.after, events_max=PAGE_EVENTS
+            self.execution_id, after_version=self.after, events_max=PAGE_EVENTS
         )
         if page:
             self.after = page[-1].stream_version

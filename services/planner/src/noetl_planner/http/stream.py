@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing
 from http import HTTPStatus
 from typing import Annotated
 
@@ -16,15 +16,19 @@ from noetl_contracts.envelope import Envelope
 from noetl_contracts.errors import Retryable
 from noetl_contracts.events import event_type, find_class
 from noetl_contracts.ids import ExecutionId
+from noetl_contracts.step_progress import StepProgress
+from noetl_messaging.ports import Hints
 from noetl_planner.http import finding, views
 from noetl_planner.http.following import Following
 from noetl_planner.http.problems import NUMBER_MAX, AnyRequest, ApiError, address_of, refused
+from noetl_planner.http.progress import LatestProgress, hear_progress
 from noetl_planner.http.services import ApiServices, Services
 
 # A client that hears nothing for several of these knows that the connection is gone.
 HEARTBEAT_S = 1.0
 TYPES_MAX = 100
 END = "end"
+PROGRESS = "progress"
 # Neither a client nor a proxy on the way may keep or gather what is to arrive at once.
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -32,23 +36,37 @@ STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 class Follower:
     """Shows one client what is followed.
 
-    With `types` the client gets events of these types, and the end.
+    With `types` the client gets events of these types, and the end; with `hints` also the progress
+    of tasks that is told there.
     """
 
-    def __init__(self, following: Following, *, types: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        following: Following,
+        *,
+        types: frozenset[str] = frozenset(),
+        hints: Hints | None = None,
+    ) -> None:
         self._following = following
         self._types = types
+        self._hints = hints
 
     async def pages(self) -> AsyncIterator[list[ServerSentEventMessage]]:
         """Yield events in order, heartbeats between them, and one last message after the end."""
         following = self._following
         heard_at = _now()
         try:
-            async with aclosing(following.pages()) as pages:
+            async with AsyncExitStack() as stack:
+                progress = LatestProgress()
+                if self._hints is not None:
+                    hearing = hear_progress(self._hints, following.execution_id)
+                    progress = await stack.enter_async_context(hearing)
+                pages = await stack.enter_async_context(aclosing(following.pages()))
                 async for page in pages:
-                    wanted = [one for one in page if self._is_wanted(one)]
-                    if wanted:
-                        yield [_message(envelope) for envelope in wanted]
+                    messages = [_message(one) for one in page if self._is_wanted(one)]
+                    messages += map(_progress_message, progress.take())
+                    if messages:
+                        yield messages
                     elif _now() - heard_at >= HEARTBEAT_S:
                         yield [heartbeat()]
                     else:
@@ -73,11 +91,16 @@ async def follow(
     wanted: Annotated[
         list[str] | None, QueryParameter(name="event_type", max_items=TYPES_MAX)
     ] = None,
+    has_progress: Annotated[bool | None, QueryParameter(name="progress")] = None,
     last_event_id: Annotated[
         int | None, HeaderParameter(name="Last-Event-ID", ge=0, le=NUMBER_MAX)
     ] = None,
 ) -> Stream:
-    """Follow an execution from a version on to its end: all its events, or those of some types."""
+    """Follow an execution from a version on to its end: all its events, or those of some types.
+
+    With `progress=true` messages of the type `progress` tell how far its Spark jobs are; they are
+    no events, have no id, and nobody keeps them.
+    """
     types = _known(wanted or [])
     begin = last_event_id if last_event_id is not None else after or 0
     owner = (services.tenant_id, services.organization_id)
@@ -89,7 +112,8 @@ async def follow(
     client = address_of(request)
     check_seats(services, client, execution_id)
     following = Following(services, ExecutionId(execution_id), after=begin, is_over=is_over)
-    pages = Follower(following, types=types).pages()
+    hints = services.hints if has_progress else None
+    pages = Follower(following, types=types, hints=hints).pages()
     return Stream(
         send_pages(pages, services.seats.taken(client, execution_id)),
         media_type="text/event-stream",
@@ -148,6 +172,10 @@ def _message(envelope: Envelope) -> ServerSentEventMessage:
     return ServerSentEventMessage(
         data=redaction.unsealed(codec.text(view)), event=view.event_type, id=view.version
     )
+
+
+def _progress_message(progress: StepProgress) -> ServerSentEventMessage:
+    return ServerSentEventMessage(data=codec.text(progress), event=PROGRESS)
 
 
 def heartbeat() -> ServerSentEventMessage:

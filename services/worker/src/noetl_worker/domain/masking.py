@@ -74,6 +74,10 @@ class Mask:
                 text = text.replace(form, MASK)
         return text
 
+    def occurs_in(self, lines: str) -> bool:
+        """Tell whether `line` would change one of several lines; it may say so of none."""
+        return self.holds(lines) or any(line in lines for line in self._lines)
+
     def line(self, text: str) -> str:
         """Mask one line of several: also the lines of a secret that has several, however short."""
         return MASK if text.strip() in self._lines else self.text(text)

@@ -1,10 +1,13 @@
 """What a lane works with: the tools, the stores and the clock of one command."""
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 from msgspec import Struct
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.step_progress import SparkProgress
 from noetl_worker.domain.callbacks import Callbacks
 from noetl_worker.domain.masking import Mask
 from noetl_worker.holding import Progress
@@ -33,4 +36,6 @@ class Hands(Struct, frozen=True, kw_only=True):
     # Longer waits let the worker go, where the command may be taken up by another one.
     held_wait_s: float = 5.0
     may_park: bool = True
+    # Tells who follows the execution how far its Spark is.
+    tell_progress: Callable[[SparkProgress], Awaitable[None]] | None = None
     progress: Progress = msgspec.field(default_factory=Progress)

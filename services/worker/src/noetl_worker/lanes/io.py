@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import structlog
 from msgspec import Struct, structs
@@ -24,6 +25,7 @@ from noetl_worker.holding import Halts, Hold, Interruption, LeaseLost, Released,
 from noetl_worker.keeping import Keeper
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.pacing import Pacer
+from noetl_worker.lanes.progress_hints import tell_progress
 from noetl_worker.lanes.tracing import command_span
 from noetl_worker.lanes.waves import Waves
 from noetl_worker.lanes.work import execute, failed, lost
@@ -286,6 +288,7 @@ class IoLane:
             ),
             waves=lane.waves,
             held_wait_s=lane.held_wait_s,
+            tell_progress=partial(tell_progress, lane.hints, command),
         )
 
 

@@ -26,6 +26,7 @@ from noetl_worker.lanes.measured_tries import measure_try
 from noetl_worker.lanes.output_blocks import rendered
 from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
+from noetl_worker.lanes.progress_hints import KINDS_ON_SPARK
 from noetl_worker.lanes.rules import Rules
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.time_waits import Waits
@@ -284,6 +285,8 @@ class Pipeline:
                 visit=self._walk.visits[self._walk.position],
             )
         )
+        if call.kind in KINDS_ON_SPARK:
+            call = structs.replace(call, tell_progress=self._hands.tell_progress)
         # What is read for a script is told there.
         if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
             return call

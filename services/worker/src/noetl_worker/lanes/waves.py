@@ -8,7 +8,8 @@ so that a job that dies loses only the frames that had not ended.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,6 +22,7 @@ from noetl_contracts.commands import Command, FrameWork, ReduceWork
 from noetl_contracts.errors import ErrorObject
 from noetl_contracts.facts import CommandLost, Fact
 from noetl_contracts.ids import WorkerId
+from noetl_contracts.step_progress import SparkProgress
 from noetl_storage.ports import Payloads
 from noetl_worker.domain import waves
 from noetl_worker.domain.failures import ToolFailure, failure
@@ -107,8 +109,10 @@ class Waves:
         worker_id: WorkerId,
         clock: Clock,
         limits: Limits,
+        tell_progress: Callable[[Command, SparkProgress], Awaitable[None]] | None = None,
     ) -> None:
         self._sparks = sparks
+        self._tell_progress = tell_progress
         self._entry = entry
         self._payloads = payloads
         self._worker_id = worker_id
@@ -261,7 +265,14 @@ class Waves:
                 for part, frames in enumerate(dealt)
             ]
 
-        return await self._sparks.spread(cut, self._entry, name=f"wave of step {first.step}")
+        tell = self._tell_progress
+        return await self._sparks.spread(
+            cut,
+            self._entry,
+            name=f"wave of step {first.step}",
+            # All frames of a wave are of one step.
+            tell_progress=None if tell is None else partial(tell, first),
+        )
 
     async def _watch(self, wave: _Wave, logbook: Logbook) -> None:
         """End frames whose manifests are there while the job goes on."""

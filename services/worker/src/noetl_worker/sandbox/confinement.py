@@ -155,18 +155,22 @@ def _enter_landlock(libc: ctypes.CDLL, *, has_network: bool) -> set[str]:
     )
 
 
-def main() -> None:
-    """Confine this process as the first argument says and become the rest of them."""
-    bounds = json.loads(sys.argv[1])
-    put_up(bounds)
-    command = sys.argv[2:]
-    for name in bounds.get("absent", ()):
-        os.unsetenv(name)
+def become(bounds: dict[str, Any] | None, command: list[str]) -> None:
+    """Become a command, confined unless there are no bounds."""
+    if bounds is not None:
+        put_up(bounds)
+        for name in bounds.get("absent", ()):
+            os.unsetenv(name)
     try:
         os.execv(command[0], command)  # noqa: S606 - becoming the command is the purpose
     except OSError as problem:
         sys.stderr.write(f"{command[0]}: {problem.strerror}\n")
         sys.exit(_CANNOT_RUN)
+
+
+def main() -> None:
+    """Confine this process as the first argument says and become the rest of them."""
+    become(json.loads(sys.argv[1]), sys.argv[2:])
 
 
 if __name__ == "__main__":

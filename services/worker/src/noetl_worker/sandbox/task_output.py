@@ -126,7 +126,8 @@ class TaskOutput:
             OutputStream(name, self._channel),  # type: ignore[arg-type]  # it is written to alone
             encoding="utf-8",
             errors="backslashreplace",
-            write_through=True,
+            # One write for a line, however many parts `print` gives it.
+            line_buffering=True,
         )
 
 

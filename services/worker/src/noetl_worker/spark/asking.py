@@ -21,6 +21,7 @@ CONF_ALLOWED = (
     "spark.sql.session.timeZone",
     "spark.sql.caseSensitive",
     "spark.sql.files.maxRecordsPerFile",
+    "spark.sql.pyspark.worker.logging.enabled",
 )
 
 

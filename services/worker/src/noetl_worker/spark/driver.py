@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from noetl_chassis.java import JavaMissing, java_home
+from noetl_contracts.step_progress import STAGES_MAX, StageProgress
 from noetl_worker.spark.reaching import check_reachable
 from noetl_worker.spark.starting import (
     LOOPBACK,
@@ -25,6 +26,8 @@ from noetl_worker.spark.starting import (
 )
 
 _STOP_S = 10.0
+# Jobs of one task that run side by side; more are not looked at.
+_JOBS_LOOKED_AT = 4
 # A process that was killed is gone a moment after its sockets are.
 _GONE_S = 1.0
 # The latest Java process of this one.
@@ -151,19 +154,27 @@ def interrupt(session: SparkSession, mark: str) -> None:
         session.sparkContext.cancelJobGroup(mark)
 
 
-def progress(session: SparkSession) -> tuple[int, int] | None:
-    """Return how many tasks of the stages that run now have ended, of how many; None if unknown."""
+def read_progress(session: SparkSession, mark: str) -> tuple[int, tuple[StageProgress, ...]]:
+    """Return how many jobs have begun under a mark, and the stages of theirs that run now.
+
+    A Spark Connect server and a session that is gone tell neither.
+    """
     if _is_connect(session):
-        return None
+        return 0, ()
     try:
         tracker = session.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+        jobs = sorted(tracker.getJobIdsForGroup(mark))
+        active = set(tracker.getActiveStageIds()) if jobs else set()
+        found = [tracker.getJobInfo(job) for job in jobs[-_JOBS_LOOKED_AT:]]
+        numbers = sorted({number for job in found if job for number in job.stageIds} & active)
+        stages = [tracker.getStageInfo(number) for number in numbers[:STAGES_MAX]]
     except (Py4JError, OSError, AttributeError):
-        return None
-    known = [one for one in stages if one is not None]
-    if not known:
-        return None
-    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+        return 0, ()
+    return len(jobs), tuple(
+        StageProgress(stage.stageId, stage.numCompletedTasks, stage.numTasks)
+        for stage in stages
+        if stage is not None
+    )
 
 
 def stop(session: SparkSession) -> None:

@@ -12,7 +12,14 @@ from noetl_contracts.plain import plain
 from noetl_contracts.spread import KEY as _RESERVED
 from noetl_storage import table_schema
 from noetl_worker.domain import spark_sql
-from noetl_worker.spark import checking, frame_schema, postgres_source, source, writing
+from noetl_worker.spark import (
+    checking,
+    frame_schema,
+    postgres_source,
+    source,
+    worker_logs,
+    writing,
+)
 from noetl_worker.spark.asking import (
     Ask,
     CodeFailed,
@@ -24,6 +31,7 @@ from noetl_worker.spark.asking import (
     Rows,
     Stored,
 )
+from noetl_worker.spark.driver_output import DriverOutput, capture
 from noetl_worker.spark.executors import Home, Refused
 from noetl_worker.spark.postgres_source import PostgresSource
 from noetl_worker.spark.source import NoetlSource
@@ -35,12 +43,23 @@ _ENTRY = "main"
 _ARGUMENTS_MAX = 3
 
 
-def run(base: SparkSession, ask: Ask) -> Given:
-    """Run a task in a session of its own; raises `Refused`, `CodeFailed` and Spark's errors."""
+def run(base: SparkSession, ask: Ask, output: DriverOutput | None = None) -> Given:
+    """Run a task in a session of its own; raises `Refused`, `CodeFailed` and Spark's errors.
+
+    What its code prints and logs goes to the `output`; so does what its functions wrote in
+    executors, where the task's `conf` has Spark keep it.
+    """
     session = opened(base, ask.conf)
     frames = {name: frame_of(session, one, ask.plan.home) for name, one in ask.inputs.items()}
     if ask.code is not None:
-        return _given(_called(session, ask.code, frames, ask.params), session, ask.plan)
+        try:
+            with capture(output):
+                value = _called(session, ask.code, frames, ask.params)
+            return _given(value, session, ask.plan)
+        finally:
+            if output is not None and ask.conf.get(worker_logs.SETTING) == "true":
+                worker_logs.add_worker_logs(session, output)
+                output.flush()
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     return _written(_queried(session, ask), ask.plan)

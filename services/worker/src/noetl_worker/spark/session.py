@@ -6,7 +6,7 @@ Nothing of Spark is imported before the first job: a worker that runs none pays 
 import asyncio
 import importlib
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from noetl_chassis import identity
 from noetl_contracts.errors import NoetlError
+from noetl_contracts.step_progress import SparkPhase, SparkProgress
 from noetl_worker.spark.starting import Options, SparkLost, SparkUnavailable
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _SPREADING = "noetl_worker.spark.spreading"
 _INTERRUPT_S = 0.5
 _INTERRUPTS_MAX = 40
 _CLOSE_S = 30.0
+# Between two tellings of a job's progress; what is over sooner tells none.
+_PROGRESS_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +41,12 @@ class _Job(Struct):
 
     tag: str
     name: str
+    phase: SparkPhase = "session"
     is_cancelled: bool = False
+
+
+# Tells how far a job is.
+TellProgress = Callable[[SparkProgress], Awaitable[None]]
 
 
 class Sparks:
@@ -55,15 +63,49 @@ class Sparks:
         """Tell whether a session was started."""
         return self._session is not None
 
-    async def run(self, job: Callable[["SparkSession"], T], *, name: str) -> T:
+    async def run(
+        self,
+        job: Callable[["SparkSession"], T],
+        *,
+        name: str,
+        tell_progress: TellProgress | None = None,
+    ) -> T:
         """Call `job` with the session in a thread of its own; return what it returns.
 
-        Cancelling the caller cancels every Spark operation that the job has begun. What the job
-        raises is raised here; `SparkLost` when the session died under it or while it started;
-        `SparkUnavailable` or `SparkUnreachable` when none can be started.
+        While it waits and runs, its progress is told once a second. Cancelling the caller cancels
+        every Spark operation that the job has begun. What the job raises is raised here;
+        `SparkLost` when the session died under it or while it started; `SparkUnavailable` or
+        `SparkUnreachable` when none can be started.
         """
-        session = await self._opened()
         mine = _Job(tag=f"noetl-{identity.token()}", name=name)
+        if tell_progress is None:
+            return await self._run(job, mine)
+        telling = asyncio.ensure_future(self._tell(mine, tell_progress))
+        try:
+            return await self._run(job, mine)
+        finally:
+            telling.cancel()
+            await asyncio.wait({telling})
+
+    async def _tell(self, mine: _Job, tell_progress: TellProgress) -> None:
+        """Tell the progress of a job for as long as nobody cancels this."""
+        loop = asyncio.get_running_loop()
+        phase, began_at = mine.phase, loop.time()
+        while True:
+            await asyncio.sleep(_PROGRESS_S)
+            if phase != mine.phase:
+                phase, began_at = mine.phase, loop.time()
+            jobs, stages = 0, ()
+            if phase == "job" and (session := self._session) is not None:
+                jobs, stages = await asyncio.to_thread(driver().read_progress, session, mine.tag)
+            seconds = round(loop.time() - began_at, 1)
+            await tell_progress(
+                SparkProgress(phase=phase, seconds=seconds, jobs=jobs, stages=stages)
+            )
+
+    async def _run(self, job: Callable[["SparkSession"], T], mine: _Job) -> T:
+        session = await self._opened()
+        mine.phase = "queue"
         ran = asyncio.wrap_future(self._pool().submit(_run, job, session, mine))
         try:
             return await asyncio.shield(ran)
@@ -75,11 +117,16 @@ class Sparks:
             if await asyncio.to_thread(driver().is_alive, session, problem):
                 raise
             await self._discard(session)
-            text = f"the Spark session ended while '{name}' ran: {type(problem).__name__}"
+            text = f"the Spark session ended while '{mine.name}' ran: {type(problem).__name__}"
             raise SparkLost(text) from problem
 
     async def spread(
-        self, cut: Callable[[int], list[bytes]], entry: Callable[..., Any], *, name: str
+        self,
+        cut: Callable[[int], list[bytes]],
+        entry: Callable[..., Any],
+        *,
+        name: str,
+        tell_progress: TellProgress | None = None,
     ) -> list[bytes]:
         """Run one job of as many partitions as `cut` gives for what runs at once.
 
@@ -96,17 +143,12 @@ class Sparks:
             return found
 
         try:
-            return await self.run(job, name=name)
+            return await self.run(job, name=name, tell_progress=tell_progress)
         except NoetlError:
             raise
         except Exception as problem:
             said = await asyncio.to_thread(driver().said, problem)
             raise SparkLost(f"'{name}' ended early: {said}") from problem
-
-    async def progress(self) -> tuple[int, int] | None:
-        """Return how many tasks that run now have ended, of how many; None where nobody knows."""
-        session = self._session
-        return None if session is None else await asyncio.to_thread(driver().progress, session)
 
     async def close(self) -> None:
         """Stop the session and its Java process."""
@@ -188,6 +230,7 @@ def _run(job: Callable[["SparkSession"], T], session: "SparkSession", mine: _Job
     """Run a job under its own tag; the tag is this thread's."""
     if mine.is_cancelled:
         raise CancelledError
+    mine.phase = "job"
     driver().tag(session, mine.tag, name=mine.name)
     try:
         return job(session)

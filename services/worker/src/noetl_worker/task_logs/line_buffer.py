@@ -1,7 +1,5 @@
 """Cuts a stream of bytes into lines; a line without an end takes a bounded room."""
 
-from collections.abc import Iterator
-
 from noetl_worker.task_logs.line_text import RAW_BYTES_MAX, RawLine
 
 
@@ -12,17 +10,23 @@ class LineBuffer:
         self._head = bytearray()
         self._left_out = 0
 
-    def feed(self, data: bytes | memoryview) -> Iterator[RawLine]:
-        """Take more bytes; yield the lines that they end."""
-        *ended, rest = bytes(data).split(b"\n")
-        for piece in ended:
-            yield self._end(piece)
+    def feed(self, data: bytes) -> list[RawLine]:
+        """Take more bytes; return the lines that they end."""
+        *ended, rest = data.split(b"\n")
+        lines = [self._end(ended.pop(0))] if ended and self._has_begun() else []
+        lines += [
+            RawLine(data=piece) if len(piece) <= RAW_BYTES_MAX else self._end(piece)
+            for piece in ended
+        ]
         self._keep(rest)
+        return lines
 
-    def finish(self) -> Iterator[RawLine]:
-        """Yield what came without an end of line."""
-        if self._head or self._left_out:
-            yield self._end(b"")
+    def finish(self) -> list[RawLine]:
+        """Return what came without an end of line."""
+        return [self._end(b"")] if self._has_begun() else []
+
+    def _has_begun(self) -> bool:
+        return bool(self._head or self._left_out)
 
     def _end(self, piece: bytes) -> RawLine:
         self._keep(piece)

@@ -1,16 +1,17 @@
 """Stores the lines of one attempt of a command in chunks, while the attempt goes on.
 
 A chunk is written when 256 KiB of lines wait, or half a second after the first line that waits.
-So a worker that is killed loses at most the lines since then. Lines are masked and encoded in a
-thread, and stored by the payload store's own threads: the event loop holds none of it. Where more
-than 1 MiB waits, readers of output wait, and with them, by its pipe, the process that writes.
+So a worker that is killed loses at most the lines since then. The event loop only cuts what it has
+read into lines, all at once. They are masked and encoded in a thread, and stored by the payload
+store's own threads. Where more than 1 MiB waits, readers of output wait, and with them, by its
+pipe, the process that writes.
 
 Followers read the chunks in the payload store, and no message is sent for a line: a line costs
 neither the ledger nor NATS anything, and what a follower sees is what is kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 
@@ -33,12 +34,12 @@ from noetl_contracts.log_chunks import (
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.stores import TenantPayloads
-from noetl_worker.task_logs.line_text import RawLine, text_of
+from noetl_worker.task_logs.line_text import RawLine, texts_of
 from noetl_worker.task_logs.task_log import TaskLog
 from noetl_worker.tools.call import Call
 
 # Whose tasks run code that writes.
-KINDS_WITH_LOG = frozenset({"python", "shell"})
+KINDS_WITH_LOG = frozenset({"python", "shell", "spark"})
 FLUSH_S = 0.5
 CHUNK_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 1024 * 1024
@@ -50,14 +51,27 @@ _WRITER_DIGITS = 8
 log = structlog.get_logger(__name__)
 
 
-class PendingLine(Struct, frozen=True):
-    """A line that waits to be stored."""
+class PendingLines(Struct, frozen=True):
+    """Lines that have come at once and wait to be stored."""
 
     at_us: int
-    line: RawLine
+    lines: Sequence[RawLine]
     stream: str
     level: str
     source: LogSource
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the room that they take while they wait."""
+        return sum(len(line.data) for line in self.lines) + len(self.lines) * _LINE_BYTES
+
+
+class EncodedChunk(Struct, frozen=True, kw_only=True):
+    """A chunk as it is stored."""
+
+    chunk: LogChunk
+    data: bytes
+    sha256: str
 
 
 class LogJournal:
@@ -77,7 +91,7 @@ class LogJournal:
         self._mask = mask
         self._clock = clock
         self._worker_id = worker_id
-        self._waiting: list[PendingLine] = []
+        self._waiting: list[PendingLines] = []
         self._waiting_bytes = 0
         self._number = 0
         self._stored_lines = 0
@@ -110,12 +124,15 @@ class LogJournal:
         )
         return TaskLog(source, self)
 
-    def add(self, line: RawLine, stream: str, level: str, source: LogSource) -> None:
-        """Take a line; it is stored soon."""
+    def add_lines(
+        self, lines: Sequence[RawLine], stream: str, level: str, source: LogSource
+    ) -> None:
+        """Take lines that have come at once; they are stored soon."""
         at_us = int(self._clock.now().timestamp() * 1_000_000)
-        self._waiting.append(PendingLine(at_us, line, stream, level, source))
-        self._added_lines += 1
-        self._waiting_bytes += len(line.data) + _LINE_BYTES
+        pending = PendingLines(at_us, lines, stream, level, source)
+        self._waiting.append(pending)
+        self._added_lines += len(lines)
+        self._waiting_bytes += pending.size_bytes
         if self._waiting_bytes >= CHUNK_BYTES:
             self._is_full.set()
         if self._waiting_bytes >= WAITING_BYTES_MAX:
@@ -154,7 +171,7 @@ class LogJournal:
             async with asyncio.timeout(_LAST_FLUSH_S):
                 await self.flush()
         except TimeoutError:
-            log.warning("lines of a log are lost", lines=len(self._waiting))
+            log.warning("lines of a log are lost", lines=_count_lines(self._waiting))
         finally:
             if self._flusher is not None:
                 self._flusher.cancel()
@@ -165,7 +182,7 @@ class LogJournal:
             await self._wait_for_more()
             lines = self._take_lines()
             await self._store(lines)
-            self._done_lines += len(lines)
+            self._done_lines += _count_lines(lines)
             async with self._has_stored:
                 self._has_stored.notify_all()
         self._flusher = None
@@ -179,25 +196,24 @@ class LogJournal:
         except TimeoutError:
             return
 
-    async def _store(self, lines: list[PendingLine]) -> None:
+    async def _store(self, lines: list[PendingLines]) -> None:
         lines = self._take_notices(lines[0]) + lines
-        chunk = await in_thread(self._build_chunk, lines)
-        data = codec.encode(chunk)
-        name = name_chunk(chunk, self._clock.now())
+        encoded = await in_thread(self._encode_chunk, lines)
+        name = name_chunk(encoded.chunk, self._clock.now())
         try:
-            await self._payloads.put_named(name, data)
+            await self._payloads.put_named(name, encoded.data)
         except ToolFailure as problem:
-            self._note_loss(len(lines), problem)
+            self._note_loss(_count_lines(lines), problem)
             return
-        self._number = chunk.number
-        self._stored_lines += len(lines)
-        self._previous_sha256 = codec.digest(data)
+        self._number = encoded.chunk.number
+        self._stored_lines += _count_lines(lines)
+        self._previous_sha256 = encoded.sha256
 
-    def _take_lines(self) -> list[PendingLine]:
+    def _take_lines(self) -> list[PendingLines]:
         """Take what makes one chunk, and let those who wait go on."""
         taken_bytes = count = 0
         for pending in self._waiting:
-            taken_bytes += len(pending.line.data) + _LINE_BYTES
+            taken_bytes += pending.size_bytes
             count += 1
             if taken_bytes >= CHUNK_BYTES:
                 break
@@ -210,19 +226,16 @@ class LogJournal:
             self._has_room.set()
         return lines
 
-    def _build_chunk(self, pending_lines: list[PendingLine]) -> LogChunk:
+    def _encode_chunk(self, waiting: list[PendingLines]) -> EncodedChunk:
         places: dict[LogSource, int] = {}
-        lines = tuple(
-            LogLine(
-                pending.at_us,
-                places.setdefault(pending.source, len(places)),
-                pending.stream,
-                pending.level,
-                text_of(pending.line, self._mask),
-            )
-            for pending in pending_lines
-        )
-        return LogChunk(
+        lines: list[LogLine] = []
+        for pending in waiting:
+            place = places.setdefault(pending.source, len(places))
+            lines += [
+                LogLine(pending.at_us, place, pending.stream, pending.level, text)
+                for text in texts_of(pending.lines, self._mask)
+            ]
+        chunk = LogChunk(
             execution_id=self._command.execution_id,
             command_id=self._command.command_id,
             attempt=self._command.attempt,
@@ -233,8 +246,10 @@ class LogJournal:
             previous_sha256=self._previous_sha256,
             first=self._stored_lines + 1,
             sources=tuple(places),
-            lines=lines,
+            lines=tuple(lines),
         )
+        data = codec.encode(chunk)
+        return EncodedChunk(chunk=chunk, data=data, sha256=codec.digest(data))
 
     def _note_loss(self, count: int, problem: ToolFailure) -> None:
         """Let the next chunk say that lines are missing: a task does not fail for its log."""
@@ -242,12 +257,15 @@ class LogJournal:
         self._lost_reason = problem.error.message
         log.warning("lines of a log were not stored", lines=count, reason=self._lost_reason)
 
-    def _take_notices(self, first: PendingLine) -> list[PendingLine]:
+    def _take_notices(self, first: PendingLines) -> list[PendingLines]:
         """Return what the next chunk has to say before its first line."""
         if not self._lost_lines:
             return []
         text = f"{self._lost_lines:,} lines are missing here: {self._lost_reason}"
         self._lost_lines = 0
-        return [
-            structs.replace(first, line=RawLine(data=text.encode()), stream=NOTICE, level="error")
-        ]
+        notice = (RawLine(data=text.encode()),)
+        return [structs.replace(first, lines=notice, stream=NOTICE, level="error")]
+
+
+def _count_lines(waiting: list[PendingLines]) -> int:
+    return sum(len(pending.lines) for pending in waiting)

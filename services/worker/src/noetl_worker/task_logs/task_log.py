@@ -1,5 +1,6 @@
 """The log of one try of a task: its lines, within their bound, on their way to the journal."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from noetl_contracts.log_chunks import NOTICE, LogSource
@@ -12,8 +13,10 @@ TRY_BYTES_MAX = 10 * 1024 * 1024
 class LineStore(Protocol):
     """Takes the lines of all logs of one attempt of a command."""
 
-    def add(self, line: RawLine, stream: str, level: str, source: LogSource) -> None:
-        """Take a line; it is stored soon."""
+    def add_lines(
+        self, lines: Sequence[RawLine], stream: str, level: str, source: LogSource
+    ) -> None:
+        """Take lines that have come at once; they are stored soon."""
 
     async def wait_for_room(self) -> None:
         """Return when more lines may be added."""
@@ -39,15 +42,13 @@ class TaskLog:
             self._left_out_bytes += len(data)
             return
         buffer = self._buffer_by_stream.setdefault(stream, LineBuffer())
-        for line in buffer.feed(data):
-            self._add(line, stream)
+        self._add_lines(buffer.feed(data), stream)
 
     def add_line(self, stream: str, text: str, *, level: str = "") -> None:
         """Take one whole line, as `logging` makes them; of a text with more, all its lines."""
         buffer = LineBuffer()
         data = text.encode(errors="backslashreplace")
-        for line in (*buffer.feed(data), *buffer.finish()):
-            self._add(line, stream, level)
+        self._add_lines([*buffer.feed(data), *buffer.finish()], stream, level)
 
     async def wait_for_room(self) -> None:
         """Return when the journal has room again; whoever writes waits meanwhile."""
@@ -57,20 +58,35 @@ class TaskLog:
     def finish(self) -> None:
         """Take what came without an end of line, and say what was left out."""
         for stream, buffer in self._buffer_by_stream.items():
-            for line in buffer.finish():
-                self._add(line, stream)
+            self._add_lines(buffer.finish(), stream)
         self._buffer_by_stream.clear()
         if self._left_out_bytes:
             text = f"the log of this try was cut: {self._left_out_bytes:,} more bytes are left out"
-            self._journal.add(RawLine(data=text.encode()), NOTICE, "warning", self.source)
+            self._add_notice(text)
             self._left_out_bytes = 0
 
-    def _add(self, line: RawLine, stream: str, level: str = "") -> None:
+    def _add_lines(self, lines: list[RawLine], stream: str, level: str = "") -> None:
+        size = sum(len(line.data) for line in lines) + len(lines)
+        if size < self._room_bytes:
+            self._room_bytes -= size
+            if lines:
+                self._journal.add_lines(lines, stream, level, self.source)
+            return
+        for line in lines:
+            self._add_last(line, stream, level)
+
+    def _add_last(self, line: RawLine, stream: str, level: str) -> None:
+        """Take a line of those among which the bound is reached."""
         if self.is_cut():
             self._left_out_bytes += len(line.data) + line.left_out + 1
             return
         self._room_bytes -= len(line.data) + 1
-        self._journal.add(line, stream, level, self.source)
+        self._journal.add_lines([line], stream, level, self.source)
         if self.is_cut():
-            text = f"the log of this try is cut here: it holds {TRY_BYTES_MAX:,} bytes at most"
-            self._journal.add(RawLine(data=text.encode()), NOTICE, "warning", self.source)
+            self._add_notice(
+                f"the log of this try is cut here: it holds {TRY_BYTES_MAX:,} bytes at most"
+            )
+
+    def _add_notice(self, text: str) -> None:
+        line = RawLine(data=text.encode())
+        self._journal.add_lines([line], NOTICE, "warning", self.source)

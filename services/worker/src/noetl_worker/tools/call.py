@@ -1,6 +1,6 @@
 """What every tool is given, and what it gives back."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,8 +8,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
+from noetl_contracts.step_progress import SparkProgress
 from noetl_playbook.model import Output
 from noetl_worker.domain import identity
+from noetl_worker.domain.log_port import Log, NoLog
 from noetl_worker.domain.sites import Site
 from noetl_worker.tools.file_names import FileName
 
@@ -62,38 +64,6 @@ class Files(Protocol):
         """Forget what was not published; tell whether the folder may be used again."""
 
 
-class Log(Protocol):
-    """Where a task's output goes, line by line."""
-
-    def write(self, stream: str, data: bytes) -> None:
-        """Take bytes of a stream; a line is stored when its end has come."""
-
-    def add_line(self, stream: str, text: str, *, level: str = "") -> None:
-        """Take one whole line."""
-
-    async def wait_for_room(self) -> None:
-        """Return when more may be written."""
-
-    def finish(self) -> None:
-        """Take what came without an end of line."""
-
-
-class NoLog:
-    """Drops the output of calls that nobody keeps a log of."""
-
-    def write(self, stream: str, data: bytes) -> None:
-        """Drop it."""
-
-    def add_line(self, stream: str, text: str, *, level: str = "") -> None:
-        """Drop it."""
-
-    async def wait_for_room(self) -> None:
-        """Return at once."""
-
-    def finish(self) -> None:
-        """Do nothing."""
-
-
 class Call(Struct, frozen=True, kw_only=True):
     """One attempt of one task, every field rendered.
 
@@ -121,6 +91,8 @@ class Call(Struct, frozen=True, kw_only=True):
     sink: Sink | None = None
     own_files: Files | None = None
     log: Log = NoLog()
+    # Tells who follows the execution how far Spark is; where nobody can be told there is none.
+    tell_progress: Callable[[SparkProgress], Awaitable[None]] | None = None
 
     @property
     def files(self) -> Files:

@@ -1,22 +1,21 @@
-"""One process group: its output within bounds, and the whole of it ended together."""
+"""One command: its output within bounds, and all that it started ended with it."""
 
 import asyncio
 import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from msgspec import Struct
 
 from noetl_contracts.log_chunks import STDERR, STDOUT
-from noetl_worker.tools.call import Log, NoLog
+from noetl_worker.domain.log_port import Log, NoLog
+from noetl_worker.tools.supervised_process import SupervisedProcess, start_process
 
 _CHUNK_BYTES = 64 * 1024
-_LOOK_S = 0.02
-# For output of processes that left the group and still hold its pipes.
+# For output that is still in the pipes.
 _LAST_WORDS_S = 1.0
 
 
@@ -25,13 +24,14 @@ class OutputTooLong(Exception):  # noqa: N818 - it says what happened
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """What to start; its environment is exactly `environ`."""
+    """What to start; its environment is exactly `environ`, and `walls` those around it."""
 
     command: tuple[str, ...]
     environ: dict[str, str]
     directory: Path
     stdin: bytes
     grace_s: float
+    walls: dict[str, Any] | None = None
 
 
 class Captured:
@@ -53,23 +53,22 @@ class Captured:
 
 
 async def run(launch: Launch, captured: Captured) -> int:
-    """Run a group to the end of its leader and return the leader's code; raises `OutputTooLong`.
+    """Run a command to its end and return its code; raises `OutputTooLong`.
 
-    Whatever the leader leaves behind is ended, also when this is cancelled: the group gets
+    What the command leaves behind is ended, also when this is cancelled: all its processes get
     SIGTERM, and SIGKILL after `grace_s`. Raises `OSError` when it cannot be started.
     """
     async with _pipe() as (out, out_end), _pipe() as (err, err_end):
         with tempfile.TemporaryFile() as stdin:
             stdin.write(launch.stdin)
             stdin.seek(0)
-            process = await asyncio.create_subprocess_exec(
-                *launch.command,
-                stdin=stdin,
-                stdout=out_end,
-                stderr=err_end,
-                env=launch.environ,
-                cwd=launch.directory,
-                start_new_session=True,
+            process = await start_process(
+                launch.command,
+                environ=launch.environ,
+                directory=launch.directory,
+                streams=(stdin, out_end, err_end),
+                walls=launch.walls,
+                grace_s=launch.grace_s,
             )
         out_end.close()
         err_end.close()
@@ -80,7 +79,7 @@ async def run(launch: Launch, captured: Captured) -> int:
         try:
             await _ended(process, readers)
         finally:
-            await _end(process, launch.grace_s)
+            await process.end()
             await _finish(readers)
         for reader in readers:
             if not reader.cancelled() and (problem := reader.exception()) is not None:
@@ -88,10 +87,8 @@ async def run(launch: Launch, captured: Captured) -> int:
         return await process.wait()
 
 
-async def _ended(
-    process: asyncio.subprocess.Process, readers: tuple["asyncio.Future[None]", ...]
-) -> None:
-    """Wait for the leader's end, or for a reader that gives up."""
+async def _ended(process: SupervisedProcess, readers: tuple["asyncio.Future[None]", ...]) -> None:
+    """Wait for the command's end, or for a reader that gives up."""
     end = asyncio.ensure_future(process.wait())
     waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {end, *readers}
     try:
@@ -109,29 +106,6 @@ async def _finish(readers: tuple["asyncio.Future[None]", ...]) -> None:
         reader.cancel()
     if pending:
         await asyncio.wait(pending)
-
-
-async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
-    """End what is left of a group; a second cancellation does not wait for its grace."""
-    if not _signal(process.pid, signal.SIGTERM):
-        return
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                while _signal(process.pid, 0):  # noqa: ASYNC110 - the system tells nobody when a group has ended
-                    await asyncio.sleep(_LOOK_S)
-    finally:
-        _signal(process.pid, signal.SIGKILL)
-    await process.wait()
-
-
-def _signal(group: int, number: int) -> bool:
-    """Signal a group; tell whether any of it is left."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
 
 
 async def _drain(source: asyncio.StreamReader, captured: Captured, stream: str) -> None:

@@ -28,6 +28,7 @@ from noetl_worker.tools.python_modules import read_libs, read_paths
 from noetl_worker.tools.python_output import PythonOutput, open_pipe
 from noetl_worker.tools.python_process import Child, Room
 from noetl_worker.tools.scripts import Scripts
+from noetl_worker.tools.supervised_process import SupervisedProcess, start_process
 from noetl_worker.user_python import errors as python_errors
 from noetl_worker.user_python.environments import Environments
 from noetl_worker.user_python.requirements import read_network, read_requirements
@@ -121,6 +122,7 @@ class PythonTool:
             if is_spent:
                 # Nothing of it writes any more while its files are read.
                 child.kill()
+                await child.ended()
             outcome = self._outcome(answer, call)
             if outcome.error is None:
                 await call.files.publish(outcome)
@@ -184,30 +186,22 @@ class PythonTool:
         checkout = self._make_checkout(home / _FILES)
         return Child(process, output, room=room, home=home, checkout=checkout)
 
-    async def _spawned(
-        self, home: Path, room: Room
-    ) -> tuple[asyncio.subprocess.Process, PythonOutput]:
+    async def _spawned(self, home: Path, room: Room) -> tuple[SupervisedProcess, PythonOutput]:
         out, out_end = open_pipe()
         err, err_end = open_pipe()
+        bounds = codec.text(self._bounds(home, room, output=out_end))
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-m",
-                "noetl_worker.sandbox",
-                codec.text(self._bounds(home, room, output=out_end)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=err_end,
+            process = await start_process(
+                (sys.executable, "-I", "-m", "noetl_worker.sandbox", bounds),
+                streams=(asyncio.subprocess.PIPE, asyncio.subprocess.PIPE, err_end),
                 pass_fds=(out_end,),
-                env={
+                environ={
                     "PATH": "/usr/bin:/bin",
                     "HOME": str(home / _HOME),
                     "TMPDIR": str(home / _HOME),
                     "LANG": "C.UTF-8",
                 },
-                cwd=home / _FILES,
-                start_new_session=True,
+                directory=home / _FILES,
             )
         except BaseException:
             out.close()

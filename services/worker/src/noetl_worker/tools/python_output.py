@@ -7,57 +7,100 @@ from typing import BinaryIO
 
 import msgspec
 
-from noetl_contracts import codec
 from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
+from noetl_worker.domain.log_port import Log
 from noetl_worker.sandbox.output_records import END, MARK, OutputRecord
-from noetl_worker.tools.call import Log
 
 _READ_BYTES = 64 * 1024
 # A mark without a record behind it was written by a program of the task.
 _RECORD_BYTES_MAX = 64 * 1024
 # What is still in the pipes when a process has ended.
 _REST_S = 1.0
+_NO_RECORD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_decoder = msgspec.json.Decoder(OutputRecord)
 
 
 class OutputParser:
-    """Puts the bytes of one pipe into a log; `stream` is what bytes between records are of."""
+    """Puts the bytes of one pipe into a log; `stream` is what bytes between records are of.
+
+    What follows each other in one stream goes to the log at once: code that prints much sends a
+    record for each line.
+    """
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
         self._waiting = b""
+        self._ready_stream = stream
+        self._ready: list[bytes] = []
 
     def feed(self, data: bytes, log: Log) -> bool:
         """Take bytes; tell whether the end of a call was among them."""
-        waiting, has_ended, at = self._waiting + data, False, 0
+        waiting, has_ended = self._waiting + data, False
+        at = waiting.rfind(b"\n") + 1
+        records = _read_records(waiting[:at])
+        for record in records:
+            has_ended |= self._take_record(record, log)
+        if not records:
+            at = 0
         while (mark := waiting.find(MARK, at)) >= 0:
             if mark > at:
-                log.write(self._stream, waiting[at:mark])
+                self._gather(self._stream, waiting[at:mark], log)
             at = mark
             end = waiting.find(b"\n", mark)
             if end < 0:
                 break
-            has_ended |= self._take_record(waiting[mark + 1 : end], log)
+            has_ended |= self._take_marked(waiting[mark + 1 : end], log)
             at = end + 1
         rest = waiting[at:]
         if rest and (not rest.startswith(MARK) or len(rest) > _RECORD_BYTES_MAX):
-            log.write(self._stream, rest)
+            self._gather(self._stream, rest, log)
             rest = b""
         self._waiting = rest
+        self._hand_over(log)
         return has_ended
 
-    def _take_record(self, data: bytes, log: Log) -> bool:
+    def _take_marked(self, data: bytes, log: Log) -> bool:
         try:
-            record = codec.decode_as(data, OutputRecord)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            log.write(self._stream, data + b"\n")
+            record = _decoder.decode(data)
+        except _NO_RECORD:
+            self._gather(self._stream, data + b"\n", log)
             return False
+        return self._take_record(record, log)
+
+    def _take_record(self, record: OutputRecord, log: Log) -> bool:
         if record.stream == END:
             return True
         if record.stream == LOGGING:
+            self._hand_over(log)
             log.add_line(LOGGING, record.text, level=record.level)
         else:
-            log.write(STDERR if record.stream == STDERR else STDOUT, record.text.encode())
+            stream = STDERR if record.stream == STDERR else STDOUT
+            self._gather(stream, record.text.encode(), log)
         return False
+
+    def _gather(self, stream: str, data: bytes, log: Log) -> None:
+        if stream != self._ready_stream:
+            self._hand_over(log)
+            self._ready_stream = stream
+        self._ready.append(data)
+
+    def _hand_over(self, log: Log) -> None:
+        if self._ready:
+            log.write(self._ready_stream, b"".join(self._ready))
+            self._ready.clear()
+
+
+def _read_records(data: bytes) -> list[OutputRecord]:
+    """Read lines that are records, all of them, at once; else nothing."""
+    count = data.count(b"\n")
+    has_others = data.count(MARK) != count or data.count(b"\n" + MARK) != count - 1
+    if has_others or not data.startswith(MARK):
+        return []
+    try:
+        return _decoder.decode_lines(data.replace(MARK, b""))
+    except _NO_RECORD:
+        return []
 
 
 class PythonOutput:

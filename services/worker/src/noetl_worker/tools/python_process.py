@@ -1,8 +1,6 @@
 """A child process that runs the code of Python tasks, asked over its pipes."""
 
 import asyncio
-import os
-import signal
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from noetl_contracts import codec
 from noetl_worker.sandbox.calling import Answer, Ask
 from noetl_worker.tools.call import Sink
 from noetl_worker.tools.python_output import PythonOutput
+from noetl_worker.tools.supervised_process import SupervisedProcess
 
 _REST_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
@@ -35,7 +34,7 @@ class Child:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: SupervisedProcess,
         output: PythonOutput,
         *,
         room: Room,
@@ -74,19 +73,16 @@ class Child:
             raise EOFError from problem
 
     def kill(self) -> None:
-        """End it without a warning."""
-        # The group, too: user code may have started processes of its own.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End it, with all that user code has started, without a warning."""
+        self._process.kill()
 
     async def ended(self) -> int:
         """Wait until it is gone and return how it ended."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
-                code = await self._process.wait()
-        except TimeoutError:
-            self.kill()
-            code = await self._process.wait()
+                await self._process.wait()
+        await self._process.end()
+        code = await self._process.wait()
         await self._forget_rest()
         return code
 

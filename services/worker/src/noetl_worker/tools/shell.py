@@ -1,8 +1,7 @@
-"""The `shell` tool: scripts one after another, each the leader of its own process group."""
+"""The `shell` tool: scripts one after another, each the leader of its own session."""
 
 import asyncio
 import re
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,15 +13,14 @@ from msgspec import Struct
 
 from noetl_chassis.blocking_work import in_thread
 from noetl_chassis.clock import Clock
-from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
+from noetl_worker.domain.log_port import Log
 from noetl_worker.domain.texts import as_text
 from noetl_worker.own_time import own_time
-from noetl_worker.sandbox import confinement
 from noetl_worker.tools import processes
-from noetl_worker.tools.call import Call, Log, Outcome
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.processes import Captured, Launch, OutputTooLong
 from noetl_worker.tools.scripts import Scripts
 
@@ -187,7 +185,7 @@ class ShellTool:
         limits = self._limits
         # The private directory comes before that of the worker, and what the task says before both.
         environ = {**limits.environ, "TMPDIR": str(home), "HOME": str(home), **plan.environ}
-        bounds = {
+        walls = {
             # The interpreter of the launcher makes up a locale where none is set.
             "absent": sorted({"LC_CTYPE"} - environ.keys()),
             "memory_bytes": limits.memory_bytes,
@@ -198,13 +196,13 @@ class ShellTool:
             "hidden": [str(folder) for folder in self._hidden],
             "shown": [str(folder) for folder in (home, *place.shown)],
         }
-        launcher = (sys.executable, "-I", "-S", str(confinement.__file__), codec.text(bounds))
         return Launch(
-            command=(*launcher, plan.shell, "-c", script),
+            command=(plan.shell, "-c", script),
             environ=environ,
             directory=place.directory,
             stdin=plan.stdin,
             grace_s=limits.grace_s,
+            walls=walls,
         )
 
 

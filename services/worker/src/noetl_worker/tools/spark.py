@@ -18,6 +18,7 @@ from noetl_worker.domain.storing import wants_handle
 from noetl_worker.own_time import own_time
 from noetl_worker.spark import late, writing
 from noetl_worker.spark.asking import CONF_ALLOWED, Ask, Given
+from noetl_worker.spark.driver_output import DriverOutput
 from noetl_worker.spark.executors import Home
 from noetl_worker.spark.session import Sparks
 from noetl_worker.spark.writing import Format, Manifest, Plan
@@ -86,18 +87,22 @@ class SparkTool:
 
     async def _run(self, call: Call) -> Any:
         ask = await self._ask(call)
-        given = await self.job(
-            lambda session: late.jobs().run(session, ask), name=f"{call.site.step}"
-        )
+        output = DriverOutput(call.log, asyncio.get_running_loop())
+        try:
+            given = await self.job(lambda session: late.jobs().run(session, ask, output), call)
+        finally:
+            output.close()
         if given.manifests is None:
             return given.value
         return await self._tabular(given, ask, call)
 
-    async def job(self, work: Any, *, name: str) -> Any:
-        """Run a job of the session; raises `ToolFailure` that says what Spark refused."""
+    async def job(self, work: Any, call: Call) -> Any:
+        """Run a call's job in the session; raises `ToolFailure` that says what Spark refused."""
         logging.getLogger(_QUERY_LOGGER).disabled = True
         try:
-            return await self._sparks.run(work, name=name)
+            return await self._sparks.run(
+                work, name=call.site.step, tell_progress=call.tell_progress
+            )
         except Exception as problem:
             error = late.explained(problem)
             if error is None:

@@ -118,8 +118,7 @@ class SparkMover:
         home = self._spark.home(call)
         async with self._source(ends, call) as source:
             frame = await self._spark.job(
-                lambda one: late.jobs().prepared(one, source, ends.aim.mapping, home),
-                name=call.site.step,
+                lambda one: late.jobs().prepared(one, source, ends.aim.mapping, home), call
             )
             transfer_rows.known_columns(frame.columns, table.columns, table.name)
             columns = [table.columns[name] for name in frame.columns]
@@ -131,9 +130,7 @@ class SparkMover:
                 done_table=f"{staging}_done",
                 columns={one.name: one.is_array for one in columns},
             )
-            copied: Copied = await self._spark.job(
-                lambda _: late.jobs().copied(frame, plan), name=call.site.step
-            )
+            copied: Copied = await self._spark.job(lambda _: late.jobs().copied(frame, plan), call)
         return columns, copied
 
     def _check(self, ends: Ends) -> None:

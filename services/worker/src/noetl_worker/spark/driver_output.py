@@ -1,0 +1,187 @@
+"""What the code of a Spark task writes in the worker's own process, on its way to the task's log.
+
+Standard output and error belong to the whole process, in which other tasks run. So while any code
+is captured a stream stands in their place that asks which task the writing thread belongs to.
+Threads that the code starts itself belong to none.
+"""
+
+import asyncio
+import io
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from noetl_contracts.log_chunks import LOGGING, STDERR, STDOUT
+from noetl_worker.domain.log_port import Log
+
+# Of a line without an end so much waits for it.
+_PIECE_CHARACTERS = 8192
+# After so much the thread waits until the log has room again, or for a bounded time.
+_PAUSE_CHARACTERS = 64 * 1024
+_PAUSE_S = 5.0
+_LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"))
+
+
+class DriverOutput:
+    """Takes what the thread of one task writes, and hands it to the event loop of its log."""
+
+    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop) -> None:
+        self._log = log
+        self._loop = loop
+        self._waiting = {STDOUT: "", STDERR: ""}
+        self._unpaused = 0
+        self._is_closed = False
+
+    def write(self, stream: str, text: str) -> None:
+        """Take text; whole lines leave at once."""
+        waiting = self._waiting[stream] + text
+        end = waiting.rfind("\n") + 1
+        if len(waiting) - end > _PIECE_CHARACTERS:
+            end = len(waiting)
+        self._waiting[stream] = waiting[end:]
+        self._send(stream, waiting[:end])
+
+    def add_line(self, text: str, *, level: str) -> None:
+        """Take one line of `logging`."""
+        if not self._is_closed:
+            with suppress(RuntimeError):
+                # The loop of a worker that ends takes no more.
+                self._loop.call_soon_threadsafe(
+                    lambda: self._log.add_line(LOGGING, text, level=level)
+                )
+            self._pause(len(text))
+
+    def flush(self) -> None:
+        """Send what waits for the end of its line."""
+        for stream, text in self._waiting.items():
+            self._waiting[stream] = ""
+            self._send(stream, text)
+
+    def close(self) -> None:
+        """End the log; what a thread that could not be stopped still writes is dropped."""
+        self._is_closed = True
+        self._log.finish()
+
+    def _send(self, stream: str, text: str) -> None:
+        if not text or self._is_closed:
+            return
+        data = text.encode(errors="backslashreplace")
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._log.write, stream, data)
+        self._pause(len(text))
+
+    def _pause(self, characters: int) -> None:
+        self._unpaused += characters
+        if self._unpaused < _PAUSE_CHARACTERS:
+            return
+        self._unpaused = 0
+        with suppress(TimeoutError, RuntimeError):
+            waiting = asyncio.run_coroutine_threadsafe(self._log.wait_for_room(), self._loop)
+            waiting.result(_PAUSE_S)
+
+
+_output: ContextVar[DriverOutput | None] = ContextVar("driver_output", default=None)
+
+
+class ThreadStream(io.TextIOBase):
+    """Stands for a standard stream: what captured threads write goes to their task's log."""
+
+    def __init__(self, name: str, original: TextIO) -> None:
+        super().__init__()
+        self._name = name
+        self._original = original
+
+    def write(self, text: str, /) -> int:
+        """Write for the task of this thread, else for the process."""
+        output = _output.get()
+        if output is None:
+            return self._original.write(text)
+        output.write(self._name, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what waits."""
+        output = _output.get()
+        if output is None:
+            self._original.flush()
+        else:
+            output.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class ThreadHandler(logging.Handler):
+    """Sends what captured threads log to their task's log, besides where it goes already."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record; it names its logger, unless that is the root."""
+        output = _output.get()
+        if output is None:
+            return
+        try:
+            text = self.format(record)
+        except (TypeError, ValueError, KeyError):
+            # Arguments that do not fit their text: `logging` says so on standard error.
+            self.handleError(record)
+            return
+        named = text if record.name == "root" else f"{record.name}: {text}"
+        output.add_line(named, level=_level_of(record.levelno))
+
+
+class CaptureSwitch:
+    """Puts the streams and the handler in place while anyone is captured."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._originals: tuple[TextIO, TextIO] = (sys.stdout, sys.stderr)
+        self._handler = ThreadHandler()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep them in place while the block runs."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._originals = (sys.stdout, sys.stderr)
+                sys.stdout = ThreadStream(STDOUT, sys.stdout)
+                sys.stderr = ThreadStream(STDERR, sys.stderr)
+                logging.getLogger().addHandler(self._handler)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    sys.stdout, sys.stderr = self._originals
+                    logging.getLogger().removeHandler(self._handler)
+
+
+_switch = CaptureSwitch()
+
+
+@contextmanager
+def capture(output: DriverOutput | None) -> Iterator[None]:
+    """Send to an output what this thread prints and logs while the block runs."""
+    if output is None:
+        yield
+        return
+    with _switch.hold():
+        token = _output.set(output)
+        try:
+            yield
+        finally:
+            output.flush()
+            _output.reset(token)
+
+
+def _level_of(number: int) -> str:
+    for least, level in _LEVELS:
+        if number >= least:
+            return level
+    return "info" if number >= logging.INFO else "debug"

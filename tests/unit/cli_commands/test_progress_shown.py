@@ -1,0 +1,118 @@
+"""How far Spark is shows on a terminal and in plain lines, and not among the events in JSON."""
+
+import io
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from noetl_cli import display, follow, sse
+from noetl_cli.display import BarDisplay, JsonDisplay, LineDisplay, spark_text
+from noetl_cli.follow import Following
+from noetl_contracts import codec
+from noetl_contracts.ids import CommandId
+from noetl_contracts.step_progress import SparkProgress, StageProgress, StepProgress
+
+
+def progress_of(phase: str, *, seconds: float = 2.0, **spark: Any) -> StepProgress:
+    return StepProgress(
+        step="load",
+        command_id=CommandId("7"),
+        attempt=1,
+        spark=SparkProgress(phase=phase, seconds=seconds, **spark),  # type: ignore[arg-type]  # one of its words
+    )
+
+
+def running(done: int) -> StepProgress:
+    return progress_of("job", jobs=2, stages=(StageProgress(7, done, 1_200),))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the displays take for the time."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_each_phase_is_told_in_words() -> None:
+    assert [
+        spark_text(one.spark)
+        for one in (
+            progress_of("session"),
+            progress_of("queue"),
+            progress_of("job"),
+            progress_of("job", jobs=3),
+            running(45),
+        )
+    ] == [
+        "Spark session starts",
+        "waits for other Spark jobs of its worker",
+        "Spark works, no job yet",
+        "Spark job 3: no stage runs",
+        "Spark job 2: stage 7 45/1,200 tasks",
+    ]
+
+
+def test_lines_say_what_has_changed_and_now_and_then_what_has_not(clock: list[float]) -> None:
+    lines: list[str] = []
+    shown = LineDisplay(lines.append)
+    for after_s, progress in (
+        (0, progress_of("session")),
+        (1, progress_of("session", seconds=3)),
+        (1, running(1)),
+        (1, running(2)),
+        (1, running(3)),
+        (display.PROGRESS_AGAIN_S, running(3)),
+    ):
+        clock[0] += after_s
+        shown.show_progress(progress)
+    assert lines == [
+        "load: Spark session starts, 2 s",
+        "load: Spark job 2: stage 7 1/1,200 tasks, 2 s",
+        "load: Spark job 2: stage 7 3/1,200 tasks, 2 s",
+        "load: Spark job 2: stage 7 3/1,200 tasks, 2 s",
+    ]
+
+
+def test_a_terminal_has_a_bar_until_nothing_is_told_any_more(clock: list[float]) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    with BarDisplay(console) as shown:
+        shown.show_progress(progress_of("session"))
+        shown._progress.refresh()
+        shown.show_progress(running(45))
+        shown._progress.refresh()
+        (task,) = shown._progress.tasks
+        assert (task.completed, task.total) == (45, 1_200)
+        clock[0] += display.PROGRESS_OLD_S + 1
+        shown._drop_old_bars()
+        assert shown._progress.tasks == []
+    assert "Spark session starts, 2 s" in out.getvalue()
+    assert "stage 7 45/1,200 tasks" in out.getvalue()
+
+
+def test_json_holds_events_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    JsonDisplay("5").show_progress(running(1))
+    assert capsys.readouterr().out == ""
+
+
+def test_progress_stands_between_events_and_moves_no_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def read_messages(_: Any, path: str, *, after: str) -> list[sse.Message]:
+        asked.append((path, after))
+        return [
+            sse.Message(event="step.enter", data='{"version": 4}'),
+            sse.Message(event="progress", data=codec.text(running(1))),
+            sse.Message(event="progress", data='{"of": "a newer form"}'),
+            sse.Message(event="end", data="{}"),
+        ]
+
+    monkeypatch.setattr(follow, "read_messages", read_messages)
+    following = Following(None, "5", after=3)  # type: ignore[arg-type]  # nobody is asked
+    assert list(following.events(lambda _: None)) == [{"version": 4}, running(1)]
+    assert asked == [("/api/executions/5/stream?progress=true", "3")]
