@@ -127,10 +127,7 @@ class CommandHeartbeat(
 class CommandCompleted(
     Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_completed"
 ):
-    """A step or item succeeded; `patch` holds its writes to `ctx`, `tries` what failed before.
-
-    `tasks` says what each task did, here and wherever work ends.
-    """
+    """A step or item succeeded: its `ctx` writes, the `tries` that failed, what its `tasks` did."""
 
     command_id: CommandId
     attempt: int

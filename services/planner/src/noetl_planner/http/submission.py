@@ -30,7 +30,6 @@ _MESSAGE_MARGIN_BYTES = 4096
 # Larger inputs are stored, and the request refers to them.
 INLINE_BYTES_MAX = 64 * 1024
 _INPUT_NAMES = ("workload", "payload", "input", "args")
-
 KEY_LENGTH_MAX = 200
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 
@@ -38,8 +37,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run: a registered path, a version (default: the latest), and its inputs.
 
-    With `content`, the text of a playbook, that text is run as a draft: nothing is registered.
-    `scripts` are the files beside that text.
+    With `content`, a text of a playbook and the `scripts` beside it are run as a draft.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None

@@ -9,9 +9,12 @@ from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.lanes.block import CompiledTask, timeout_of
+from noetl_worker.lanes.hands import Hands
+from noetl_worker.lanes.progress_hints import KINDS_ON_SPARK
 from noetl_worker.lanes.referring import FIELDS_BY_REFERENCE, by_references, typed_content
 from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
+from noetl_worker.task_logs.log_journal import KINDS_WITH_LOG
 from noetl_worker.tools.call import Call, Outcome
 
 INPUT = last_name("input")
@@ -79,6 +82,16 @@ def prepare(
         may_spread=task.may_spread and unit.may_park,
         output=task.output,
     )
+
+
+def observed(call: Call, hands: Hands) -> Call:
+    """Give a call what its tool tells its progress and its lines to."""
+    if call.kind in KINDS_ON_SPARK:
+        call = structs.replace(call, tell_progress=hands.tell_progress)
+    # What is read for a script is told there.
+    if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
+        return call
+    return structs.replace(call, log=hands.journal.open_log(call))
 
 
 def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:

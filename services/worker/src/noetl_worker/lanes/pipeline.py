@@ -15,7 +15,7 @@ from noetl_playbook.model import Output
 from noetl_playbook.results import PipelineResult
 from noetl_worker.domain.failures import ToolFailure, failure, not_a_text
 from noetl_worker.lanes import emitting, external, pacing, parking
-from noetl_worker.lanes.attempt import INPUT, checked, prepare
+from noetl_worker.lanes.attempt import INPUT, checked, observed, prepare
 from noetl_worker.lanes.block import Block, CompiledAction, CompiledTask
 from noetl_worker.lanes.bounds import Bounds
 from noetl_worker.lanes.checkpoints import Checkpoints, is_resumable
@@ -26,12 +26,10 @@ from noetl_worker.lanes.measured_tries import measure_try
 from noetl_worker.lanes.output_blocks import rendered
 from noetl_worker.lanes.pacing import CompiledLimit
 from noetl_worker.lanes.parking import Halted, Parked, Resumed, Saved, Walk
-from noetl_worker.lanes.progress_hints import KINDS_ON_SPARK
 from noetl_worker.lanes.rules import Rules
 from noetl_worker.lanes.scratch import Scratch, Tried, Unit
 from noetl_worker.lanes.time_waits import Waits
 from noetl_worker.lanes.unit import Surrounding
-from noetl_worker.task_logs.log_journal import KINDS_WITH_LOG
 from noetl_worker.tools.call import Call, Outcome
 
 T = TypeVar("T")
@@ -285,12 +283,7 @@ class Pipeline:
                 visit=self._walk.visits[self._walk.position],
             )
         )
-        if call.kind in KINDS_ON_SPARK:
-            call = structs.replace(call, tell_progress=self._hands.tell_progress)
-        # What is read for a script is told there.
-        if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
-            return call
-        return structs.replace(call, log=self._hands.journal.open_log(call))
+        return observed(call, self._hands)
 
     async def _park(self, task: CompiledTask, call: Call) -> None:
         """Let the pipeline wait: raises `Parked`, or `ToolFailure` when it cannot."""
