@@ -131,7 +131,14 @@ READS = {
 }
 WRITES = {
     "noetl_planner": {
-        "insert": {"credential", "projection_snapshot", "schedule", "trigger", "webhook"},
+        "insert": {
+            "credential",
+            "dead_letter_log",
+            "projection_snapshot",
+            "schedule",
+            "trigger",
+            "webhook",
+        },
         "update": {"projection_snapshot", "schedule", "trigger", "webhook"},
         "delete": {"schedule", "trigger", "webhook"},
     },

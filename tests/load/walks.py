@@ -116,6 +116,11 @@ def _events(known: Known, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/executions/{one}/events", params={"limit": 7}, more=_has_more)
 
 
+def _steps(known: Known, count: int) -> Iterator[Ask]:
+    for one in known.some(count):
+        yield Ask(path=f"/api/executions/{one}/steps", params={"limit": 2}, more=_has_more)
+
+
 def _frames(known: Known, count: int) -> Iterator[Ask]:
     for one in known.some(count):
         for params in ({}, {"status": "completed", "limit": 2}, {"offset": 1}):
@@ -182,6 +187,13 @@ def _trace(known: Known, count: int) -> Iterator[Ask]:
         yield Ask(path=f"/api/executions/{execution}/trace/{step}")
 
 
+def _items(known: Known, count: int) -> Iterator[Ask]:
+    for turn in range(count):
+        one = known.real["loop"][turn % len(known.real["loop"])]
+        params: Params = {"limit": 5} if turn % 2 else {"state": "failed"}
+        yield Ask(path=f"/api/executions/{one}/items/each", params=params, more=_has_more)
+
+
 def _variable(known: Known, count: int) -> Iterator[Ask]:
     for one in known.real["steps"] * count:
         yield Ask(path=f"/api/vars/{one}/third")
@@ -197,6 +209,8 @@ WALKS: dict[str, Walk] = {
     "/api/executions/{execution_id}": _show,
     "/api/executions/{execution_id}/status": _each("/api/executions/{execution_id}/status"),
     "/api/executions/{execution_id}/events": _events,
+    "/api/executions/{execution_id}/steps": _steps,
+    "/api/executions/{execution_id}/items/{step}": _items,
     "/api/executions/{execution_id}/stages": _each("/api/executions/{execution_id}/stages"),
     "/api/executions/{execution_id}/frames": _frames,
     "/api/executions/{execution_id}/stream": _each("/api/executions/{execution_id}/stream"),
@@ -206,6 +220,10 @@ WALKS: dict[str, Walk] = {
     ),
     "/api/executions/{execution_id}/lineage": _each("/api/executions/{execution_id}/lineage"),
     "/api/executions/{execution_id}/trace/{step}": _trace,
+    "/api/dead-letters": _plain("/api/dead-letters"),
+    "/api/dead-letters/log": _plain("/api/dead-letters/log"),
+    # A load gives up no message: there is none to show.
+    "/api/dead-letters/{sequence}": lambda _known, _count: [],
     "/api/catalog": _catalog,
     "/api/catalog/{path}": _paths("/api/catalog/{path}"),
     "/api/playbooks/{path}": _paths("/api/playbooks/{path}/plan"),

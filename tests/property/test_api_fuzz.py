@@ -29,6 +29,7 @@ def served() -> schemathesis.BaseSchema:
 
     async def fill() -> None:
         known = KNOWN["execution_id"]
+        await world.broker.ensure()
         await world.append(known, [*api.beginning(), *api.ending()])
         await world.project(known)
 

@@ -46,7 +46,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> type[Line]:
         await asyncio.sleep(0)
         return Line(credential.name)
 
-    monkeypatch.setattr(postgres_pool, "_connect", connect)
+    monkeypatch.setattr(postgres_pool, "open_connection", connect)
     monkeypatch.setattr(Line, "open", Counter())
     monkeypatch.setattr(Line, "most", Counter())
     return Line

@@ -7,7 +7,7 @@ from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.postgres import queries
 from noetl_storage.postgres.database import Database
 
-_QUERIES = queries.load("dead_letters")
+_QUERIES = queries.load("dead_letter_log")
 
 
 class PostgresDeadLetterLog:
