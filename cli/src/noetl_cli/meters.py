@@ -32,6 +32,7 @@ WINDOW = timedelta(seconds=10)
 _MARKS_MAX = 64
 _MEANINGS = {
     "repeat_bound": "repeat_bound: it stopped at its bound, and its source has more",
+    "collected_nothing": "collected_nothing: no page had anything where merge_path leads",
     "accumulate_truncated": "accumulate_truncated: more was collected than max_items keeps",
 }
 

@@ -389,6 +389,31 @@ async def test_pages_are_collected(
 
 
 @pytest.mark.parametrize(
+    ("path", "pages", "expected", "notes"),
+    [
+        ("itemz", 2, [], ["collected_nothing"]),
+        # The path of the whole result is understood too.
+        ("data.items", 2, [1, 1], None),
+        ("late", 2, [7], None),
+    ],
+)
+async def test_a_path_that_leads_nowhere_is_noted(
+    worker: Bench,
+    server: Script,
+    path: str,
+    pages: int,
+    expected: list[int],
+    notes: list[str] | None,
+) -> None:
+    bodies = [{"items": [1]}] * (pages - 1) + [{"items": [1], "late": [7]}]
+    answers = [says(body) for body in bodies]
+    done = await collected(worker, server, f"{{merge_path: {path}, manifest_as: n}}", answers, "n")
+    assert isinstance(done, CommandCompleted), done
+    assert done.notes == (notes or [])
+    assert (await worker.value(done.result))["n"] == expected
+
+
+@pytest.mark.parametrize(
     ("switches", "expected"),
     [
         ("on_error: true", [1, 2]),

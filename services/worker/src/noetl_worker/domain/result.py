@@ -63,6 +63,17 @@ def at_path(value: Any, path: str) -> Any:
     return value
 
 
+def find_collected(raw: Any, body: Any, path: str) -> Any:
+    """Return what a path leads to in the body of a result, else in the result, or `ABSENT`.
+
+    In the result the body is `data`, as templates have it.
+    """
+    if body is None:
+        return at_path(raw, path)
+    value = at_path(body, path)
+    return at_path({**raw, "data": body}, path) if value is ABSENT else value
+
+
 def selected(raw: Any, body: Any, selections: Iterable[Selection]) -> dict[str, Any]:
     """Return the selected fields of a raw result, or of the body that it carries."""
     found: dict[str, Any] = {}

@@ -19,6 +19,8 @@ STORE_FALLBACK = "store_fallback"
 FORMAT_FALLBACK = "format_fallback"
 TTL_UNUSED = "ttl_unused"
 ACCUMULATE_TRUNCATED = "accumulate_truncated"
+# No attempt had anything where `merge_path` leads.
+COLLECTED_NOTHING = "collected_nothing"
 
 # The store kinds that mean the same as what the deployment's payload address says.
 _MEANINGS = {

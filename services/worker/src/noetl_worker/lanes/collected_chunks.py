@@ -11,7 +11,8 @@ from noetl_contracts.payloads import JSON_MEDIA_TYPE, RESULT_INLINE_BYTES_MAX, P
 from noetl_playbook import forms
 from noetl_playbook.model import Output
 from noetl_playbook.results import TaskResult
-from noetl_worker.domain.result import Collection
+from noetl_worker.domain.result import ABSENT, Collection
+from noetl_worker.domain.storing import COLLECTED_NOTHING
 from noetl_worker.lanes.block import CompiledTask
 from noetl_worker.lanes.hands import Hands
 from noetl_worker.lanes.parking import SavedCollection, SavedScratch
@@ -84,6 +85,7 @@ class Collections:
 
     def __init__(self, tasks: Iterable[CompiledTask]) -> None:
         self._by_task: dict[str, StoredCollection] = {}
+        self._without_any: set[str] = set()
         self._names = {
             task.name: task.output.accumulate.manifest_as
             for task in tasks
@@ -111,6 +113,17 @@ class Collections:
             held = self._by_task[task] = StoredCollection(self._names[task])
         held.collection.add(output, value)
         return held.collection.is_truncated
+
+    def note_absence(self, task: str, value: Any, notes: dict[str, None]) -> None:
+        """Note that nothing was found to collect, until something is."""
+        held = self._by_task.get(task)
+        if value is not ABSENT:
+            self._without_any.discard(task)
+        elif held is None or held.collection.value is None:
+            self._without_any.add(task)
+        notes.pop(COLLECTED_NOTHING, None)
+        if self._without_any:
+            notes[COLLECTED_NOTHING] = None
 
     def apart(self, value: Any) -> Any:
         """Copy each list in a value that goes on growing: what is kept is the list as it is now."""
