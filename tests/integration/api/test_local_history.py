@@ -73,6 +73,11 @@ def test_it_is_replayed_to_any_position(noetl: Noetl, failed: Outcome) -> None:
     unproven = noetl("replay", "verify", execution_id)
     assert unproven.code == 2
     assert "-r local" in unproven.err
+    for verb in ("status", "logs", "result"):
+        unknown = noetl(verb, execution_id)
+        assert unknown.code == 2
+        assert "ran with -r local: no planner knows it" in unknown.err
+        assert f"noetl events {execution_id}" in unknown.err
 
 
 def test_the_oldest_are_removed_when_there_are_many(tmp_path: Path) -> None:

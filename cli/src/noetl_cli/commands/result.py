@@ -10,6 +10,7 @@ from msgspec import Struct
 from noetl_cli import client, render, step_result
 from noetl_cli.commands.options import ExecutionArgument, Server
 from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.local import history
 from noetl_cli.step_result import PlannerResults, ResultSource
 from noetl_storage.deferred import Deferred
 
@@ -88,6 +89,7 @@ def result(
     """
     if save is not None:
         result_file.check_suffix(save)
+    history.check_remote(execution_id, server=server)
     with client.open_client(server) as planner:
         source = PlannerResults(planner, execution_id)
         named = step_result.choose_step(source, execution_id, step)

@@ -4,6 +4,7 @@ from typing import Any
 
 from noetl_cli import client, error_text, render, tables
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
+from noetl_cli.local import history
 from noetl_cli.meters import spelled_error
 from noetl_cli.task_text import describe_tasks
 from noetl_contracts import codec
@@ -16,6 +17,7 @@ def status(
     execution_id: ExecutionArgument, *, server: Server = None, as_json: AsJson = False
 ) -> None:
     """Show an execution's status, what its steps did, its loops and its stages."""
+    history.check_remote(execution_id, server=server)
     address = f"/api/executions/{client.escaped(execution_id)}"
     with client.open_client(server) as planner:
         found = planner.get(f"{address}/status")

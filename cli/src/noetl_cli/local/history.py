@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from noetl_cli import settings
-from noetl_cli.failures import CliError
+from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts import codec
 
 FOLDER = "local-runs"
@@ -113,3 +113,14 @@ def _read_lines(file: Path) -> Iterator[dict[str, Any]]:
             f"{file} ends within an event: the run was killed while it was written.",
             way_out="What stands above is all that is known of it.",
         ) from error
+
+
+def check_remote(execution_id: str, *, server: str | None) -> None:
+    """Refuse to ask a planner about a run in this process; raises `CliError`."""
+    if find_history(execution_id, server=server) is None:
+        return
+    raise CliError(
+        f"Execution {execution_id} ran with -r local: no planner knows it.",
+        way_out=f"noetl events {execution_id}, or noetl replay state {execution_id}",
+        exit_code=ExitCode.USAGE,
+    )

@@ -141,7 +141,16 @@ def purge(home: Home) -> None:
     elsewhere = postgres.outside(home.root)
     if elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
         shutil.rmtree(elsewhere, ignore_errors=True)
-    for name in ("postgres", "nats", "seaweedfs", "payloads", "files", "logs", "hold"):
+    for name in (
+        "postgres",
+        "nats",
+        "seaweedfs",
+        "payloads",
+        "files",
+        "logs",
+        "hold",
+        "local-runs",
+    ):
         shutil.rmtree(home.root / name, ignore_errors=True)
     for path in (home.secrets, home.options, home.state, home.data_places, home.lock):
         path.unlink(missing_ok=True)

@@ -37,6 +37,19 @@ class Options(Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
 
+def list_unapplied(wanted: Options, running: Options) -> list[str]:
+    """Name what was asked for and is not so in the stack that runs; defaults ask for nothing."""
+    default = Options()
+    names = [
+        name
+        for name in Options.__struct_fields__
+        if name != "settings"
+        and getattr(wanted, name) not in (getattr(default, name), getattr(running, name))
+    ]
+    settings = wanted.settings.items() - running.settings.items()
+    return names + sorted(name for name, _ in settings)
+
+
 def write(home: Home, options: Options) -> None:
     """Leave the options for the supervisor."""
     write_privately(home.options, msgspec.json.format(msgspec.json.encode(options)))

@@ -139,7 +139,10 @@ class Programs:
             path, tenant_id=tenant_id, organization_id=organization_id, version=version
         )
         if entry is None:
-            raise PlaybookMissing(f"playbook {path!r} version {version} is not there")
+            which = "" if version is None else f" in version {version}"
+            raise PlaybookMissing(
+                f"no playbook is registered as {path!r}{which}: noetl register FILE"
+            )
         if version is not None:
             self._id_by_place[place] = entry.catalog_id
             while len(self._id_by_place) > _PROGRAMS_MAX:

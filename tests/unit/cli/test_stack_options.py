@@ -1,0 +1,13 @@
+from noetl_cli.stack.options import Options, list_unapplied
+
+
+def test_what_a_running_stack_does_not_have_is_named() -> None:
+    running = Options(workers=2, settings={"NOETL_WORKER_LEASE_S": "5"})
+    assert list_unapplied(Options(), running) == []
+    assert list_unapplied(running, running) == []
+    wanted = Options(
+        workers=4,
+        has_s3=False,
+        settings={"NOETL_WORKER_LEASE_S": "5", "NOETL_WORKER_SECRET_FOLDER": "/secrets"},
+    )
+    assert list_unapplied(wanted, running) == ["workers", "has_s3", "NOETL_WORKER_SECRET_FOLDER"]
