@@ -30,5 +30,5 @@ async def test_stores_are_emptied_of_rows_and_their_numbers_begin_anew(schema: s
             stores = postgres_stores(database)
             fence = await a_fence(stores)
             batch = an_append(fence, a_stream(an_execution(), [a_run()]), messages=1)
-            numbers.append(await stores.ledger.append(batch))
+            numbers.append((await stores.ledger.append(batch)).outbox_ids)
     assert numbers == [[1], [1]]

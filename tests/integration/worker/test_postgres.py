@@ -165,7 +165,12 @@ async def test_the_statements_of_an_attempt_take_effect_together(worker: Bench) 
     assert (found.error.kind, found.error.pg_code, found.error.code) == (
         *("db_constraint", "23505", "PG_23505"),
     )
-    assert found.error.details == {"statement": 1, "constraint": "t_pkey", "table": "t"}
+    assert found.error.details == {
+        "statement": 1,
+        "statement_text": "insert into t values (1)",
+        "constraint": "t_pkey",
+        "table": "t",
+    }
     assert await rows(worker, "select * from t") == []
 
 

@@ -97,3 +97,24 @@ async def test_what_is_written_behind_the_end_of_a_log_is_dropped() -> None:
 
     await asyncio.to_thread(work)
     assert log.taken == [("finish", "", "")]
+
+
+async def test_a_quiet_log_of_the_worker_hides_no_warning_of_a_task() -> None:
+    loop, log, root = asyncio.get_running_loop(), Lines(), logging.getLogger()
+    other = logging.StreamHandler()
+    before = root.level
+    root.addHandler(other)
+    root.setLevel(logging.CRITICAL)
+
+    def work() -> None:
+        with capture(DriverOutput(log, loop)):
+            assert other.level == logging.CRITICAL
+            logging.getLogger("shop").warning("careful")
+
+    try:
+        await asyncio.to_thread(work)
+        assert (root.level, other.level) == (logging.CRITICAL, logging.NOTSET)
+    finally:
+        root.removeHandler(other)
+        root.setLevel(before)
+    assert log.taken == [("logging", "warning", "shop: careful")]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from nats.js import api
-from nats.js.errors import NotFoundError
+from nats.js.errors import BadRequestError, NotFoundError
 
 from noetl_contracts import codec, subjects
 from noetl_messaging import topology
@@ -26,6 +26,8 @@ REQUEUED_HEADER = "Noetl-Requeued"
 REASON_CHARS_MAX = 500
 MAX_DELIVERIES_REASON = "not settled within the deliveries allowed"
 _DIGITS_MAX = 10
+# What the server says of a message that is gone (its error JSSequenceNotFoundErrF).
+_UNKNOWN_SEQUENCE = 10043
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
@@ -101,6 +103,10 @@ class JetStreamDeadLetters:
             try:
                 await self._connection.jetstream.delete_msg(topology.DEAD_LETTERS, sequence)
             except NotFoundError:
+                raise KeyError(sequence) from None
+            except BadRequestError as problem:
+                if problem.err_code != _UNKNOWN_SEQUENCE:
+                    raise
                 raise KeyError(sequence) from None
 
     async def count(self) -> int:

@@ -141,6 +141,7 @@ class CaptureSwitch:
         self._users = 0
         self._originals: tuple[TextIO, TextIO] = (sys.stdout, sys.stderr)
         self._handler = ThreadHandler()
+        self._levels: list[tuple[logging.Logger | logging.Handler, int]] = []
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -151,7 +152,7 @@ class CaptureSwitch:
                 self._originals = (sys.stdout, sys.stderr)
                 sys.stdout = ThreadStream(STDOUT, sys.stdout)
                 sys.stderr = ThreadStream(STDERR, sys.stderr)
-                logging.getLogger().addHandler(self._handler)
+                self._open_root()
         try:
             yield
         finally:
@@ -159,7 +160,22 @@ class CaptureSwitch:
                 self._users -= 1
                 if self._users == 0:
                     sys.stdout, sys.stderr = self._originals
-                    logging.getLogger().removeHandler(self._handler)
+                    self._close_root()
+
+    def _open_root(self) -> None:
+        """Let warnings of tasks pass, however quiet the worker's own log is."""
+        root = logging.getLogger()
+        self._levels = [(root, root.level), *((each, each.level) for each in root.handlers)]
+        if root.level > logging.WARNING:
+            for handler in root.handlers:
+                handler.setLevel(max(handler.level, root.level))
+            root.setLevel(logging.WARNING)
+        root.addHandler(self._handler)
+
+    def _close_root(self) -> None:
+        logging.getLogger().removeHandler(self._handler)
+        for each, level in self._levels:
+            each.setLevel(level)
 
 
 _switch = CaptureSwitch()
