@@ -33,7 +33,7 @@ help: ## Print the targets
 demo: setup ## Run the PFT workload end to end on real embedded servers, verify it, clean up
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
-# Two files at a time: of those with servers the long ones first (tests/support/lanes.py), so that neither
+# Two files at a time, of whole stacks three, for these also wait: of those with servers the long ones first (tests/support/lanes.py), so that neither
 # process ends with one while the other is idle. What holds the engine to a number of seconds, and a Spark
 # cluster, which takes every core, has the machine for itself. With servers, a test that fails is run once more, and named with what
 # it said first: a busy machine is not a defect, a name seen twice is.
@@ -43,6 +43,7 @@ WHOLE := e2e chaos acceptance
 ALONE := tests/chaos/test_recovery_time.py tests/chaos/test_twins.py tests/e2e/test_spark_cluster.py
 BY_FILE := -n 2 --dist loadfile
 LONG_FIRST := $(BY_FILE) --no-loadscope-reorder
+STACKS := -n 3 --dist loadfile --no-loadscope-reorder
 AGAIN := --reruns 1 -raR --rerun-show-tracebacks
 
 .PHONY: test
@@ -51,7 +52,7 @@ ifeq ($(K),)
 	@$(PYTEST) $(BY_FILE) $(addprefix tests/,$(COMPUTING))
 	@$(EXPLORE) --seeds $(SEEDS_OF_A_CHANGE)
 	@$(PYTEST) $(LONG_FIRST) $(AGAIN) $(addprefix tests/,$(SERVED))
-	@$(PYTEST) $(LONG_FIRST) $(AGAIN) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
+	@$(PYTEST) $(STACKS) $(AGAIN) $(addprefix tests/,$(WHOLE)) $(addprefix --ignore=,$(ALONE))
 	@$(PYTEST) $(AGAIN) $(ALONE)
 else
 	@$(PYTEST) tests

@@ -121,5 +121,6 @@ def test_canaries_are_nowhere_and_a_decoy_is_everywhere(
     searched = canaries.places(desk, house, [execution_id], said)
     assert f"failed with {DECOY}" in said
     hidden = [where for where, texts in searched.items() if not canaries.holds_decoy(texts)]
-    # None of our own statements is refused, so that log says nothing of either.
-    assert hidden == ["ledger's log"]
+    # None of our own statements is refused, and what tasks say is in logs of their own, which are
+    # payloads: the logs of servers and services say nothing of either.
+    assert hidden == ["ledger's log", "logs"]
