@@ -89,7 +89,13 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
         place, wanted, environ=environ, timeout_s=timeout_s, tell=_teller(as_json=as_json)
     )
     _show(place, found, is_attached=is_attached, as_json=as_json)
-    if is_attached and (unapplied := options.list_unapplied(wanted, options.read(place))):
+    if is_attached:
+        _tell_unapplied(place, wanted)
+
+
+def _tell_unapplied(place: Home, wanted: Options) -> None:
+    unapplied = options.list_unapplied(wanted, options.read(place))
+    if unapplied:
         render.note(
             f"It runs without what this call asks for: {', '.join(unapplied)}. "
             "To apply it: noetl down, then this call again."

@@ -63,7 +63,7 @@ def at_path(value: Any, path: str) -> Any:
     return value
 
 
-def find_collected(raw: Any, body: Any, path: str) -> Any:
+def find_value(raw: Any, body: Any, path: str) -> Any:
     """Return what a path leads to in the body of a result, else in the result, or `ABSENT`.
 
     In the result the body is `data`, as templates have it.

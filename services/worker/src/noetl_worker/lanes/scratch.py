@@ -20,13 +20,7 @@ from noetl_playbook.scope import Scope
 from noetl_playbook.views import ResultView, Views, body_of, pipeline_view, task_view
 from noetl_worker.domain.dotted_writes import NotAMapping, whole_values
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.domain.result import (
-    ABSENT,
-    CollectionFull,
-    NotAccumulable,
-    find_collected,
-    selected,
-)
+from noetl_worker.domain.result import ABSENT, CollectionFull, NotAccumulable, find_value, selected
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.step_names import StepNames
 from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED
@@ -307,7 +301,7 @@ class Scratch:
         if how is not None and how.enabled:
             value = ABSENT
             if how.on_success if is_ok else how.on_error:
-                value = find_collected(raw, body, how.merge_path or "")
+                value = find_value(raw, body, how.merge_path or "")
                 self._collections.note_absence(task.name, value, self.notes)
             if self._collections.add(task.name, output, value):
                 self.notes[ACCUMULATE_TRUNCATED] = None
