@@ -12,7 +12,6 @@ from noetl_cli import client, follow, render, sse
 from noetl_cli.client import Client
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import END, PATIENCE_S, REST_MAX_S, AwayError
-from noetl_cli.local import history
 from noetl_contracts import codec
 
 PAGE_LINES = 5000
@@ -93,7 +92,6 @@ def parse_arguments(
 
 def show(wanted: WantedLogs, server: str | None) -> None:
     """Print what is there; with `follow` go on until the execution has ended."""
-    history.check_remote(wanted.execution_id, server=server)
     printer = LogPrinter(as_json=wanted.as_json)
     with client.open_client(server) as planner:
         after = ""

@@ -11,6 +11,7 @@ import typer
 from noetl_cli import execution_logs, render, settings
 from noetl_cli.commands.options import AsJson, Directory, Server
 from noetl_cli.failures import CliError, ExitCode, StackError
+from noetl_cli.local import history
 from noetl_cli.stack.home import Home
 
 FOLLOW_INTERVAL_S = 0.2
@@ -50,6 +51,7 @@ def logs(
     """
     if names and names[0].isdigit():
         wanted = execution_logs.parse_arguments(names, lines=lines, follow=follow, as_json=as_json)
+        history.check_remote(wanted.execution_id, server=server)
         execution_logs.show(wanted, server)
         return
     if as_json or server is not None:
