@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import msgspec
-
 from noetl_cli.failures import CliError, StackError
-from noetl_contracts import codec
+from noetl_contracts.dead_letters import show_message
 from noetl_contracts.errors import NoetlError
 from noetl_messaging.jetstream.connection import Waits, open_connection
 from noetl_messaging.jetstream.dead_letters import JetStreamDeadLetters
@@ -29,7 +27,7 @@ def list_letters(url: str, *, after: int, letters_max: int) -> tuple[Letters, bo
 def show_letter(url: str, sequence: int) -> dict[str, Any]:
     """Return a letter with its message; raises `CliError`."""
     letter = _ask(url, lambda box: box.get(sequence))
-    return {**_summary(letter), "message": _readable(letter.data)}
+    return {**_summary(letter), "message": show_message(letter.data)}
 
 
 def requeue_letters(url: str, sequences: list[int] | None, *, letters_max: int) -> list[int]:
@@ -83,11 +81,3 @@ def _summary(letter: DeadLetter) -> dict[str, Any]:
         "bytes": len(letter.data),
         "buried_at": None if letter.buried_at is None else letter.buried_at.isoformat(),
     }
-
-
-def _readable(data: bytes) -> Any:
-    """Decode JSON, else show the bytes as well as text can."""
-    try:
-        return codec.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return data.decode("utf-8", errors="backslashreplace")

@@ -2,10 +2,12 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from noetl_contracts import subjects, triggers
+from noetl_contracts import codec, subjects, triggers
 from noetl_contracts.errors import SubjectError
 from noetl_contracts.ids import OrganizationId, TenantId
 
@@ -54,3 +56,11 @@ def find_owner(subject: str) -> Owner | None:
             continue
         return found.tenant_id, found.organization_id
     return None
+
+
+def show_message(data: bytes) -> Any:
+    """Decode a message that is JSON, else show its bytes as well as text can."""
+    try:
+        return codec.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data.decode("utf-8", errors="backslashreplace")

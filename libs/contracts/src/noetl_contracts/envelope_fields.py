@@ -1,4 +1,4 @@
-"""The envelope of an event in today's form, whatever release wrote it.
+"""The envelope of an event in today's form, also of events that earlier releases wrote.
 
 What is stored stays as it was sealed, and what follows from other fields is not stored twice: only
 what is shown is derived. A producer is stored without its owner, as `node/n7/worker/w1`; earlier

@@ -41,7 +41,7 @@ def file_of(script: Any) -> str | None:
 
 
 def take_script(reading: Reading, script: dict[str, Any], path: Path) -> None:
-    """Read the file of a script, where whoever reads the document has files; report its faults."""
+    """Read the file of a script, where the reader of the document has files; report faults."""
     name, scripts = file_of(script), reading.scripts
     if name is None or scripts is None or name in scripts.script_by_name:
         return

@@ -1,4 +1,4 @@
-"""The files beside a document, as whoever reads it gives them, and those that were read."""
+"""The files beside a document, as its reader gives them, and those that were read."""
 
 from collections.abc import Callable
 

@@ -4,14 +4,13 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
-import msgspec
 from litestar import get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
 from noetl_contracts import codec
-from noetl_contracts.dead_letters import Action, DeadLetterAct, find_owner
+from noetl_contracts.dead_letters import Action, DeadLetterAct, find_owner, show_message
 from noetl_contracts.errors import MalformedMessage
 from noetl_messaging.ports import DeadLetter
 from noetl_planner.http import problems
@@ -116,7 +115,7 @@ async def show_letter(services: Services, sequence: FromPath[int]) -> LetterDeta
         raise await _missing(services, sequence)
     return LetterDetail(
         **{name: getattr(_view(letter), name) for name in LetterView.__struct_fields__},
-        message=_readable(letter.data),
+        message=show_message(letter.data),
     )
 
 
@@ -232,14 +231,6 @@ def _view(letter: DeadLetter) -> LetterView:
         bytes=len(letter.data),
         buried_at=letter.buried_at,
     )
-
-
-def _readable(data: bytes) -> Any:
-    """Decode JSON, else show the bytes as well as text can."""
-    try:
-        return codec.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return data.decode("utf-8", errors="backslashreplace")
 
 
 def _storable(text: str) -> str:

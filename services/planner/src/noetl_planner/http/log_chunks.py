@@ -95,7 +95,7 @@ class LogFollower:
         self._from = None if after is None else after.minute - _LATE
         self._seen: set[LogChunkName] = set()
         self._looked_at: datetime | None = None
-        # For whoever has seen the end already, and needs no worker to be waited for.
+        # For a client that has seen the end already, and needs no worker to be waited for.
         self.has_ended = asyncio.Event()
 
     async def read_chunks(self) -> AsyncIterator[ReadChunk | None]:

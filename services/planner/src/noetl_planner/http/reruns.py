@@ -25,7 +25,7 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.status import RunStatus
 from noetl_planner.http import finding, flows, histories, reading, submission, views
 from noetl_planner.http.loop_items import failed_loops
-from noetl_planner.http.loop_items.taking import take_items
+from noetl_planner.http.loop_items.item_takeover import take_items
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.submission import INLINE_BYTES_MAX, PRODUCER

@@ -271,7 +271,7 @@ def _is_empty(result: ResultEnvelope | None) -> bool:
     try:
         kept = carried.read_as(result.context.get("data", {}), PipelineResult)
     except ResultMalformed:
-        # Whoever reads it is told what is wrong with it.
+        # The reader is told what is wrong with it.
         return False
     return all(task.error is None and task.raw in (None, {}) for task in kept.tasks.values())
 

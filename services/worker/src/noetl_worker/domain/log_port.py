@@ -1,4 +1,4 @@
-"""Where the output of a task goes, whoever takes it."""
+"""Where the output of a task goes: the port of its log."""
 
 from typing import Protocol
 

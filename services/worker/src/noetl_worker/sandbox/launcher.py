@@ -29,7 +29,7 @@ _ADOPT_ORPHANS = 36
 _IS_LINUX = sys.platform == "linux"
 _DESCRIPTORS_MAX = 65536
 _KILL_INTERVAL_S = 0.01
-# Whoever is not gone so long after SIGKILL hangs in the kernel.
+# A process that is not gone so long after SIGKILL hangs in the kernel.
 _KILL_S_MAX = 10.0
 _SIGNAL_EXIT_BASE = 128
 

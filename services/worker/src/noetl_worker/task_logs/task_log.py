@@ -51,7 +51,7 @@ class TaskLog:
         self._add_lines([*buffer.feed(data), *buffer.finish()], stream, level)
 
     async def wait_for_room(self) -> None:
-        """Return when the journal has room again; whoever writes waits meanwhile."""
+        """Return when the journal has room again; writers wait meanwhile."""
         if not self.is_cut():
             await self._journal.wait_for_room()
 

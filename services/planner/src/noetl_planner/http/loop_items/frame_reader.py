@@ -18,7 +18,7 @@ from noetl_planner.http.services import ApiServices
 from noetl_playbook import error_view
 from noetl_replay.state import FrameState
 
-# Units that one answer looks at, whatever is found.
+# Units that one answer looks at, also where it finds few.
 UNITS_LOOKED_AT_MAX = 2_000
 
 Found = tuple[list[ItemView], int, bool]

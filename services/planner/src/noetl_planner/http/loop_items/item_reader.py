@@ -19,7 +19,7 @@ from noetl_planner.shell.taken_results import TakenResults
 from noetl_playbook import error_view
 from noetl_replay.state import CommandState
 
-# Items that one answer looks at, whatever is found.
+# Items that one answer looks at, also where it finds few.
 LOOKED_AT_MAX = 10_000
 _WINDOW = 1_000
 
