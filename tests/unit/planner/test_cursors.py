@@ -2,10 +2,10 @@ import pytest
 from tests.support.planning import ROWS, Desk, closed, done, dry, opened
 from tests.support.slices import gathered
 
-from noetl_contracts import facts
+from noetl_contracts import facts, ids
 from noetl_contracts.commands import Command, SlotWork
 from noetl_contracts.errors import ErrorObject
-from noetl_contracts.ids import WorkerId
+from noetl_contracts.ids import FrameId, WorkerId
 from noetl_contracts.parking import ChildWait, MessageWait
 
 PLAYBOOK = """
@@ -376,3 +376,36 @@ def test_a_parked_slot_whose_frame_is_lost_afterwards_resumes_there_again() -> N
     assert third.resume is not None
     assert desk.tell(opened(third, 0))[:1] == ["command.started"]
     assert desk.tell(closed(third, 0)) == ["frame.committed"]
+
+
+def test_a_slot_that_waits_in_a_frame_nobody_told_of_runs_the_open_one_again() -> None:
+    """The end of the first frame and the beginning of the second were lost on their way."""
+    desk, (one, _) = begun()
+    desk.tell(opened(one, 0))
+    first, second = (
+        ids.frame_id(slot_of(one).stage_id, slot=slot_of(one).slot, frame_index=index)
+        for index in (0, 1)
+    )
+    wait = ChildWait(key="1.0/ask/1/1", task="ask", path="family/double", timeout_s=60)
+
+    def parked(command: Command, frame_id: FrameId) -> facts.CommandParked:
+        return facts.CommandParked(
+            command_id=command.command_id,
+            attempt=command.attempt,
+            worker_id=WorkerId("w"),
+            wait=wait,
+            resume_ref=ROWS,
+            frame_id=frame_id,
+        )
+
+    assert desk.tell(parked(one, second)) == ["frame.abandoned", "command.reissued"]
+    again = desk.sent()[-1]
+    assert again.resume is None
+    work = slot_of(again)
+    assert work.open_frame is not None
+    assert (again.attempt, work.open_frame.frame_id, work.open_frame.dispatches) == (2, first, 1)
+    # Before the new attempt has said that it runs the frame, it may not wait in it either.
+    assert desk.tell(parked(again, first)) == ["command.reissued"]
+    third = desk.sent()[-1]
+    desk.tell(opened(third, 0))
+    assert desk.tell(parked(third, first)) == ["command.parked", "child.started"]

@@ -118,7 +118,7 @@ def _decide_one(draft: Draft, fact: facts.Fact) -> None:  # noqa: C901, PLR0912 
         case facts.ChunkEmitted():
             command_facts.receive_chunk(draft, fact)
         case facts.CommandParked():
-            parking.park(draft, fact)
+            frame_facts.park_command(draft, fact)
             cancelling.settle(draft)
         case facts.ChildEnded():
             parking.end_child(draft, fact)

@@ -2,6 +2,7 @@
 
 from noetl_contracts import facts
 from noetl_contracts.events import frame
+from noetl_contracts.ids import FrameId
 from noetl_contracts.status import FrameStatus
 from noetl_planner.domain import (
     cancelling,
@@ -11,6 +12,7 @@ from noetl_planner.domain import (
     flow,
     frame_ends,
     issuing,
+    parking,
     unit_facts,
 )
 from noetl_planner.domain.draft import Draft
@@ -120,6 +122,29 @@ def _refuse(draft: Draft, fact: facts.FrameClosed, current: int, reason: str) ->
     )
 
 
+def park_command(draft: Draft, fact: facts.CommandParked) -> None:
+    """Accept that a command waits; one of a slot only in the frame that the history knows open."""
+    live = _live(draft, fact)
+    if live is None:
+        return
+    if live.slot is not None and not _runs_frame(draft, live, fact.frame_id):
+        _resume_after_gap(draft, live)
+        return
+    parking.park(draft, live, fact)
+
+
+def _runs_frame(draft: Draft, live: CommandState, frame_id: FrameId | None) -> bool:
+    """Tell whether the slot has this frame open; None, of an earlier release, stands for any.
+
+    It has not when the end of an earlier frame, or this one's beginning, was lost on its way.
+    """
+    slot = _slot(draft, live)
+    if slot is None or slot.open_frame_id is None:
+        return False
+    opened = draft.state.frames[slot.open_frame_id]
+    return frame_id in {None, opened.frame_id} and _is_told(opened, live)
+
+
 def dry_slot(draft: Draft, fact: facts.SlotDry) -> None:
     """Accept that a slot's latest claim found nothing."""
     live = _live(draft, fact)
@@ -156,7 +181,9 @@ def _resume_after_gap(draft: Draft, live: CommandState) -> None:
     )
 
 
-def _live(draft: Draft, fact: facts.FrameOpened | facts.SlotDry) -> CommandState | None:
+def _live(
+    draft: Draft, fact: facts.FrameOpened | facts.SlotDry | facts.CommandParked
+) -> CommandState | None:
     return fences.live_command(
         draft,
         fact.command_id,

@@ -25,21 +25,14 @@ from noetl_contracts.parking import (
 )
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import CommandStatus, ExecutionStatus
-from noetl_planner.domain import children, fences, issuing
+from noetl_planner.domain import children, issuing
 from noetl_planner.domain.draft import Draft
 from noetl_replay.state import CommandState
 
 
-def park(draft: Draft, fact: facts.CommandParked) -> None:
+def park(draft: Draft, live: CommandState, fact: facts.CommandParked) -> None:
     """Let a command wait, and begin what it waits for."""
-    live = fences.live_command(
-        draft,
-        fact.command_id,
-        fact.attempt,
-        fact=str(fact.__struct_config__.tag),
-        worker_id=fact.worker_id,
-    )
-    if live is None or live.status is CommandStatus.PARKED or not _is_at_a_frame(draft, live):
+    if live.status is CommandStatus.PARKED:
         return
     wait = fact.wait
     is_cancelled = draft.state.cancelling_at is not None
@@ -71,18 +64,6 @@ def _start_child(draft: Draft, live: CommandState, wait: ChildWait) -> None:
     child = children.start(draft, live, wait, depth=depth)
     if not wait.is_awaited:
         resume(draft, live, status=STARTED, child=child)
-
-
-def _is_at_a_frame(draft: Draft, live: CommandState) -> bool:
-    """Tell whether a slot has the frame open that waits; a report of it may have been lost."""
-    if live.slot is None:
-        return True
-    run = draft.state.runs.get(live.run_id)
-    return (
-        run is not None
-        and run.loop is not None
-        and run.loop.slots[live.slot].open_frame_id is not None
-    )
 
 
 def end_child(draft: Draft, fact: facts.ChildEnded) -> None:

@@ -176,6 +176,7 @@ async def _unless_parked(
                 worker_id=hands.worker_id,
                 wait=parked.saved.waiting[0].wait,
                 resume_ref=await parking.keep(parked.saved, hands),
+                frame_id=parked.saved.frame_id,
             )
         )
     except Halted:
