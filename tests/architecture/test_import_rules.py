@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,16 @@ MEMBER_BY_PACKAGE = {
 SDK_HOME = "libs/chassis/src/noetl_chassis/telemetry.py"
 
 
-def imported(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported(path: Path) -> list[tuple[int, str]]:
+    """Return what a file imports, with its lines."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.lineno, node.module
+            found.append((node.lineno, node.module))
+    return found
 
 
 def test_the_import_contracts_are_kept() -> None:
@@ -62,30 +66,6 @@ def test_the_telemetry_sdk_has_one_home() -> None:
         if name.startswith("opentelemetry.sdk") and str(path.relative_to(ROOT)) != SDK_HOME
     ]
     assert not strays, f"libraries use the OpenTelemetry API; the process configures it: {strays}"
-
-
-def test_nothing_is_pickled() -> None:
-    strays = [
-        f"{path.relative_to(ROOT)}:{line} {name}"
-        for member in MEMBER_BY_PACKAGE.values()
-        for path in sorted((member / "src").rglob("*.py"))
-        for line, name in imported(path)
-        if name.split(".")[0] in {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve"}
-    ]
-    assert not strays, f"JSON, msgpack or Arrow: {strays}"
-
-
-def test_imports_stand_at_the_top() -> None:
-    inner = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for member in MEMBER_BY_PACKAGE.values()
-        for path in sorted((member / "src").rglob("*.py"))
-        for function in ast.walk(ast.parse(path.read_text()))
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    assert not inner, f"an import inside a function hides what the module needs: {inner}"
 
 
 def test_no_decision_can_reach_a_projection() -> None:

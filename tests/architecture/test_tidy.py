@@ -4,6 +4,7 @@ import ast
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from noetl_contracts.events import CLASS_BY_TYPE
@@ -40,6 +41,16 @@ INTERPRETER_FORMS = {
     "pickle",
     "shelve",
 }
+EXAMINED = (
+    ast.Attribute,
+    ast.Constant,
+    ast.ExceptHandler,
+    ast.AsyncFunctionDef,
+    ast.FunctionDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.keyword,
+)
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 HISTORY = re.compile(
     r"\b(?:used to be|legacy|deprecated|refactored|workaround for)\b", re.IGNORECASE
@@ -56,13 +67,22 @@ def checks() -> Iterator[Path]:
     yield from sorted((ROOT / "tests").glob("**/*.py"))
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            yield place(path), node
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """Return every node of the sources that a rule may be about, with its file; read once."""
+    return [
+        (place(path), node)
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, EXAMINED)
+    ]
 
 
-def comments(path: Path) -> Iterator[tuple[int, str]]:
+def comments(path: Path, *sought: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """Yield the comments of a file that has what is sought: to find them takes long."""
+    text = path.read_text()
+    if not any(pattern.search(text) for pattern in sought):
+        return
     with path.open("rb") as opened:
         for token in tokenize.tokenize(opened.readline):
             if token.type == tokenize.COMMENT:
@@ -190,7 +210,7 @@ def test_nothing_is_left_to_do_and_nothing_tells_history() -> None:
     found = [
         f"{place(path)}:{line} {text}"
         for path in sources()
-        for line, text in comments(path)
+        for line, text in comments(path, UNFINISHED, HISTORY)
         if UNFINISHED.search(text) or HISTORY.search(text)
     ]
     assert not found, f"do it, or open an issue; git keeps the history: {found}"
@@ -200,7 +220,7 @@ def test_every_exclusion_carries_its_reason() -> None:
     bare = [
         f"{place(path)}:{line} {text}"
         for path in [*sources(), *checks()]
-        for line, text in comments(path)
+        for line, text in comments(path, EXCLUSION)
         if (match := EXCLUSION.search(text)) and len(text[match.end() :].strip(" -#")) < 4
     ]
     assert not bare, f"say on the line why the rule does not hold here: {bare}"
@@ -255,7 +275,8 @@ def test_no_test_waits_for_time_alone() -> None:
     sleepers = [
         f"{place(path)}:{line}"
         for path in checks()
-        for function in ast.walk(ast.parse(path.read_text()))
+        if ".sleep(" in (text := path.read_text())
+        for function in ast.walk(ast.parse(text))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         and function.name.startswith("test_")
         for line in _sleeps(function)

@@ -185,25 +185,15 @@ class ChunkEmitted(Struct, frozen=True, kw_only=True, tag_field="fact", tag="chu
     has_more: bool
 
 
-class CommandParked(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    tag_field="fact",
-    tag="command_parked",
-):
-    """A worker kept a pipeline that waits for something else, and let its command go.
-
-    `frame_id` is the frame with the row that waits. Workers of an earlier release leave it out.
-    """
+class CommandParked(Struct, frozen=True, kw_only=True, tag_field="fact", tag="command_parked"):
+    """A worker kept a pipeline that waits for something else, and let its command go."""
 
     command_id: CommandId
     attempt: int
     worker_id: WorkerId
     resume_ref: PayloadRef
     wait: Wait
-    frame_id: FrameId | None = None
+    frame_id: FrameId | None = None  # whose row waits; an earlier release leaves it out
 
 
 class MessageArrived(Struct, frozen=True, kw_only=True, tag_field="fact", tag="message_arrived"):
