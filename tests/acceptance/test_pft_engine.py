@@ -42,7 +42,7 @@ def served(tmp_path: Path) -> Iterator[Fixture]:
     ("facilities", "patients"),
     [
         pytest.param(1, 50, id="1x50"),
-        pytest.param(10, 100, id="10x100"),
+        pytest.param(10, 20, id="10x20"),
         pytest.param(1, 1000, id="1x1000"),
     ],
 )
