@@ -8,6 +8,7 @@ _HEAD = """# Credentials
 A credential is kept under a name, sealed, and opened by workers alone. Playbooks name it in `auth`.
 
     noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
+    noetl credential put warehouse --target      # the database of `noetl up` for your own data
     noetl credential put shop --type bearer --data token=...
     noetl credential test main_db
     noetl credential ls

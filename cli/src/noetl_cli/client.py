@@ -21,6 +21,8 @@ from noetl_contracts import codec
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
+# The database of `noetl up` for the user's own data.
+TARGET = "target"
 PIECE_BYTES_MAX = 64 * 1024
 _USAGE_STATUSES = frozenset(
     {
@@ -143,6 +145,17 @@ def find_server(server: str | None) -> str:
     return address.rstrip("/")
 
 
+def find_target_database() -> str:
+    """Return the DSN of the running stack's database for the user's own data; raises `CliError`."""
+    dsn = _stack_urls(settings.environment()).get(TARGET)
+    if dsn is None:
+        raise CliError(
+            "No stack with a database for your own data runs here.",
+            way_out="Start it with `noetl up`, or name another database with --data dsn=...",
+        )
+    return dsn
+
+
 def escaped(segment: str) -> str:
     """Write data as one segment of a path."""
     return quote(segment, safe="")
@@ -207,15 +220,22 @@ def _decoded(content: bytes) -> Any:
 
 
 def _stack_address(environ: dict[str, str]) -> str:
-    place: Path = settings.home(None, environ=environ)
-    found = state.find(Home(root=place))
-    address = found.urls.get("api") if found is not None else None
-    if found is None or address is None or found.phase in {Phase.STOPPED, Phase.STOPPING}:
+    address = _stack_urls(environ).get("api")
+    if address is None:
         raise CliError(
             "No planner runs here.",
             way_out="Start it with `noetl up`, or name one with --server or NOETL_SERVER.",
         )
     return address
+
+
+def _stack_urls(environ: dict[str, str]) -> dict[str, str]:
+    """Return the addresses of the stack that runs here; none of one that does not."""
+    place: Path = settings.home(None, environ=environ)
+    found = state.find(Home(root=place))
+    if found is None or found.phase in {Phase.STOPPED, Phase.STOPPING}:
+        return {}
+    return found.urls
 
 
 def _is_address(text: str) -> bool:

@@ -78,6 +78,9 @@ def test_errors_are_json_for_programs(noetl: Noetl) -> None:
         ("run", "demo/x", "--set", "a=1", "--set", "a.b=2"),
         ("run", "demo/x", "--payload", "/no/such/file.json"),
         ("credential", "put", "x", "--type", "bearer"),
+        ("credential", "put", "x"),
+        ("credential", "put", "x", "--target", "--type", "bearer"),
+        ("credential", "put", "x", "--target", "--data", "dsn=postgresql://a"),
         ("schema", "envelop"),
     ],
 )

@@ -7,9 +7,11 @@ import typer
 
 from noetl_cli import client, credential_test, inputs, render, tables
 from noetl_cli.commands.options import AsJson, Server
+from noetl_cli.failures import CliError, ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="Keep, test, list and end credentials.")
 
+POSTGRES = "postgres"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that playbooks use.")]
 
 
@@ -18,25 +20,43 @@ def put(
     name: Name,
     *,
     kind: Annotated[
-        str, typer.Option("--type", help="postgres, bearer, basic, api_key, generic, ...")
-    ],
+        str | None, typer.Option("--type", help="postgres, bearer, basic, api_key, generic, ...")
+    ] = None,
     data: Annotated[
         list[str] | None, typer.Option("--data", help="A field as name=value; repeat it.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="Fields as JSON or YAML; - is stdin.")
     ] = None,
+    is_target: Annotated[
+        bool,
+        typer.Option("--target", help="The database of `noetl up` for your own data."),
+    ] = False,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Keep a credential; a name that exists gets a new version."""
-    fields = inputs.read_fields(data=data or [], file=file)
+    if is_target:
+        if kind not in {None, POSTGRES} or data or file or server:
+            raise _wrong_options(
+                "--target is a whole credential, of the stack on this machine.",
+                "Leave out --type, --data, --file and --server.",
+            )
+        kind, fields = POSTGRES, {"dsn": client.find_target_database()}
+    elif kind is None:
+        raise _wrong_options("A credential needs --type.", "Say --type postgres, bearer, ...")
+    else:
+        fields = inputs.read_fields(data=data or [], file=file)
     with client.open_client(server) as planner:
         kept = planner.post("/api/credentials", {"name": name, "type": kind, "data": fields})
     if as_json:
         render.json_line(kept)
     else:
         render.line(f"{kept['name']} version {kept['version']} ({kept['type']})")
+
+
+def _wrong_options(text: str, way_out: str) -> CliError:
+    return CliError(text, way_out=way_out, exit_code=ExitCode.USAGE)
 
 
 @app.command("ls")

@@ -130,7 +130,9 @@ def _show(place: Home, found: State, *, is_attached: bool, as_json: bool) -> Non
     if "api" in found.urls:
         render.line(f"API: {found.urls['api']}")
     if "target" in found.urls:
-        render.line("Database for your own data: `target`, address in state.json")
+        render.line(
+            "Database for your own data: `noetl credential put NAME --target` lets playbooks use it"
+        )
     render.line(f"Folder: {place.root}   (addresses: state.json, logs: noetl logs)")
 
 

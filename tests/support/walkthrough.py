@@ -1,0 +1,116 @@
+"""Pages whose samples run: files are written, commands are called, and their output is compared.
+
+A fence with a `title` is a file. In a fence of kind `console` a line that begins with `$ ` is a
+command, and what follows is what it prints. `...` stands for any text within a line, alone for any
+lines. `ID` stands for the execution that a command before has started.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+_FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXECUTION = re.compile(r"^(?:execution )?(\d{18})(?: of .*)?$", re.MULTILINE)
+_PROMPT = "$ "
+_COMMAND_S = 150.0
+
+
+class File(Struct, frozen=True):
+    """A file that the page shows."""
+
+    name: str
+    text: str
+
+
+class Command(Struct, frozen=True):
+    """A command of the page, and the lines that it prints."""
+
+    text: str
+    expected: str
+
+
+def read_page(page: Path) -> Iterator[File | Command]:
+    """Yield what a reader of the page does, in its order."""
+    for kind, title, body in _FENCE.findall(page.read_text("utf-8")):
+        if title:
+            yield File(title, body)
+        elif kind == "console":
+            for part in re.split(r"^(?=\$ )", body, flags=re.MULTILINE):
+                command, _, expected = part.partition("\n")
+                if command:
+                    assert command.startswith(_PROMPT), f"{page.name}: {command!r} is no command"
+                    yield Command(command.removeprefix(_PROMPT), expected)
+
+
+class Reader:
+    """Someone who does in a folder what pages say; `close` ends what runs in the background."""
+
+    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
+        self._folder = folder
+        self._environ = {**os.environ, **environ, "NO_COLOR": "1", "COLUMNS": "200"}
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._execution = ""
+
+    def follow(self, page: Path) -> Iterator[str]:
+        """Do all of a page; yield what prints something else than the page says."""
+        for part in read_page(page):
+            if isinstance(part, File):
+                (self._folder / part.name).write_text(part.text)
+            elif part.text.endswith("&"):
+                self._begin(part.text.removesuffix("&"))
+            else:
+                yield from self._call(part, page)
+
+    def run(self, command: str) -> str:
+        """Call a command of the shell, and return what it prints on both outputs."""
+        done = subprocess.run(  # noqa: S602 - a command of our own page
+            command,
+            shell=True,
+            cwd=self._folder,
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_COMMAND_S,
+            check=False,
+        )
+        return done.stdout
+
+    def close(self) -> None:
+        """End what commands have left running."""
+        for process in self._running:
+            process.terminate()
+            process.wait(10)
+
+    def _begin(self, text: str) -> None:
+        self._running.append(
+            subprocess.Popen(  # noqa: S602 - a command of our own page
+                f"exec {text}", shell=True, cwd=self._folder, env=self._environ
+            )
+        )
+
+    def _call(self, command: Command, page: Path) -> Iterator[str]:
+        text = re.sub(r"\bID\b", self._execution, command.text)
+        expected = re.sub(r"\bID\b", self._execution, command.expected)
+        printed = self.run(text)
+        named = _EXECUTION.findall(printed)
+        self._execution = named[0] if named else self._execution
+        if not matches(printed, expected):
+            yield f"{page.name}: $ {text}\n--- prints\n{printed}\n--- the page says\n{expected}"
+
+
+def matches(printed: str, expected: str) -> bool:
+    """Compare without the spaces at the ends of lines; without expected lines anything will do."""
+    lines = [line.rstrip() for line in expected.rstrip().splitlines()]
+    if not lines:
+        return True
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else _line(line) + r"[ ]*\n" for line in lines)
+    return re.fullmatch(pattern, printed.rstrip() + "\n") is not None
+
+
+def _line(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.split("..."))
