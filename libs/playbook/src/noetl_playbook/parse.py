@@ -6,6 +6,7 @@ import msgspec
 
 from noetl_playbook import (
     document,
+    inputs,
     keychain_entries,
     loop_bounds,
     loops,
@@ -120,6 +121,7 @@ def parse_document(
     if playbook is not None:
         playbook = dialect.settle_undefined(playbook, mode)
         playbook = script_files.embed_scripts(playbook, reading.scripts)
+        playbook = inputs.settle_inputs(playbook, reading.trees.values())
     return Parsed(
         playbook=playbook,
         problems=distinct,
