@@ -124,7 +124,10 @@ def _listed(words: list[str]) -> str:
 
 
 def settle_inputs(playbook: Playbook, trees: Iterable[Tree]) -> Playbook:
-    """Write into a playbook the paths of inputs that it reads; `trees` are all its templates."""
+    """Write into a playbook the paths of inputs that it reads; `trees` are all its templates.
+
+    The empty path stands for all inputs. A model that was stored without paths takes every input.
+    """
     codes = [input_reads.find_code_reads(code) for code in _python_codes(playbook)]
     reads = chain(*map(input_reads.find_template_reads, trees), *codes)
     steps = {step.step for step in playbook.workflow}

@@ -386,11 +386,7 @@ class KeychainEntry(Canonical, frozen=True, kw_only=True):
 
 
 class Playbook(Canonical, frozen=True, kw_only=True):
-    """A whole playbook; `vars` are written to `ctx` at start, rendered after `workload`.
-
-    `inputs` are the paths of the inputs that something reads; the empty path stands for all.
-    Parsing always sets it; a model that was stored without it takes every input.
-    """
+    """A whole playbook; `vars` are written to `ctx` at start, rendered after `workload`."""
 
     api_version: str = "noetl.io/v2"
     kind: Literal["Playbook"] = "Playbook"
@@ -401,4 +397,4 @@ class Playbook(Canonical, frozen=True, kw_only=True):
     keychain: tuple[KeychainEntry, ...] = ()
     workbook: tuple[WorkbookEntry, ...] = ()
     workflow: tuple[Step, ...]
-    inputs: tuple[tuple[str, ...], ...] | None = None
+    inputs: tuple[tuple[str, ...], ...] | None = None  # the paths that are read, set by parsing

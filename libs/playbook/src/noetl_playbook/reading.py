@@ -21,7 +21,6 @@ from noetl_playbook.problems import (
     severity_of,
 )
 from noetl_playbook.script_reader import ScriptReader
-from noetl_playbook.syntax import Tree
 
 _OLDER_FORMS = frozenset({"W901", "W902", "W903", "W904"})
 # Short forms that a document of today has too.
@@ -88,8 +87,6 @@ class Reading:
         self.is_older = False
         self.problems: list[Problem] = []
         self.sites: list[Site] = []
-        # What the templates were parsed to, by their text.
-        self.trees: dict[str, Tree] = {}
         # Where each step that could be read stands in the document.
         self.step_indices: list[int] = []
         # Variables that are set, each with its place, name and long form.
@@ -161,13 +158,8 @@ class Reading:
 
     def hint(self, word: str, known: Collection[str]) -> str | None:
         """Phrase the nearest known word as a question, for the first problems of a document."""
-        found = self.nearest(word, known)
-        return None if found is None else f"did you mean '{found}'?"
-
-    def nearest(self, word: str, known: Collection[str]) -> str | None:
-        """Find the nearest known word, for the first problems of a document."""
         self._hints += 1
-        return spelling.nearest(word, known) if self._hints <= HINTS_MAX else None
+        return spelling.hint(word, known) if self._hints <= HINTS_MAX else None
 
     def add_task(self, task: ReadTask) -> None:
         """Remember where a task stands."""

@@ -30,29 +30,29 @@ _WORKLOAD = re.compile(r"\b(?:workload|payload)\b")
 _UNCLOSED = ("end of template", "Missing end of")
 
 
-def check_sites(reading: Reading, playbook: Playbook | None) -> None:
-    """Report templates that cannot be compiled, names that never resolve, and unbound SQL."""
+def check_sites(reading: Reading, playbook: Playbook | None) -> list[Tree]:
+    """Report templates that cannot be compiled, names that never resolve, and unbound SQL.
+
+    Returns the templates that can be compiled, each once.
+    """
     known = None if playbook is None else _known(reading, playbook)
     # The same text may stand in many places.
-    faults: dict[str, SyntaxProblemError] = {}
+    trees: dict[str, Tree | SyntaxProblemError] = {}
     for site in reading.sites:
         source = site.source
         if site.is_condition and not is_template(source):
             source = "{{ " + source + " }}"
-        if source not in reading.trees and source not in faults:
-            found = _parsed(source)
-            if isinstance(found, SyntaxProblemError):
-                faults[source] = found
-            else:
-                reading.trees[source] = found
-        if source in faults:
-            _report_syntax(reading, site, faults[source])
+        if source not in trees:
+            trees[source] = _parsed(source)
+        tree = trees[source]
+        if isinstance(tree, SyntaxProblemError):
+            _report_syntax(reading, site, tree)
             continue
-        tree = reading.trees[source]
         sql_templates.check(reading, site, tree)
         if known is not None:
             _check_names(reading, site, tree, known)
             _check_inputs(reading, site, tree, known)
+    return [tree for tree in trees.values() if isinstance(tree, Tree)]
 
 
 def _parsed(source: str) -> Tree | SyntaxProblemError:
@@ -184,7 +184,7 @@ def _report_input(reading: Reading, site: Site, tree: Tree, known: Known, keys: 
     here: Any = known.workload
     for key in keys[:-1]:
         here = here[key]
-    near = reading.nearest(keys[-1], here)
+    near = spelling.nearest(keys[-1], here)
     is_slip = near is not None and spelling.is_slip(keys[-1], near)
     name = ".".join(keys)
     asked = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
