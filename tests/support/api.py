@@ -56,7 +56,7 @@ PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: hello, path: demo/hello, description: says hello}
-workload: {who: world}
+workload: {who: world, deep: {}, kind: "", of: "", id: "", n: 0, big: 0}
 workflow:
   - step: start
     tool: {kind: noop}

@@ -132,6 +132,17 @@ async def test_a_value_that_does_not_fit_is_named(worker: Bench) -> None:
     assert "parameter $2 is of type int4, which 'many' is not" in found.error.message
 
 
+async def test_errors_name_parameters_as_the_task_does(worker: Bench) -> None:
+    params = {"id": "many", "total": 1}
+    found = await run(worker, "select :total::int, :id::int", params)
+    assert found.error is not None
+    assert "parameter :id is of type int4, which 'many' is not" in found.error.message
+    # What only the server says of a parameter.
+    found = await run(worker, "select :total::int; select :id is null", params)
+    assert found.error is not None
+    assert "could not determine data type of parameter :id" in found.error.message
+
+
 async def test_parameters_can_be_named(worker: Bench) -> None:
     found = await rows(worker, "select :a::int + :b as s, ':a' as t", {"a": 1, "b": "2"})
     assert found == [{"s": 3, "t": ":a"}]

@@ -1,5 +1,7 @@
 """What becomes of a command that waits for a child, and of the child."""
 
+from typing import Any
+
 import pytest
 from tests.support.families import PARENT, Family, parks
 from tests.support.planning import Desk, done
@@ -14,9 +16,11 @@ from noetl_replay import snapshot
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
 CALLS = HEAD + "  - {step: call, tool: {kind: playbook, path: child}}\n"
-CHILD = HEAD + (
-    "  - {step: first, tool: {kind: noop}, next: {arcs: [{step: second}]}}\n"
+CHILD = HEAD.replace("workflow", "workload: {region: eu}\nworkflow") + (
+    "  - step: first\n    tool: {kind: noop}\n"
+    "    next: {arcs: [{step: never, when: false}, {step: second}]}\n"
     "  - {step: second, tool: {kind: noop}}\n"
+    "  - {step: never, tool: {kind: noop}}\n"
 )
 TIMED = HEAD + (
     "  - step: call\n    spec: {timeout: 10}\n    tool: {kind: playbook, path: child}\n"
@@ -76,7 +80,7 @@ def test_the_child_knows_its_parent_and_its_depth() -> None:
     assert child_of(family).state.parent_execution_id == PARENT
 
 
-@pytest.mark.parametrize(("wanted", "said"), [("first", "one"), (None, "two"), ("nowhere", "two")])
+@pytest.mark.parametrize(("wanted", "said"), [("first", "one"), (None, "two"), ("never", "two")])
 def test_the_return_step_speaks_or_else_the_last_one(wanted: str | None, said: str) -> None:
     family = Family(parent=CALLS, child=CHILD)
     family.start()
@@ -86,6 +90,38 @@ def test_the_return_step_speaks_or_else_the_last_one(wanted: str | None, said: s
     result = resumed(family).resume.result  # type: ignore[union-attr]  # asserted by resumed
     assert result is not None
     assert result.context["data"]["tasks"]["t"]["raw"] == {"said": said}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"return_step": "secnod"},
+            "return_step: the playbook has no step 'secnod' (did you mean 'second'?)",
+        ),
+        (
+            {"return_step": "x"},
+            "return_step: the playbook has no step 'x' (its steps are first, second, never)",
+        ),
+        ({"workload": {"regoin": "us"}}, "the playbook has no input 'regoin'; its workload has"),
+    ],
+)
+def test_a_call_that_does_not_fit_its_child_fails_before_the_first_step(
+    asked: dict[str, Any], said: str
+) -> None:
+    family = Family(parent=CALLS, child=CHILD)
+    family.start()
+    (command,) = family.parent.sent()
+    family.tell(family.parent, parks(command, **asked))
+    family.deliver_all()
+    child = child_of(family)
+    assert child.types() == ["playbook.initialized", "playbook.failed"]
+    family.deliver_all()
+    resume = resumed(family).resume
+    assert resume is not None
+    assert resume.error is not None
+    assert resume.error.kind == "child_failed"
+    assert said in resume.error.message
 
 
 def test_losing_a_parked_command_is_nothing() -> None:

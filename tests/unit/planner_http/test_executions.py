@@ -74,9 +74,10 @@ async def test_one_idempotency_key_is_one_execution(api: Api, world: ApiWorld) -
 
 async def test_a_key_with_other_inputs_is_a_conflict(api: Api) -> None:
     await register(api)
-    await execute(api, idempotency_key="k", workload={"a": 1})
+    await execute(api, idempotency_key="k", workload={"who": "a"})
     answer = await api.post(
-        "/api/execute", json={"path": "demo/hello", "workload": {"a": 2}, "idempotency_key": "k"}
+        "/api/execute",
+        json={"path": "demo/hello", "workload": {"who": "b"}, "idempotency_key": "k"},
     )
     assert answer.status_code == 409
     assert answer.json()["code"] == "idempotency_key_reused"
@@ -140,7 +141,7 @@ async def test_large_inputs_are_stored_and_the_request_refers_to_them(
     api: Api, world: ApiWorld
 ) -> None:
     await register(api)
-    inputs = {"x": "y" * 2_000_000}
+    inputs = {"who": "y" * 2_000_000}
     headers = {"Idempotency-Key": "large"}
     body = {"path": "demo/hello", "workload": inputs}
     first = await api.post("/api/execute", json=body, headers=headers)
@@ -154,7 +155,7 @@ async def test_large_inputs_are_stored_and_the_request_refers_to_them(
     again = await api.post("/api/execute", json=body, headers=headers)
     assert again.json()["execution_id"] == first.json()["execution_id"]
     other = await api.post(
-        "/api/execute", json={**body, "workload": {"x": "z" * 2_000_000}}, headers=headers
+        "/api/execute", json={**body, "workload": {"who": "z" * 2_000_000}}, headers=headers
     )
     assert other.status_code == 409
 
@@ -163,7 +164,7 @@ async def test_deeply_nested_inputs_are_stored_and_deeper_ones_are_refused(
     api: Api, world: ApiWorld
 ) -> None:
     await register(api)
-    body = b'{"path": "demo/hello", "workload": {"x": %s}}'
+    body = b'{"path": "demo/hello", "workload": {"who": %s}}'
     kind = {"Content-Type": "application/json"}
     deep = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
     answer = await api.post("/api/execute", content=body % deep, headers=kind)
@@ -180,7 +181,7 @@ async def test_deeply_nested_inputs_are_stored_and_deeper_ones_are_refused(
 async def test_too_large_a_body_is_refused(api: Api) -> None:
     await register(api)
     whole = await api.post(
-        "/api/execute", json={"path": "demo/hello", "workload": {"x": "y" * 5_000_000}}
+        "/api/execute", json={"path": "demo/hello", "workload": {"who": "y" * 5_000_000}}
     )
     assert whole.status_code == 413
 

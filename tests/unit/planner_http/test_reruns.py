@@ -23,7 +23,7 @@ PLAYBOOK = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: chain, path: demo/chain, description: first}
-workload: {n: 1}
+workload: {n: 1, m: 0}
 workflow:
   - step: split
     tool: {kind: noop}

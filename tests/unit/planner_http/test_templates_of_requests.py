@@ -44,7 +44,10 @@ async def test_hostile_inputs_are_data(api: Api) -> None:
         "/api/catalog/register", content=text.encode(), headers={"content-type": "text/yaml"}
     )
     for template in INJECTIONS[:20]:
-        asked = {"path": "tests/hostile", "workload": {"rows": template, template[:100]: 1}}
+        asked = {
+            "path": "tests/hostile",
+            "workload": {"rows": template, "row": {template[:100]: 1}},
+        }
         begun = await api.post("/api/execute", json=asked)
         assert begun.is_success, begun.text
 

@@ -237,3 +237,25 @@ def test_a_name_of_the_language_without_a_value_here_is_absent(name: str) -> Non
 def test_what_is_absent_is_still_no_value() -> None:
     with pytest.raises(TemplateError, match=r"'output\.error' is undefined"):
         compile_value("{{ output.error }}").render(Scope({"output": SUCCESS}, Parts()))
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("{{ f.results[0].sq + 1 }}", "did you mean 'f.results[0].body.sq'?"),
+        ("{{ f.results[0].sq > 1 }}", "did you mean 'f.results[0].body.sq'?"),
+        # Two places: which of them was meant cannot be told.
+        ("{{ f.results[0].n + 1 }}", "is undefined in {{ f.results[0].n + 1 }}"),
+        ("{{ entry.id + 1 }}", "add '.orders' to what the loop is in"),
+        ("{{ other.id + 1 }}", "the entry 'total' of a mapping: it has 'key' and 'value'"),
+    ],
+)
+def test_what_lies_deeper_and_what_an_entry_is_are_told(source: str, told: str) -> None:
+    names = {
+        "f": {"results": [{"body": {"sq": 4, "n": 1}, "headers": {"n": "1"}}]},
+        "entry": {"key": "orders", "value": [1]},
+        "other": {"key": "total", "value": 3},
+    }
+    with pytest.raises(TemplateError) as caught:
+        compile_value(source).evaluate(Scope(names, Parts()))
+    assert told in str(caught.value)

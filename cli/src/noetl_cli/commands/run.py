@@ -172,6 +172,7 @@ def show_begun(
     if as_json:
         render.json_line(begun)
     else:
+        show_warnings(begun.get("warnings", []))
         render.line(begun["execution_id"])
         render.note(f"Watch it: noetl run --attach {begun['execution_id']}")
 
@@ -258,6 +259,13 @@ def _announce(begun: dict[str, Any]) -> None:
         f"execution {begun['execution_id']} of {begun['path']} "
         f"{render.name_version(begun['version'])}{again}"
     )
+    show_warnings(begun.get("warnings", []))
+
+
+def show_warnings(warnings: list[str]) -> None:
+    """Tell what was given to a playbook that does not use it."""
+    for warning in warnings:
+        render.note(f"warning: {warning}")
 
 
 def _watch(

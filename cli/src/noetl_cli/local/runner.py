@@ -185,6 +185,8 @@ class LocalRun:
         kept = await _keep(opened.services, self._asked.source)
         body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
         accepted = await submission.execute(opened.services, body, None)
+        for warning in accepted.warnings or ():
+            render.note(f"warning: {warning}")
         self._open_history(accepted.execution_id)
         self._begun.set_result(accepted.execution_id)
         return accepted.execution_id

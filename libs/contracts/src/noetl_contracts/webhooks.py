@@ -11,6 +11,8 @@ from noetl_contracts.ids import OrganizationId, TenantId
 SIGNATURE_HEADER = "x-noetl-signature"
 TIMESTAMP_HEADER = "x-noetl-timestamp"
 WINDOW_S = 300
+# What `requested_by` begins with, before the webhook's name.
+ASKER = "webhook "
 # The field of a credential that holds the key.
 SECRET_FIELD = "secret"  # noqa: S105 - the name of a field
 BODY_BYTES_MAX = 1024 * 1024

@@ -157,8 +157,9 @@ _TEMPLATES = (
         Weight.ERROR,
         "A name can never have a value",
         advice="No step, task, workload key, variable or fixed name is called so. A key that only"
-        " a request gives needs a default in workload, or is written workload.key. Where"
-        " executor.spec.undefined is lenient, and in the older dialect, it is a warning.",
+        " a request gives needs null or a default in workload. Without that workload.key is a"
+        " warning, and an error where it looks like a mistyped key of the workload. Where"
+        " executor.spec.undefined is lenient, and in the older dialect, all are warnings.",
         wrong='url: "{{ wokload.api }}"',
         right='url: "{{ workload.api }}"',
     ),

@@ -397,3 +397,4 @@ class Playbook(Canonical, frozen=True, kw_only=True):
     keychain: tuple[KeychainEntry, ...] = ()
     workbook: tuple[WorkbookEntry, ...] = ()
     workflow: tuple[Step, ...]
+    inputs: tuple[tuple[str, ...], ...] | None = None  # the paths that are read, set by parsing

@@ -6,6 +6,7 @@ import msgspec
 
 from noetl_playbook import (
     document,
+    inputs,
     keychain_entries,
     loop_bounds,
     loops,
@@ -110,7 +111,7 @@ def parse_document(
     reading.scripts = None if read_script is None else ScriptReader(read_script)
     _report_remarks(reading)
     playbook = _read_root(reading, found.value)
-    validate(reading, playbook)
+    trees = validate(reading, playbook)
     mode = dialect.find_mode(reading, playbook.executor.spec.undefined if playbook else None)
     found_problems = dialect.weigh_problems(reading, mode)
     problems = sorted(found_problems, key=lambda each: (each.line, each.column, each.code))
@@ -120,6 +121,7 @@ def parse_document(
     if playbook is not None:
         playbook = dialect.settle_undefined(playbook, mode)
         playbook = script_files.embed_scripts(playbook, reading.scripts)
+        playbook = inputs.settle_inputs(playbook, trees)
     return Parsed(
         playbook=playbook,
         problems=distinct,

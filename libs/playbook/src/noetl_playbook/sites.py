@@ -1,11 +1,22 @@
 """Checks every template of a document: its syntax, its filters, and the names that it reads."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from jinja2 import nodes
 
-from noetl_playbook import names, places, sql_templates, syntax, visibility
+from noetl_playbook import (
+    input_reads,
+    names,
+    places,
+    spelling,
+    sql_templates,
+    syntax,
+    visibility,
+)
 from noetl_playbook.coercion import is_template
+from noetl_playbook.input_reads import Keys
 from noetl_playbook.model import Playbook, Step
 from noetl_playbook.problems import Level, Place, Severity
 from noetl_playbook.reading import Reading, Site
@@ -14,12 +25,16 @@ from noetl_playbook.syntax import NOT_AVAILABLE, SyntaxProblemError, Tree
 from noetl_playbook.visibility import Finding, Known
 
 _SNIPPETS_TRIED_MAX = 50
+_WORKLOAD = re.compile(r"\b(?:workload|payload)\b")
 # What is said of a template that ends too early.
 _UNCLOSED = ("end of template", "Missing end of")
 
 
-def check_sites(reading: Reading, playbook: Playbook | None) -> None:
-    """Report templates that cannot be compiled, names that never resolve, and unbound SQL."""
+def check_sites(reading: Reading, playbook: Playbook | None) -> list[Tree]:
+    """Report templates that cannot be compiled, names that never resolve, and unbound SQL.
+
+    Returns the templates that can be compiled, each once.
+    """
     known = None if playbook is None else _known(reading, playbook)
     # The same text may stand in many places.
     trees: dict[str, Tree | SyntaxProblemError] = {}
@@ -36,6 +51,8 @@ def check_sites(reading: Reading, playbook: Playbook | None) -> None:
         sql_templates.check(reading, site, tree)
         if known is not None:
             _check_names(reading, site, tree, known)
+            _check_inputs(reading, site, tree, known)
+    return [tree for tree in trees.values() if isinstance(tree, Tree)]
 
 
 def _parsed(source: str) -> Tree | SyntaxProblemError:
@@ -100,7 +117,7 @@ def _known(reading: Reading, playbook: Playbook) -> Known:
         fixed=frozenset(
             {*names.FIXED_NAMES, *names.LAST_NAMES, *names.GLOBAL_NAMES, *GLOBALS, names.SEAL}
         ),
-        workload=frozenset(playbook.workload),
+        workload=playbook.workload,
         ctx=frozenset({*written, *playbook.vars}),
         step_names=frozenset(step.step for step in playbook.workflow),
         keychain=frozenset(entry.name for entry in playbook.keychain),
@@ -130,6 +147,56 @@ def _check_names(reading: Reading, site: Site, tree: Tree, known: Known) -> None
             place=_place(reading, site, _offset_of(site.source, tree, name)),
             severity=Severity.WARNING if _is_decided_by_run(finding, asked) else None,
         )
+
+
+def _check_inputs(reading: Reading, site: Site, tree: Tree, known: Known) -> None:
+    """Report inputs that a template reads and the workload lacks, unless it asks for them.
+
+    A request may bring them, so that one is refused only if it looks like one of the workload's.
+    """
+    if not known.workload or not _WORKLOAD.search(site.source):
+        return
+    reads = input_reads.find_template_reads(tree)
+    asked = {read.keys[:1] for read in reads if read.is_asked}
+    missing = {
+        keys
+        for read in reads
+        if read.root in input_reads.WHOLE_NAMES and read.keys[:1] not in asked
+        if (keys := _first_missing(known.workload, read.keys))
+    }
+    for keys in sorted(missing):
+        _report_input(reading, site, tree, known, keys)
+
+
+def _first_missing(declared: Mapping[str, Any], keys: Keys) -> Keys | None:
+    """Find how far a path leads to something that a mapping of the workload lacks."""
+    here: Any = declared
+    for place, key in enumerate(keys):
+        if not isinstance(here, Mapping) or not here:
+            return None
+        if key not in here:
+            return keys[: place + 1]
+        here = here[key]
+    return None
+
+
+def _report_input(reading: Reading, site: Site, tree: Tree, known: Known, keys: Keys) -> None:
+    here: Any = known.workload
+    for key in keys[:-1]:
+        here = here[key]
+    near = spelling.nearest(keys[-1], here)
+    is_slip = near is not None and spelling.is_slip(keys[-1], near)
+    name = ".".join(keys)
+    asked = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
+    is_error = is_slip or reading.level is Level.STRICT
+    reading.report(
+        "E303",
+        site.path,
+        f"the workload has no '{name}'",
+        hint=f"{asked}declare what a request brings under workload, with null or a default",
+        place=_place(reading, site, _offset_of(site.source, tree, f"workload.{name}")),
+        severity=None if is_error else Severity.WARNING,
+    )
 
 
 def _is_decided_by_run(finding: Finding, asked: frozenset[str] | None) -> bool:

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 _CANDIDATES_MAX = 2_000
 # Comparing is quadratic; no name of the language is longer.
 _WORD_CHARACTERS_MAX = 200
+# In shorter words one edit makes another word, in longer ones two edits are still one mistake.
+_SLIP_CHARACTERS_MIN = 3
+_TWO_SLIPS_CHARACTERS_MIN = 8
 
 
 def distance(left: str, right: str) -> int:
@@ -34,6 +37,18 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         if edits <= allowed:
             best, fewest = candidate, edits
     return best
+
+
+def is_slip(word: str, meant: str) -> bool:
+    """Tell whether a word is so near another one that it can only be a mistyped one."""
+    if len(meant) < _SLIP_CHARACTERS_MIN or _lettered(word) == _lettered(meant):
+        return False
+    return distance(word, meant) <= (1 if len(meant) < _TWO_SLIPS_CHARACTERS_MIN else 2)
+
+
+def _lettered(word: str) -> str:
+    """Leave out digits: `url_1` and `url_2` are two names."""
+    return "".join(each for each in word if not each.isdigit())
 
 
 def hint(word: str, known: Iterable[str]) -> str | None:

@@ -33,7 +33,7 @@ _FORBIDDEN = (
 )
 
 _ASKING = (nodes.Filter, nodes.Test)
-_ASKING_NAMES = frozenset({"default", "d", "defined", "undefined"})
+ASKING_NAMES = frozenset({"default", "d", "defined", "undefined"})
 
 Key = str | int
 
@@ -186,7 +186,7 @@ def list_asked_names(tree: Tree) -> frozenset[str]:
 
 
 def _asked_of(node: nodes.Expr) -> Iterator[nodes.Name]:
-    if isinstance(node, _ASKING) and node.name in _ASKING_NAMES and node.node is not None:
+    if isinstance(node, _ASKING) and node.name in ASKING_NAMES and node.node is not None:
         root, _ = chain(node.node)
         if isinstance(root, nodes.Name):
             yield root

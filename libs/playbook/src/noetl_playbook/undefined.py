@@ -94,18 +94,16 @@ class Undefined(jinja2.Undefined):
         if self._undefined_hint:
             raise UndefinedUsedError(self._undefined_hint)
         near = self._near()
-        raise UndefinedUsedError(
-            f"'{self.path}' is undefined",
-            hint=None if near is None else f"did you mean '{near}'?",
-            path=self.path,
-        )
+        asked = f"did you mean '{near}'?" if near is not None else self._way_of_entry()
+        raise UndefinedUsedError(f"'{self.path}' is undefined", hint=asked, path=self.path)
 
     def refuse_test(self, *_args: Any, **_named: Any) -> NoReturn:
         """Refuse to be true, false, equal or unequal."""
         if self._undefined_hint:
             raise UndefinedUsedError(self._undefined_hint)
         near = self._near()
-        asked = f" (did you mean '{near.rpartition('.')[2]}'?)" if near is not None else ""
+        head = self._first_missing.rpartition(".")[0]
+        asked = f" (did you mean '{near[len(head) :].lstrip('.')}'?)" if near is not None else ""
         raise UndefinedUsedError(
             f"'{self.path}' is not there{asked}", hint=_WAY_OUT, path=self.path
         )
@@ -114,8 +112,26 @@ class Undefined(jinja2.Undefined):
         """Find the path that was probably meant."""
         head, dot, last = self._first_missing.rpartition(".")
         known = [key for key in _keys(self._owner) if isinstance(key, str)]
-        found = spelling.nearest(last, known)
+        found = spelling.nearest(last, known) or self._find_below(last, known)
         return None if found is None else f"{head}{dot}{found}"
+
+    def _find_below(self, last: str, known: list[str]) -> str | None:
+        """Find the key a level deeper, as the fields of a body are in results of a loop."""
+        owner = self._owner
+        if type(owner) is not dict:
+            return None
+        holding = [key for key in known if type(owner[key]) is dict and last in owner[key]]
+        return f"{holding[0]}.{last}" if len(holding) == 1 else None
+
+    def _way_of_entry(self) -> str | None:
+        """Say what the items of a mapping are, to who has looped over one by mistake."""
+        owner = self._owner
+        if type(owner) is not dict or owner.keys() != {"key", "value"}:
+            return None
+        way = f"this is the entry {str(owner['key'])[:80]!r} of a mapping: it has 'key' and 'value'"
+        if isinstance(owner["value"], list):
+            return f"{way}; to loop over its list, add '.{owner['key']}' to what the loop is in"
+        return f"{way}; to loop over a list of the mapping, name it in what the loop is in"
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = fail
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = fail

@@ -11,11 +11,12 @@ from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading
 from noetl_playbook.sites import check_sites
 from noetl_playbook.streams import check_streams
+from noetl_playbook.syntax import Tree
 from noetl_playbook.waits import check_waits
 
 
-def validate(reading: Reading, playbook: Playbook | None) -> None:
-    """Report what only the whole document can tell."""
+def validate(reading: Reading, playbook: Playbook | None) -> list[Tree]:
+    """Report what only the whole document can tell; returns the templates that compile."""
     if playbook is not None:
         _check_names(reading, playbook)
         _check_ends(reading, playbook)
@@ -30,7 +31,7 @@ def validate(reading: Reading, playbook: Playbook | None) -> None:
         check_hidden(reading, playbook)
         check_limits(reading, playbook)
     check_actions(reading)
-    check_sites(reading, playbook)
+    return check_sites(reading, playbook)
 
 
 def _check_names(reading: Reading, playbook: Playbook) -> None:

@@ -65,7 +65,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """The names that a document defines."""
 
     fixed: frozenset[str]
-    workload: frozenset[str]
+    workload: dict[str, Any]
     ctx: frozenset[str]
     step_names: frozenset[str]
     keychain: frozenset[str]
@@ -144,7 +144,7 @@ class View:
             return frozenset(f"{root}.{each}" for each in own)
         if rest and root == "iter":
             return frozenset(f"iter.{each}" for each in self._scratch())
-        return known.fixed | known.workload | known.ctx | known.step_names | self._local
+        return known.fixed | known.workload.keys() | known.ctx | known.step_names | self._local
 
     def findings(self, read: frozenset[str], paths: frozenset[str]) -> list[Finding]:
         """Judge the names that one template reads."""

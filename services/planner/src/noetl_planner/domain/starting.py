@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from noetl_contracts import facts
+from noetl_contracts import facts, triggers, webhooks
 from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.events import execution
 from noetl_planner.domain import (
@@ -17,13 +17,14 @@ from noetl_planner.domain import (
 )
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
-from noetl_playbook import lasting
+from noetl_playbook import inputs, lasting, spelling
 from noetl_playbook.expressions import TemplateError, located
 from noetl_playbook.scope import Parts, Scope, last_name
 from noetl_playbook.templates.rendering import PLANNER
 
 WORKLOAD = "(workload)"
 VARS = "(vars)"
+_STEPS_SHOWN_MAX = 20
 
 
 def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
@@ -37,6 +38,7 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
     if error is None and taken is None and draft.program.playbook.vars:
         ctx, error = _render_vars(draft, workload)
     expires_at, unusable = _expires_at(draft, workload)
+    error = error or _input_error(draft, fact) or _return_error(draft, fact)
     error = error or requirements.missing(draft, fact.pool) or unusable
     error = error or growth.workload_error(workload, step=WORKLOAD)
     ctx, refused = growth.carried(draft, ctx, step=VARS)
@@ -75,10 +77,50 @@ def _request(
     draft: Draft, fact: facts.ExecutionRequested, taken: facts.Inherited | None
 ) -> Mapping[str, Any]:
     """Return the inputs: those given, over those of the execution that is repeated."""
-    given = fact.workload
-    if fact.workload_ref is not None:
-        given = draft.value_of(fact.workload_ref)
+    given = _given(draft, fact)
     return given if taken is None else deep_merge(taken.workload, given)
+
+
+def _given(draft: Draft, fact: facts.ExecutionRequested) -> Mapping[str, Any]:
+    if fact.workload_ref is None:
+        return fact.workload
+    given: Mapping[str, Any] = draft.value_of(fact.workload_ref)
+    return given
+
+
+def _input_error(draft: Draft, fact: facts.ExecutionRequested) -> ErrorObject | None:
+    """Return the error of inputs that the playbook does not have.
+
+    What a call or a message brings was judged where it came in: there it is known whether its names
+    were chosen for this playbook.
+    """
+    playbook = draft.program.playbook
+    asker = fact.requested_by or ""
+    if draft.program.is_lenient or asker.startswith((webhooks.ASKER, triggers.ASKER)):
+        return None
+    fault = inputs.find_fault(playbook.workload, playbook.inputs, _given(draft, fact))
+    if fault is None or not fault.is_refused:
+        return None
+    return ErrorObject(
+        kind="validation", code=code_of("validation"), step=WORKLOAD, message=fault.text
+    )
+
+
+def _return_error(draft: Draft, fact: facts.ExecutionRequested) -> ErrorObject | None:
+    """Return the error of a parent that wants the result of a step which this playbook lacks."""
+    wanted = fact.parent.return_step if fact.parent is not None else None
+    steps = draft.program.steps
+    if wanted is None or wanted in steps or draft.program.is_lenient:
+        return None
+    meant = (
+        spelling.hint(wanted, steps) or f"its steps are {', '.join([*steps][:_STEPS_SHOWN_MAX])}"
+    )
+    return ErrorObject(
+        kind="validation",
+        code=code_of("validation"),
+        step=WORKLOAD,
+        message=f"return_step: the playbook has no step {wanted!r} ({meant})",
+    )
 
 
 def _entry(draft: Draft, fact: facts.ExecutionRequested) -> str:

@@ -9,7 +9,7 @@ from msgspec import Meta
 from noetl_contracts import codec
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger import CatalogEntry
-from noetl_planner.http import foreseeing, problems
+from noetl_planner.http import called_playbooks, foreseeing, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import several
@@ -64,6 +64,7 @@ async def keep_draft(
             f"the text holds {len(entries)} playbooks, and a draft is one",
             hint="register the playbooks that it calls, and send its own document",
         )
+    await called_playbooks.check_calls(services, entries)
     return await services.catalog.keep_draft(entries[0])
 
 

@@ -16,7 +16,16 @@ from msgspec import Meta, Struct
 from noetl_contracts import codec
 from noetl_contracts.events.execution import Source
 from noetl_contracts.facts import Inherited
-from noetl_planner.http import cuts, finding, flows, replaying, reruns, submission, views
+from noetl_planner.http import (
+    cuts,
+    finding,
+    flows,
+    input_checks,
+    replaying,
+    reruns,
+    submission,
+    views,
+)
 from noetl_planner.http.cuts import Cut
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
@@ -70,6 +79,7 @@ async def begin(
         services, before.path, before.catalog_version if is_pinned else None
     )
     submission.check_requirements(services, entry)
+    input_checks.check_inputs(entry, body.workload or {})
     graph = Graph.of(codec.convert(entry.model, Playbook))
     step, came_from = _step(before, graph, body.from_step)
     return await submission.ask(

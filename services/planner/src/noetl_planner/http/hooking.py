@@ -50,8 +50,9 @@ async def take(
         webhook.path,
         webhook.version,
         inputs,
-        asked_by=f"webhook {webhook.name}",
+        asked_by=f"{hooks.ASKER}{webhook.name}",
         key=None if key is None else f"webhook/{webhook.name}/{key}",
+        has_free_names=not webhook.inputs,
     )
 
 

@@ -14,7 +14,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.log_chunks import NOTICE, LogChunkName, LogLine, parse_name, prefix_of
-from noetl_planner.http import finding
+from noetl_planner.http import finding, step_names
 from noetl_planner.http.log_chunks import LogChunks, LogFollower, ReadChunk
 from noetl_planner.http.problems import AnyRequest, address_of, refused
 from noetl_planner.http.services import Services
@@ -86,6 +86,10 @@ async def list_lines(
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
     cursor = _parse_cursor(known, after)
+    if step is not None and cursor is None:
+        await step_names.check_step(
+            services, known, path=row["path"], version=row.get("catalog_version"), step=step
+        )
     chunks = LogChunks(services, known, step=step)
     names = await chunks.list_names()
     if cursor is not None:
@@ -129,6 +133,10 @@ async def follow_lines(
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
     cursor = _parse_cursor(known, last_event_id or after)
+    if step is not None and cursor is None:
+        await step_names.check_step(
+            services, known, path=row["path"], version=row.get("catalog_version"), step=step
+        )
     client = address_of(request)
     check_seats(services, client, known)
     follower = LogFollower(

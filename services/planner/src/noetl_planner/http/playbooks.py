@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.ledger import CatalogEntry
-from noetl_planner.http import catalog_entries, problems, submission
+from noetl_planner.http import called_playbooks, catalog_entries, problems, submission
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook.problems import Level
 
@@ -141,7 +141,8 @@ async def keep(
 
 
 async def register_entries(services: ApiServices, new: list[CatalogEntry]) -> list[Registered]:
-    """Register playbooks of different paths, all of them or none."""
+    """Register playbooks of different paths, all of them or none; raises `ApiError`."""
+    await called_playbooks.check_calls(services, new)
     return [
         Registered(
             path=entry.path,

@@ -14,7 +14,7 @@ from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import PayloadRef, ResultEnvelope
 from noetl_contracts.status import RunStatus
-from noetl_planner.http import finding, histories, problems, reading
+from noetl_planner.http import finding, histories, problems, reading, step_names
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.reading import WINDOW_MAX, Window
 from noetl_planner.http.services import ApiServices, Services
@@ -136,6 +136,7 @@ async def find_result(
     known, steps = await _steps(services, execution_id)
     found = next((one for one in steps if one.step == step), None)
     if found is None:
+        await _check_step(services, execution_id, step)
         raise problems.not_found(
             f"step {step[:200]!r} of execution {known} has no result",
             hint=f"GET /api/result/{known}/list lists those that have",
@@ -154,6 +155,17 @@ async def find_result(
         total=shown.total,
         offset=shown.offset,
         has_next=shown.has_next,
+    )
+
+
+async def _check_step(services: ApiServices, text: str, step: str) -> None:
+    row = await finding.get_row(services, text)
+    await step_names.check_step(
+        services,
+        ExecutionId(row["execution_id"]),
+        path=row["path"],
+        version=row.get("catalog_version"),
+        step=step,
     )
 
 

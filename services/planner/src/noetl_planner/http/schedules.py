@@ -15,7 +15,7 @@ from noetl_contracts import schedules as scheduling
 from noetl_contracts.cron import CronRefused
 from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.schedules import CATCH_UP_MAX, CatchUp, Overlap, Schedule
-from noetl_planner.http import problems, submission, views
+from noetl_planner.http import input_checks, problems, submission, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook import spelling
@@ -154,6 +154,7 @@ async def run(
     schedule = await _get(services, name)
     entry = await submission.find_playbook(services, schedule.path, schedule.version)
     submission.check_requirements(services, entry)
+    input_checks.check_inputs(entry, schedule.workload)
     workload = scheduling.fired_workload(
         schedule.workload, schedule.name, services.clock.now().replace(microsecond=0)
     )
@@ -186,6 +187,7 @@ async def _keep(services: ApiServices, name: str, body: ScheduleBody) -> Schedul
             f"the workload's key {scheduling.WORKLOAD_KEY!r} is set by each firing",
             hint="give that input another name",
         )
+    input_checks.check_inputs(entry, body.workload)
     schedule = Schedule(
         schedule_id=services.mint(),
         **services.place,

@@ -16,12 +16,11 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
-from noetl_planner.http import catalog_entries, finding, flows, problems, views
+from noetl_planner.http import catalog_entries, finding, flows, input_checks, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
 from noetl_playbook.executor import Requires
-from noetl_playbook.expressions import TemplateError, compile_value
 
 PRODUCER = "api"
 SUGGESTIONS_MAX = 1000
@@ -120,7 +119,9 @@ async def _execute(
 ) -> views.Accepted:
     check_requirements(services, entry, pool=body.pool)
     parent = body.parent_execution_id
-    workload, workload_ref = await carried_inputs(services, _inputs(body))
+    inputs = _inputs(body)
+    input_checks.check_inputs(entry, inputs)
+    workload, workload_ref = await carried_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
         version=entry.version,
@@ -133,7 +134,7 @@ async def _execute(
         correlation_id=flow,
     )
     is_pinned = body.content is not None or _version(body.version) is not None
-    return await begin(
+    accepted = await begin(
         services,
         fact,
         entry,
@@ -142,6 +143,7 @@ async def _execute(
         is_sure=is_sure,
         execution_id=execution_id,
     )
+    return structs.replace(accepted, warnings=input_checks.find_warnings(entry, inputs))
 
 
 async def start(
@@ -152,10 +154,16 @@ async def start(
     *,
     asked_by: str,
     key: str | None,
+    has_free_names: bool,
 ) -> views.Accepted:
-    """Keep a request that something else than a caller makes: a call, a message."""
+    """Keep a request that something else than a caller makes: a call, a message.
+
+    It `has_free_names` where the inputs are what came, and not what was written for the playbook.
+    """
     entry = await find_playbook(services, path, version)
     check_requirements(services, entry)
+    if not has_free_names:
+        input_checks.check_inputs(entry, inputs)
     is_pinned = version is not None
     return await ask(services, entry, inputs, asked_by=asked_by, key=key, is_pinned=is_pinned)
 
@@ -286,16 +294,6 @@ def check_requirements(
     missing = missing or pools.fault(pools.wishes(entry.model, pool), services.pools)
     if missing is not None:
         raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, code=missing.kind, detail=missing.message)
-
-
-def check_templates(inputs: Any) -> None:
-    """Refuse inputs whose templates do not compile; raises a 422."""
-    try:
-        compile_value(inputs)
-    except TemplateError as error:
-        raise ApiError(
-            HTTPStatus.UNPROCESSABLE_ENTITY, code="template_refused", detail=str(error)
-        ) from error
 
 
 def request_of(

@@ -122,6 +122,7 @@ async def start(services: ApiServices, delivery: Delivery) -> views.Accepted | N
         inputs,
         asked_by=f"{triggers.ASKER}{trigger.name}",
         key=key_of(delivery),
+        has_free_names=not trigger.inputs,
     )
 
 

@@ -17,7 +17,7 @@ from noetl_contracts.triggers import (
     MESSAGE_NAMES,
     Trigger,
 )
-from noetl_planner.http import problems, submission
+from noetl_planner.http import input_checks, problems, submission
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.triggering import TRIGGERS_MAX
@@ -116,7 +116,8 @@ async def _checked(services: ApiServices, name: str, body: TriggerBody) -> Trigg
         )
     entry = await submission.find_playbook(services, body.path, body.version)
     submission.check_requirements(services, entry)
-    submission.check_templates(body.inputs)
+    input_checks.check_templates(body.inputs)
+    input_checks.check_inputs(entry, body.inputs)
     _check_filter(body.filter)
     return Trigger(
         **services.place,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events.command import CommandStarted
@@ -60,7 +60,10 @@ class EventView(Struct, frozen=True, kw_only=True):
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
-    """A durable request to run a playbook; `deduplicated` when its key was known before."""
+    """A durable request to run a playbook; `deduplicated` when its key was known before.
+
+    `warnings` are there where something was given that the playbook does not use.
+    """
 
     execution_id: ExecutionId
     status: str
@@ -68,6 +71,7 @@ class Accepted(Struct, frozen=True, kw_only=True):
     # Below zero for a draft.
     version: int
     deduplicated: bool = False
+    warnings: list[str] | UnsetType = UNSET
 
 
 class Ended(Accepted, frozen=True, kw_only=True):

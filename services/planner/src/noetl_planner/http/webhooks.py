@@ -9,7 +9,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
 from noetl_contracts.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Webhook
-from noetl_planner.http import hooking, problems, submission, views
+from noetl_planner.http import hooking, input_checks, problems, submission, views
 from noetl_planner.http.services import Services
 
 WEBHOOKS_MAX = 1000
@@ -77,7 +77,8 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     submission.check_requirements(services, entry)
     if data.credential is not None:
         await hooking.open_secret(services, data.credential)
-    submission.check_templates(data.inputs)
+    input_checks.check_templates(data.inputs)
+    input_checks.check_inputs(entry, data.inputs)
     webhook = Webhook(
         **services.place,
         name=problems.checked_name(name, "a webhook"),

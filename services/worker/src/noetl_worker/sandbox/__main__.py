@@ -90,7 +90,7 @@ def _answered(ask: Ask, answers: BinaryIO, *, has_network: bool) -> Answer:
     except MissingDependency as problem:
         return Answer(missing=str(problem), exception="ModuleNotFoundError")
     except BaseException as problem:  # noqa: BLE001 - whatever user code raises is its answer
-        return raised.describe(problem, source=ask.code, has_network=has_network)
+        return raised.describe(problem, source=ask.code, has_network=has_network, file=ask.file)
 
 
 def _tidied(home: Path, files: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl_contracts.plain import plain
-from noetl_worker.sandbox.source import BODY, Program, compile_source
+from noetl_worker.sandbox.source import BODY, FILE, Program, compile_source
 from noetl_worker.sandbox.table_results import show_tables
 
 _END = object()
@@ -26,6 +26,7 @@ MODULES = (
 class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the worker wants run; `named` holds surroundings that the code mentions.
 
+    `file` is what tracebacks call the code.
     With `window_rows` a generator streams: so many rows are handed over together, or fewer.
     """
 
@@ -39,6 +40,7 @@ class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     required: list[str] = []
     paths: list[str] = []
     window_rows: int = 0
+    file: str = FILE
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,7 +90,7 @@ class ReadOnly(dict[str, Any]):
     clear = pop = popitem = setdefault = update = _refuse
 
 
-compiled: Callable[[str, tuple[str, ...]], Program] = lru_cache(maxsize=256)(compile_source)
+compiled: Callable[[str, tuple[str, ...], str], Program] = lru_cache(maxsize=256)(compile_source)
 
 
 def call(ask: Ask, hand_over: HandOver) -> Any:
@@ -97,7 +99,7 @@ def call(ask: Ask, hand_over: HandOver) -> Any:
     What a generator of a task that streams yields is handed over, and the result is `Streamed`.
     """
     sys.path[:0] = ask.paths
-    program = compiled(ask.code, tuple(ask.inputs))
+    program = compiled(ask.code, tuple(ask.inputs), ask.file)
     names = _names(ask)
     outcome = _outcome(program, names, ask)
     if ask.window_rows and inspect.isgenerator(outcome):

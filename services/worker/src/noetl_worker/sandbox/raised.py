@@ -11,9 +11,9 @@ _CHAIN_MAX = 8
 _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EACCES, errno.EPERM})
 
 
-def describe(problem: BaseException, *, source: str, has_network: bool) -> Answer:
+def describe(problem: BaseException, *, source: str, has_network: bool, file: str = FILE) -> Answer:
     """Turn an exception into an answer whose traceback shows the source's own lines alone."""
-    found = read_user_traceback(problem, source=source, file=FILE)
+    found = read_user_traceback(problem, source=source, file=file)
     kind = type(problem)
     return Answer(
         exception=kind.__name__,

@@ -31,17 +31,17 @@ class Program(Struct, frozen=True, kw_only=True):
         return bool(self.code.co_flags & inspect.CO_COROUTINE)
 
 
-def compile_source(source: str, input_names: tuple[str, ...]) -> Program:
-    """Compile a source; raises `SyntaxError`."""
-    tree = ast.parse(source, FILE)
+def compile_source(source: str, input_names: tuple[str, ...], file: str = FILE) -> Program:
+    """Compile a source, whose tracebacks name a file; raises `SyntaxError`."""
+    tree = ast.parse(source, file)
     own = list(_own_nodes(tree))
     if any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in own):
-        return _as_function(tree, own, input_names)
+        return _as_function(tree, own, input_names, file)
     has_main = any(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main"
         for node in tree.body
     )
-    code = compile(tree, FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    code = compile(tree, file, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     return Program(
         code=code,
         contract="main" if has_main else "result",
@@ -49,17 +49,19 @@ def compile_source(source: str, input_names: tuple[str, ...]) -> Program:
     )
 
 
-def _as_function(tree: ast.Module, own: list[ast.AST], input_names: tuple[str, ...]) -> Program:
+def _as_function(
+    tree: ast.Module, own: list[ast.AST], input_names: tuple[str, ...], file: str
+) -> Program:
     """Make the source the body of a function whose parameters are the inputs."""
     is_async = any(_is_awaiting(node) for node in own)
     parameters = tuple(name for name in input_names if _can_be_parameter(name))
     head = f"{'async ' if is_async else ''}def {BODY}({', '.join(parameters)}): pass"
-    wrapper = ast.parse(head, FILE)
+    wrapper = ast.parse(head, file)
     function = wrapper.body[0]
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     function.body = tree.body
     return Program(
-        code=compile(wrapper, FILE, "exec", dont_inherit=True),
+        code=compile(wrapper, file, "exec", dont_inherit=True),
         contract="body",
         assigns_result=False,
         parameters=parameters,

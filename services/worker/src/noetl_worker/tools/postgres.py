@@ -28,7 +28,7 @@ from noetl_worker.tools.postgres_fields import (
 from noetl_worker.tools.postgres_pool import Pool, Room, busy
 from noetl_worker.tools.postgres_session import Rows, Session, StaleStatement
 from noetl_worker.tools.postgres_sharing import NO_ROWS, Sharing, can_share
-from noetl_worker.tools.postgres_statements import parse_statements
+from noetl_worker.tools.postgres_statements import name_parameters, parse_statements
 from noetl_worker.tools.postgres_types import UnfitValue
 from noetl_worker.tools.references import References
 from noetl_worker.tools.scripts import Scripts
@@ -117,7 +117,7 @@ class PostgresTool:
                 session, statements[0], call, payloads=payloads, mask=self._vault.mask
             )
         except asyncpg.PostgresError as problem:
-            return Outcome(error=refused(problem, 0, statements[0].text))
+            return Outcome(error=_refused_by(problem, 0, statements[0]))
         if found is None:
             return await run_statements(session, statements, call)
         return Outcome(data=found)
@@ -133,7 +133,9 @@ class PostgresTool:
         try:
             rows = await sharing.run(statement.text, values, patience_s=call.timeout.total)
         except asyncpg.PostgresError as problem:
-            return Outcome(error=refused(problem, 0, statement.text))
+            return Outcome(error=_refused_by(problem, 0, statement))
+        except UnfitValue as problem:
+            return Outcome(error=_unfit_of(problem, statement))
         return Outcome(data=_NOTHING.copy() if rows is NO_ROWS else _raw([rows]))
 
     async def pool(self, auth: Any, site: Site, hints: Hints | None = None) -> Pool:
@@ -244,7 +246,9 @@ async def _poured(session: Session, last: Statement, call: Call, *, index: int) 
     try:
         message = await postgres_streaming.pour(session, last, call)
     except asyncpg.PostgresError as problem:
-        return Outcome(error=refused(problem, index, last.text))
+        return Outcome(error=_refused_by(problem, index, last))
+    except UnfitValue as problem:
+        return Outcome(error=_unfit_of(problem, last))
     except ToolFailure as problem:
         return Outcome(error=problem.error)
     return Outcome(data={"statement_count": index + 1, "status": "ok", "message": message})
@@ -261,11 +265,11 @@ async def run_statements(
             values = sql_text.arguments(statement, params)
             results.append(await session.run(statement.text, values))
         except asyncpg.PostgresError as problem:
-            return Outcome(error=refused(problem, index, statement.text))
+            return Outcome(error=_refused_by(problem, index, statement))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except (PlaceholderError, UnfitValue) as problem:
-            return Outcome(error=failure("validation", str(problem), source="postgres"))
+            return Outcome(error=_unfit_of(problem, statement))
     return Outcome(data=_raw(results))
 
 
@@ -339,6 +343,17 @@ def refused(problem: Exception, statement: int | None, text: str = "") -> ErrorO
     }
     known = {name: item for name, item in details.items() if item is not None}
     return of_sqlstate(sqlstate, str(problem), details=known)
+
+
+def _refused_by(problem: Exception, index: int, statement: Statement) -> ErrorObject:
+    """Classify what was refused of a statement, in the task's own words for its parameters."""
+    error = refused(problem, index, statement.text)
+    return structs.replace(error, message=name_parameters(error.message, statement))
+
+
+def _unfit_of(problem: Exception, statement: Statement) -> ErrorObject:
+    text = name_parameters(str(problem), statement)
+    return failure("validation", text, source="postgres")
 
 
 def _position_of(problem: Exception) -> int | None:

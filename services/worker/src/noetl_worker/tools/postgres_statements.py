@@ -1,5 +1,6 @@
 """The statements of a task of SQL."""
 
+import re
 from base64 import b64decode
 from typing import Any
 
@@ -9,6 +10,9 @@ from noetl_worker.domain.sql_text import Statement
 from noetl_worker.domain.sql_tokens import Dialect
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.postgres_fields import check_params
+
+# Errors of the server and of the client's conversions call a parameter so.
+_PARAMETER = re.compile(r"\bparameter \$(\d+)")
 
 
 def parse_statements(call: Call, dialect: Dialect = "postgres") -> tuple[Statement, ...]:
@@ -29,6 +33,19 @@ def parse_statements(call: Call, dialect: Dialect = "postgres") -> tuple[Stateme
         text = "COPY with STDIN or STDOUT has no other end here: move rows with kind transfer"
         raise ToolFailure(failure("validation", text, source="postgres"))
     return found
+
+
+def name_parameters(message: str, statement: Statement) -> str:
+    """Name the parameters in an error as the task does: `:id`, where the server counts `$1`."""
+
+    def name_slot(found: re.Match[str]) -> str:
+        place = int(found[1]) - 1
+        if not 0 <= place < len(statement.slots):
+            return found[0]
+        slot = statement.slots[place]
+        return f"parameter ${slot + 1}" if isinstance(slot, int) else f"parameter :{slot}"
+
+    return _PARAMETER.sub(name_slot, message)
 
 
 def _decoded(encoded: Any) -> str:

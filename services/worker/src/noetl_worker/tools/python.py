@@ -27,7 +27,7 @@ from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.python_modules import read_libs, read_paths
 from noetl_worker.tools.python_output import PythonOutput, open_pipe
 from noetl_worker.tools.python_process import Child, Room
-from noetl_worker.tools.scripts import Scripts
+from noetl_worker.tools.scripts import Scripts, name_source
 from noetl_worker.tools.supervised_process import SupervisedProcess, start_process
 from noetl_worker.user_python import errors as python_errors
 from noetl_worker.user_python.environments import Environments
@@ -295,6 +295,7 @@ def _ask(call: Call, source: str) -> Ask:
         libs=libs,
         required=required,
         paths=read_paths(call.fields.get("deps")),
+        file=name_source(call),
     )
 
 

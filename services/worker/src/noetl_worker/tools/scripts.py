@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64decode
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, assert_never, get_args
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +17,7 @@ from noetl_worker.tools.http import HttpTool
 
 DIRECTORY_SETTING = "NOETL_WORKER_SCRIPT_DIRECTORY"
 SCRIPT_BYTES_MAX = 2 * 1024 * 1024
+_NAME_CHARACTERS_MAX = 200
 
 Type = Literal["file", "http", "s3", "gcs", "inline"]
 _TYPE_BY_SCHEME: dict[str, Type] = {
@@ -129,6 +130,21 @@ class Scripts:
             raise ToolFailure(structs.replace(outcome.error, message=message))
         assert isinstance(outcome.data, dict), "an answer without error is described"
         return b64decode(outcome.data["body"])
+
+
+def name_source(call: Call) -> str:
+    """Name the code of a task as tracebacks do: a script by its file, other code by its step.
+
+    The name is relative, so that it is no file of Python's own.
+    """
+    script = call.fields.get("script")
+    uri = script.get("uri") if isinstance(script, dict) else None
+    if not isinstance(uri, str) or not uri:
+        return f"<code of step {call.site.step}>"
+    if urlsplit(uri).scheme or uri.startswith("/"):
+        # An address may hold what is for nobody to see.
+        uri = PurePosixPath(unquote(urlsplit(uri).path)).name
+    return uri[:_NAME_CHARACTERS_MAX] or "<script>"
 
 
 def _path_within(root: Path, given: Any) -> Path:

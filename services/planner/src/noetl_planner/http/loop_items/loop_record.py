@@ -12,7 +12,7 @@ from noetl_contracts.events.step import StepEnter
 from noetl_contracts.ids import ExecutionId, RunId
 from noetl_contracts.slicing import Cut, Form, Layout
 from noetl_planner.domain import keys
-from noetl_planner.http import problems, reading
+from noetl_planner.http import problems, reading, step_names
 from noetl_planner.http.loop_items.collection import Collection
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
@@ -91,6 +91,13 @@ async def find_loop(services: ApiServices, state: ExecutionState, step: str) -> 
     known = state.steps.get(step)
     run_id = known.run_id if known is not None else None
     if known is None or run_id is None:
+        await step_names.check_step(
+            services,
+            state.execution_id,
+            path=state.path,
+            version=state.catalog_version,
+            step=step,
+        )
         raise problems.not_found(
             f"step {step[:200]!r} of execution {state.execution_id} has not run",
             hint=f"GET /api/executions/{state.execution_id}/status lists loops (noetl status)",

@@ -1,0 +1,181 @@
+"""Which inputs a playbook has, and what is said of one that it has not."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from noetl_contracts.schedules import WORKLOAD_KEY
+from noetl_playbook import input_reads, names, spelling
+from noetl_playbook.input_reads import WHOLE_NAMES, Keys, Read
+from noetl_playbook.model import Playbook
+from noetl_playbook.sandbox import GLOBALS
+from noetl_playbook.syntax import Tree
+from noetl_playbook.tools import NESTED_FIELDS
+
+_SHOWN_MAX = 20
+_SHOWN_CHARACTERS_MAX = 80
+# What stands for something else wherever it is read.
+_TAKEN = names.FIXED_NAMES | names.LAST_NAMES | names.GLOBAL_NAMES | {*GLOBALS, names.SEAL}
+
+
+class InputFault(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs that a playbook does not have; `hint` says the way out.
+
+    Where it `is_refused`, a name was probably mistyped. It is not where the playbook has no inputs
+    at all: callers may hand the same inputs to many playbooks.
+    """
+
+    message: str
+    hint: str
+    is_refused: bool
+
+    @property
+    def text(self) -> str:
+        """Say all of it in one line."""
+        return f"{self.message} ({self.hint})"
+
+
+class _Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that is given at a place where the playbook has others."""
+
+    keys: Keys
+    declared: list[str]
+    read: list[str]
+    near: str | None
+
+
+def find_fault(
+    workload: Mapping[str, Any], reads: Sequence[Sequence[str]] | None, given: Mapping[str, Any]
+) -> InputFault | None:
+    """Judge the names of the inputs that are given to a playbook.
+
+    An input must stand in the playbook's `workload`, or something must read it: `reads` are the
+    paths of all that is read, the empty one stands for every input. Below a mapping of the
+    workload, which a given mapping is merged into, only a mistyped key is refused. Where `reads`
+    is None every input is accepted; so is the one that a schedule's firing brings.
+    """
+    if reads is None or () in map(tuple, reads):
+        return None
+    unknown = list(_find_unknown(workload, [tuple(path) for path in reads], given, at=()))
+    return _fault_of(unknown, is_refused=bool(workload or reads)) if unknown else None
+
+
+def find_fault_of_model(model: Mapping[str, Any], given: Mapping[str, Any]) -> InputFault | None:
+    """Judge inputs by the canonical form of a playbook, as the catalog holds it."""
+    fault = find_fault(model.get("workload", {}), model.get("inputs"), given)
+    if fault is None or not is_tolerant(model):
+        return fault
+    return msgspec.structs.replace(fault, is_refused=False)
+
+
+def is_tolerant(model: Mapping[str, Any]) -> bool:
+    """Tell whether a playbook only warns of inputs that it has not: one that is lenient."""
+    return bool(model.get("executor", {}).get("spec", {}).get("undefined") != "strict")
+
+
+def _find_unknown(
+    declared: Mapping[str, Any], reads: list[Keys], given: Mapping[str, Any], *, at: Keys
+) -> Iterator[_Unknown]:
+    for key, value in given.items():
+        keys = (*at, key)
+        if key in declared:
+            below = declared[key]
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                yield from _find_unknown(below, reads, value, at=keys)
+            continue
+        if any(_is_prefix(path, keys) or _is_prefix(keys, path) for path in reads):
+            continue
+        if not at and key == WORKLOAD_KEY:
+            continue
+        read_here = {path[len(at)] for path in reads if _is_prefix(at, path) and path != at}
+        near = spelling.nearest(key, {*declared, *read_here})
+        if not at or (near is not None and spelling.is_slip(key, near)):
+            yield _Unknown(keys=keys, declared=sorted(declared), read=sorted(read_here), near=near)
+
+
+def _is_prefix(path: Keys, of: Keys) -> bool:
+    return of[: len(path)] == path
+
+
+def _fault_of(unknown: list[_Unknown], *, is_refused: bool) -> InputFault:
+    first = next((each for each in unknown if each.near is not None), unknown[0])
+    word = "input" if len(unknown) == 1 else "inputs"
+    shown = _listed([repr(".".join(each.keys)[:_SHOWN_CHARACTERS_MAX]) for each in unknown])
+    place = repr(".".join(first.keys[:-1])) if first.keys[1:] else "its workload"
+    known = f"it reads {_listed(first.read) or 'none'}"
+    if first.declared:
+        known = f"{place} has {_listed(first.declared)}"
+    near = ".".join((*first.keys[:-1], first.near or ""))
+    asked = "" if first.near is None else f"did you mean {near!r}? otherwise "
+    return InputFault(
+        message=f"the playbook has no {word} {shown}; {known}",
+        hint=f"{asked}declare it under workload in the playbook, or leave it out",
+        is_refused=is_refused,
+    )
+
+
+def _listed(words: list[str]) -> str:
+    more = len(words) - _SHOWN_MAX
+    return ", ".join(words[:_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def settle_inputs(playbook: Playbook, trees: Iterable[Tree]) -> Playbook:
+    """Write into a playbook the paths of inputs that it reads; `trees` are all its templates.
+
+    The empty path stands for all inputs. A model that was stored without paths takes every input.
+    """
+    codes = [input_reads.find_code_reads(code) for code in _python_codes(playbook)]
+    reads = chain(*map(input_reads.find_template_reads, trees), *codes)
+    steps = {step.step for step in playbook.workflow}
+    paths = {path for read in reads if (path := _path_of(read, steps)) is not None}
+    return msgspec.structs.replace(playbook, inputs=tuple(_shortest(paths)))
+
+
+def _path_of(read: Read, steps: set[str]) -> Keys | None:
+    """Find the input that is read; a bare name is one unless it always means something else."""
+    if read.root in WHOLE_NAMES:
+        return read.keys
+    return None if read.root in _TAKEN or read.root in steps else (read.root, *read.keys)
+
+
+def _shortest(paths: Iterable[Keys]) -> Iterator[Keys]:
+    """Leave out the paths below others: who reads a value reads all of it."""
+    latest: Keys | None = None
+    for path in sorted(paths):
+        if latest is None or not _is_prefix(latest, path):
+            latest = path
+            yield path
+
+
+def _python_codes(playbook: Playbook) -> Iterator[str | None]:
+    """List the codes of python tasks; None stands for one that is not at hand."""
+    tasks = [task for step in playbook.workflow for task in step.tool]
+    tasks += [entry.tool for entry in playbook.workbook]
+    for task in tasks:
+        if task.kind == "python":
+            yield _code_of(task.fields)
+        for key in NESTED_FIELDS:
+            nested = task.fields.get(key)
+            if isinstance(nested, dict) and nested.get("kind") == "python":
+                yield _code_of(nested)
+
+
+def _code_of(fields: Mapping[str, Any]) -> str | None:
+    script = fields.get("script")
+    source = script.get("source") if isinstance(script, dict) else None
+    encoded = source.get("code_b64") if isinstance(source, dict) else fields.get("code_b64")
+    if encoded is not None:
+        return _decoded(encoded)
+    code = fields.get("code")
+    return code if script is None and isinstance(code, str) else None
+
+
+def _decoded(encoded: Any) -> str | None:
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except (TypeError, ValueError, binascii.Error):
+        return None

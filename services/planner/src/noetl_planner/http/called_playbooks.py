@@ -1,0 +1,92 @@
+"""What playbooks say of those that they call: held against the ones that are registered."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from msgspec import Struct
+
+from noetl_contracts.ledger import CatalogEntry
+from noetl_planner.http.problems import ApiError
+from noetl_planner.http.services import ApiServices
+from noetl_playbook import coercion, inputs, spelling
+
+_PLAYBOOK = "playbook"
+_SHOWN_MAX = 20
+
+
+class _PlaybookCall(Struct, frozen=True, kw_only=True):
+    """A task that calls a playbook whose path and version are written out."""
+
+    place: str
+    path: str
+    version: int | None
+    return_step: str | None
+    inputs: Mapping[str, Any]
+
+
+async def check_calls(services: ApiServices, new: Sequence[CatalogEntry]) -> None:
+    """Refuse calls that name a step or an input which the called playbook does not have.
+
+    `new` are registered together and know one another. A playbook that is not registered yet is
+    judged when it starts, a lenient one is not. Raises a 422.
+    """
+    new_by_path = {entry.path: entry for entry in new}
+    for entry in new:
+        for call in _list_calls(entry.model):
+            called = new_by_path.get(call.path) if call.version is None else None
+            if called is None:
+                called = await services.catalog.find(
+                    call.path, version=call.version, **services.place
+                )
+            if called is not None and not inputs.is_tolerant(called.model):
+                _check_call(entry, call, called)
+
+
+def _check_call(entry: CatalogEntry, call: _PlaybookCall, called: CatalogEntry) -> None:
+    steps = [str(step["step"]) for step in called.model.get("workflow", ())]
+    if call.return_step is not None and call.return_step not in steps:
+        listed = f"its steps are {', '.join(steps[:_SHOWN_MAX])}"
+        raise _refuse(
+            f"{entry.path}: {call.place}, field 'return_step': "
+            f"playbook {call.path!r} has no step {call.return_step!r}",
+            hint=spelling.hint(call.return_step, steps) or listed,
+        )
+    fault = inputs.find_fault_of_model(called.model, call.inputs)
+    if fault is not None and fault.is_refused:
+        raise _refuse(
+            f"{entry.path}: {call.place}, field 'input': {call.path!r}: {fault.message}",
+            hint=fault.hint,
+        )
+
+
+def _refuse(detail: str, *, hint: str) -> ApiError:
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return ApiError(status, code="playbook_invalid", detail=detail, hint=hint)
+
+
+def _list_calls(model: Mapping[str, Any]) -> Iterator[_PlaybookCall]:
+    """List the calls of a canonical playbook; what templates decide is left to the run."""
+    places = [
+        (f"step {step['step']!r}, task {task['name']!r}", task)
+        for step in model.get("workflow", ())
+        for task in step.get("tool", ())
+    ]
+    for place, task in places:
+        fields = task.get("fields", {})
+        path, version = fields.get("path"), fields.get("version")
+        if task.get("kind") != _PLAYBOOK or not isinstance(path, str) or coercion.is_template(path):
+            continue
+        if version == "latest":
+            version = None
+        elif version is not None and (version := coercion.integer(version)) is None:
+            continue
+        step = fields.get("return_step")
+        is_written = isinstance(step, str) and not coercion.is_template(step)
+        yield _PlaybookCall(
+            place=place,
+            path=path.strip("/ "),
+            version=version,
+            return_step=step if is_written else None,
+            inputs=task.get("input", {}),
+        )
