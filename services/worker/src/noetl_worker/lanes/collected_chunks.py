@@ -125,6 +125,14 @@ class Collections:
         if self._without_any:
             notes[COLLECTED_NOTHING] = None
 
+    def restore_absence(self, notes: dict[str, None]) -> None:
+        """Note again that nothing was found, for the collections that are still empty."""
+        self._without_any = {
+            task for task, held in self._by_task.items() if held.collection.value is None
+        }
+        if self._without_any:
+            notes[COLLECTED_NOTHING] = None
+
     def apart(self, value: Any) -> Any:
         """Copy each list in a value that goes on growing: what is kept is the list as it is now."""
         growing = [one.collection.value for one in self._by_task.values()]

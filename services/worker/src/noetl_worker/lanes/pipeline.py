@@ -86,7 +86,7 @@ class Pipeline:
         if resumed is not None:
             await self._scratch.restore(resumed.saved.scratch, self._hands.payloads)
             self._walk = resumed.saved.walk
-            self._notes.update(resumed.saved.notes)
+            self._notes.update(self._scratch.take_up_notes(resumed.saved.notes))
             # After a wait for nothing but time no attempt is under way.
             self._resumed = None if resumed.status == ELAPSED else resumed
         scratch = self._scratch
