@@ -91,7 +91,8 @@ def observed(call: Call, hands: Hands) -> Call:
     # What is read for a script is told there.
     if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
         return call
-    return structs.replace(call, log=hands.journal.open_log(call))
+    task_log = hands.journal.open_log(call.site, task=call.task, task_attempt=call.attempt)
+    return structs.replace(call, log=task_log)
 
 
 def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:
