@@ -1,6 +1,6 @@
 """The state of one pipeline run: its names, its writes, its results."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,7 @@ from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, CollectionFull, NotAccumulable, find_value, selected
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.step_names import StepNames
-from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED, COLLECTED_NOTHING
+from noetl_worker.domain.storing import ACCUMULATE_TRUNCATED
 from noetl_worker.lanes import parking
 from noetl_worker.lanes.block import Block, CompiledTask, Target
 from noetl_worker.lanes.collected_chunks import Collections
@@ -123,12 +123,6 @@ class Scratch:
             raise ToolFailure(self._not_collected(problem)) from problem
         if self._step_names.is_truncated:
             self.notes[ACCUMULATE_TRUNCATED] = None
-
-    def take_up_notes(self, notes: Sequence[str]) -> list[str]:
-        """Take up the notes that later attempts may withdraw; return the others."""
-        if COLLECTED_NOTHING in notes:
-            self._collections.restore_absence(self.notes)
-        return [note for note in notes if note != COLLECTED_NOTHING]
 
     def result(self, *, is_ok: bool = True) -> PipelineResult:
         """Return what the pipeline has produced, under the names that its step gives it too."""

@@ -38,8 +38,6 @@ from noetl_worker.domain.sites import Site
 from noetl_worker.task_logs.line_text import RawLine, texts_of
 from noetl_worker.task_logs.task_log import TaskLog
 
-# Whose tasks run code that writes.
-KINDS_WITH_LOG = frozenset({"python", "shell", "spark"})
 FLUSH_S = 0.5
 CHUNK_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 1024 * 1024
