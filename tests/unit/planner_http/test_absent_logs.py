@@ -1,4 +1,4 @@
-"""Why there are no lines is told: a step that is not there, not begun, or whose tasks write none."""
+"""Why there are no lines is told: a step that is not there, not begun, or that writes none."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
