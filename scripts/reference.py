@@ -178,7 +178,7 @@ def _availability(kind: tools.Kind) -> str:
         f"Described in [tools/{kind.name}.md](../tools/{kind.name}.md)." if page.is_file() else ""
     )
     if not kind.is_available:
-        told = f"{told} Accepted, but not run by this release: a task of this kind fails with `unsupported_tool`."
+        told = f"{told} Accepted, but not run by this release: it connects to no cluster, and a task of this kind fails with `config`."
     needs = ", ".join(f"`{name}`" for name in kind.required)
     source = ", ".join(f"`{name}`" for name in kind.source)
     told += f" Required: {needs}." if needs else ""

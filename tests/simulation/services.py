@@ -51,10 +51,11 @@ from noetl_storage.memory.schedules import MemorySchedules
 from noetl_storage.memory.triggers import MemoryTriggers
 from noetl_storage.memory.webhooks import MemoryWebhooks
 from noetl_worker import assembly as working
-from noetl_worker.credentials import Vault
 from noetl_worker.domain.masking import Mask
+from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
+from noetl_worker.patience import patiently
 from noetl_worker.settings import Settings as WorkerSettings
 from noetl_worker.tools import Tools
 
@@ -222,7 +223,9 @@ async def work(world: "World", process: Process) -> None:
 def _tools(world: "World", process: Process, mask: Mask, payloads: Any) -> Tools:
     """Have the tools that need nothing outside; `python` and claims are played by the world."""
     sealer = Sealer(SECRET_KEY)
-    vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=process.clock)
+    vault = Vault(
+        objects=payloads, ask_again=patiently, sealer=sealer, mask=mask, clock=process.clock
+    )
     none: Any = None
     return Tools(
         http=none,

@@ -94,10 +94,11 @@ def show(wanted: WantedLogs, server: str | None) -> None:
     """Print what is there; with `follow` go on until the execution has ended."""
     printer = LogPrinter(as_json=wanted.as_json)
     with client.open_client(server) as planner:
-        after = ""
+        after, note = "", ""
         latest: deque[LineView] = deque()
         for page in _read_pages(planner, wanted):
             after = page["next_after"]
+            note = page.get("note", "")
             for line in page["lines"]:
                 latest.append(line)
                 if wanted.lines is None:
@@ -106,6 +107,8 @@ def show(wanted: WantedLogs, server: str | None) -> None:
                     printer.skip(latest.popleft())
         for line in latest:
             printer.show(line)
+        if note:
+            render.note(f"{note[0].upper()}{note[1:]}.")
         if wanted.follow:
             for line in _follow_lines(planner, wanted, after):
                 printer.show(line)

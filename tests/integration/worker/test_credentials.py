@@ -15,10 +15,11 @@ from noetl_contracts import codec, credentials
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.errors import StorageUnavailable
 from noetl_worker import patience
-from noetl_worker.credentials import REMEMBERED_S, Vault
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import REMEMBERED_S, Vault
+from noetl_worker.patience import patiently
 
 SITE = Site(
     execution_id=EXECUTION, tenant_id=TENANT, organization_id=ORGANIZATION, step="s", unit="step"
@@ -63,7 +64,11 @@ class Shelf:
 
 def vault_of(shelf: Shelf) -> tuple[Vault, ManualClock, Mask]:
     clock, mask = ManualClock(datetime(2026, 1, 1, tzinfo=UTC)), Mask()
-    return Vault(objects=shelf, sealer=Sealer(KEY), mask=mask, clock=clock), clock, mask
+    return (
+        Vault(objects=shelf, ask_again=patiently, sealer=Sealer(KEY), mask=mask, clock=clock),
+        clock,
+        mask,
+    )
 
 
 async def test_the_latest_version_is_opened_and_its_secrets_are_masked() -> None:

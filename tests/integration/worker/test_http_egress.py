@@ -11,9 +11,10 @@ from tests.support.working import Bench, bench
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.sealing import Sealer
 from noetl_storage.payloads.memory import MemoryPayloads
-from noetl_worker.credentials import Vault
 from noetl_worker.domain import egress
 from noetl_worker.domain.masking import Mask
+from noetl_worker.keys.credential_vault import Vault
+from noetl_worker.patience import patiently
 from noetl_worker.tools.call import Outcome
 from noetl_worker.tools.http import HttpTool, Limits, open_http
 
@@ -36,7 +37,9 @@ class Names:
 @asynccontextmanager
 async def tool(names: Names, *allowed: str) -> AsyncIterator[HttpTool]:
     clock, payloads = SystemClock(), MemoryPayloads()
-    vault = Vault(objects=payloads, sealer=Sealer(KEY), mask=Mask(), clock=clock)
+    vault = Vault(
+        objects=payloads, ask_again=patiently, sealer=Sealer(KEY), mask=Mask(), clock=clock
+    )
     limits = Limits(allowances=tuple(egress.parse(entry) for entry in allowed))
     async with open_http(
         limits=limits, vault=vault, payloads=payloads, clock=clock, names=names

@@ -113,6 +113,43 @@ async def test_a_pipeline_goes_on_inside_the_attempt_that_waited(worker: Bench) 
     assert patch == {"pages": 3, "mark": "m"}
 
 
+@pytest.mark.parametrize(
+    ("answers", "path", "notes"),
+    [
+        ([{"none": 0}, {"n": 2}], "page", []),
+        ([{"n": 1}, {"none": 0}], "page", []),
+        ([{"none": 0}, {"none": 0}], "page", ["collected_nothing"]),
+        # What another task of the pipeline collects has nothing until the end.
+        ([{"none": 0}, {"n": 2}], "nowhere", ["collected_nothing"]),
+    ],
+)
+async def test_a_note_of_nothing_collected_goes_when_a_page_after_a_wait_has_something(
+    worker: Bench, answers: list[dict[str, int]], path: str, notes: list[str]
+) -> None:
+    command = command_of(
+        """
+  - step: s
+    tool:
+      - name: count
+        kind: noop
+        result: {page: "{{ (iter.page | default(0)) + 1 }}"}
+        set: {iter.page: "{{ output.page }}"}
+        output: {accumulate: {merge_path: PATH, manifest_as: counted}}
+      - name: ask
+        kind: playbook
+        path: p
+        output: {accumulate: {merge_path: n, manifest_as: gathered}}
+        spec: {policy: {rules: [
+          {when: "{{ iter.page < 2 }}", then: {do: jump, to: count}}, {else: {then: {do: continue}}}]}}
+""".replace("PATH", path)
+    )
+    for answer in answers:
+        command = resumed(command, await parked(worker, command), answer)
+    *_, done = await worker.run(command)
+    assert isinstance(done, CommandCompleted)
+    assert done.notes == notes
+
+
 async def test_a_retry_after_a_failed_child_is_the_next_attempt(worker: Bench) -> None:
     command = command_of("""
   - step: s

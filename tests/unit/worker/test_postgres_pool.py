@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools import postgres_pool
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_pool import Pool, Room

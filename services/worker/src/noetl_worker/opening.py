@@ -21,17 +21,18 @@ from noetl_storage import scratch
 from noetl_storage.ports import Payloads
 from noetl_storage.tier_ports import Near
 from noetl_worker import assembly
-from noetl_worker.credentials import Vault
+from noetl_worker.credential_probes.credential_tool import CredentialTool
 from noetl_worker.domain.masking import Mask
+from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.keys.entries import Sources
 from noetl_worker.keys.keychain import Kept, Keyring
 from noetl_worker.keys.tokens import Tokens
+from noetl_worker.patience import patiently
 from noetl_worker.settings import Settings
 from noetl_worker.spark.session import Sparks, open_sparks
 from noetl_worker.tools import Tools, processes
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.bucket_scripts import BucketScripts
-from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_inputs import InputReader
 from noetl_worker.tools.http import HttpTool, open_http
@@ -112,7 +113,7 @@ async def open_tools(
     pa.set_memory_pool(pa.system_memory_pool())
     mask = Mask()
     sealer = Sealer(config.secret_key)
-    vault = Vault(objects=payloads, sealer=sealer, mask=mask, clock=clock)
+    vault = Vault(objects=payloads, ask_again=patiently, sealer=sealer, mask=mask, clock=clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         stack.enter_context(redaction.masking(mask.text))

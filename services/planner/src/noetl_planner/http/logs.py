@@ -14,7 +14,7 @@ from noetl_contracts import codec
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.log_chunks import NOTICE, LogChunkName, LogLine, parse_name, prefix_of
-from noetl_planner.http import finding, step_names
+from noetl_planner.http import finding, log_absence, step_names
 from noetl_planner.http.log_chunks import LogChunks, LogFollower, ReadChunk
 from noetl_planner.http.problems import AnyRequest, address_of, refused
 from noetl_planner.http.services import Services
@@ -51,12 +51,16 @@ class LogLineView(Struct, frozen=True, kw_only=True):
 
 
 class LogPage(Struct, frozen=True, kw_only=True):
-    """Lines in the order in which they were stored; `next_after` continues behind them."""
+    """Lines in the order in which they were stored; `next_after` continues behind them.
+
+    `note` says why there are none at all.
+    """
 
     execution_id: ExecutionId
     lines: list[LogLineView]
     next_after: str
     has_more: bool
+    note: str = ""
 
 
 class LogCursor(Struct, frozen=True, kw_only=True):
@@ -82,7 +86,7 @@ async def list_lines(
     after: After = None,
     limit: Annotated[int, QueryParameter(ge=1, le=LINES_MAX)] = 1000,
 ) -> LogPage:
-    """List lines that tasks wrote, of all steps or of one."""
+    """List lines that tasks wrote, of all steps or of one; 404 for a step that there is not."""
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
     cursor = _parse_cursor(known, after)
@@ -92,6 +96,7 @@ async def list_lines(
         )
     chunks = LogChunks(services, known, step=step)
     names = await chunks.list_names()
+    note = "" if names else await log_absence.explain_absence(services, row, step)
     if cursor is not None:
         names = [name for name in names if name.name >= cursor.name.name]
     lines: list[LogLineView] = []
@@ -112,6 +117,7 @@ async def list_lines(
         lines=lines,
         next_after=str(cursor or ""),
         has_more=bool(names),
+        note=note,
     )
 
 

@@ -6,7 +6,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
-from noetl_worker.credentials import Credential
+from noetl_worker.keys.credential_vault import Credential
 
 
 def open_client(

@@ -7,10 +7,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from noetl_contracts import codec
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.keys import aws_client
+from noetl_worker.keys.credential_vault import Credential
 
 SOURCE = "aws"
 CREDENTIAL_TYPE = "aws"

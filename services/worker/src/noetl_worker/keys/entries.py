@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.result import ABSENT, at_path
 from noetl_worker.domain.sites import Site
 from noetl_worker.keys import aws_secrets
+from noetl_worker.keys.credential_vault import Credential, Vault
 from noetl_worker.keys.tokens import Tokens, client_form
 
 KIND_ALIASES = {"postgres_credential": "credential", "secrets": "secret_manager"}

@@ -17,12 +17,12 @@ from noetl_playbook.lookup import SafeCall
 from noetl_playbook.model import KeychainEntry
 from noetl_playbook.names import SEAL
 from noetl_playbook.scope import Parts, Scope
-from noetl_worker.credentials import Credential
 from noetl_worker.domain import auth, sealed
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import mapped
 from noetl_worker.domain.sites import Site
 from noetl_worker.keys import entries
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.keys.entries import AT_HAND, KIND_ALIASES, Entry, Found, Sources
 from noetl_worker.keys.tokens import is_public
 

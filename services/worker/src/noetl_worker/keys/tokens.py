@@ -9,9 +9,9 @@ from msgspec import Struct
 from noetl_chassis.clock import Clock
 from noetl_contracts import codec
 from noetl_playbook import coercion
-from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Credential, Vault
 
 FETCH_S = 30.0
 _TOKENS_MAX = 1024

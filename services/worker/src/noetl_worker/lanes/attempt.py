@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
+from noetl_contracts.log_chunks import KINDS_WITH_LOG
 from noetl_playbook import forms, kept, lasting
 from noetl_playbook.expressions import TemplateError
 from noetl_playbook.scope import last_name
@@ -14,7 +15,6 @@ from noetl_worker.lanes.progress_hints import KINDS_ON_SPARK
 from noetl_worker.lanes.referring import FIELDS_BY_REFERENCE, by_references, typed_content
 from noetl_worker.lanes.scratch import Scratch, Unit
 from noetl_worker.lanes.unit import Surrounding, template_failure
-from noetl_worker.task_logs.log_journal import KINDS_WITH_LOG
 from noetl_worker.tools.call import Call, Outcome
 
 INPUT = last_name("input")
@@ -91,7 +91,8 @@ def observed(call: Call, hands: Hands) -> Call:
     # What is read for a script is told there.
     if call.kind not in KINDS_WITH_LOG and "script" not in call.fields:
         return call
-    return structs.replace(call, log=hands.journal.open_log(call))
+    task_log = hands.journal.open_log(call.site, task=call.task, task_attempt=call.attempt)
+    return structs.replace(call, log=task_log)
 
 
 def _check_input(expected: tuple[str, ...], given: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What a task collects over its repeats, between two workers: stored chunk by chunk, once each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -124,6 +124,15 @@ class Collections:
         notes.pop(COLLECTED_NOTHING, None)
         if self._without_any:
             notes[COLLECTED_NOTHING] = None
+
+    def take_up_notes(self, saved: Sequence[str], notes: dict[str, None]) -> list[str]:
+        """Note again that nothing was found, until something is; return the other saved notes."""
+        if COLLECTED_NOTHING in saved:
+            self._without_any = {
+                task for task, held in self._by_task.items() if held.collection.value is None
+            }
+            notes.update({COLLECTED_NOTHING: None} if self._without_any else {})
+        return [note for note in saved if note != COLLECTED_NOTHING]
 
     def apart(self, value: Any) -> Any:
         """Copy each list in a value that goes on growing: what is kept is the list as it is now."""

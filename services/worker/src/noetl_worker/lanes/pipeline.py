@@ -83,13 +83,14 @@ class Pipeline:
 
     async def run(self, resumed: Resumed | None = None) -> PipelineEnd:
         """Run the tasks to the pipeline's end; raises `Parked` when a task waits."""
+        scratch = self._scratch
         if resumed is not None:
-            await self._scratch.restore(resumed.saved.scratch, self._hands.payloads)
+            await scratch.restore(resumed.saved.scratch, self._hands.payloads)
             self._walk = resumed.saved.walk
-            self._notes.update(resumed.saved.notes)
+            notes = scratch.collections.take_up_notes(resumed.saved.notes, scratch.notes)
+            self._notes.update(notes)
             # After a wait for nothing but time no attempt is under way.
             self._resumed = None if resumed.status == ELAPSED else resumed
-        scratch = self._scratch
         error: ErrorObject | None = None
         try:
             await self._run_tasks()

@@ -47,9 +47,12 @@ def run(base: SparkSession, ask: Ask, output: DriverOutput | None = None) -> Giv
     """Run a task in a session of its own; raises `Refused`, `CodeFailed` and Spark's errors.
 
     What its code prints and logs goes to the `output`; so does what its functions wrote in
-    executors, where the task's `conf` has Spark keep it.
+    executors, where Spark keeps it: by itself on the worker's machine, else where `conf` says so.
     """
-    session = opened(base, ask.conf)
+    conf = ask.conf
+    if ask.code is not None and output is not None and not is_remote(base):
+        conf = worker_logs.with_worker_logs(base, conf)
+    session = opened(base, conf)
     frames = {name: frame_of(session, one, ask.plan.home) for name, one in ask.inputs.items()}
     if ask.code is not None:
         try:
@@ -57,7 +60,7 @@ def run(base: SparkSession, ask: Ask, output: DriverOutput | None = None) -> Giv
                 value = _called(session, ask.code, frames, ask.params)
             return _given(value, session, ask.plan)
         finally:
-            if output is not None and ask.conf.get(worker_logs.SETTING) == "true":
+            if output is not None and conf.get(worker_logs.SETTING) == "true":
                 worker_logs.add_worker_logs(session, output)
                 output.flush()
     for name, frame in frames.items():

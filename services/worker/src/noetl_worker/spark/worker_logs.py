@@ -1,5 +1,7 @@
 """What Python functions wrote in executors, as far as Spark keeps it for the session of a task."""
 
+from collections.abc import Mapping
+
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
@@ -9,6 +11,16 @@ from noetl_worker.spark.driver_output import DriverOutput
 # With it, Spark starts Python processes for this session alone, and keeps what they write.
 SETTING = "spark.sql.pyspark.worker.logging.enabled"
 _LINES_MAX = 10_000
+_LOCAL = "local"
+
+
+def with_worker_logs(base: SparkSession, conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Have Spark keep what functions write where it runs on this machine, unless `conf` says no.
+
+    On a cluster it starts Python processes in each executor for the task, which `conf` may ask for.
+    """
+    is_local = (base.sparkContext.master or "").startswith(_LOCAL)
+    return {SETTING: "true", **conf} if is_local else conf
 
 
 def add_worker_logs(session: SparkSession, output: DriverOutput) -> None:

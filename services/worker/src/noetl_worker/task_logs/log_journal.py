@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from typing import Protocol
 
 import structlog
 from msgspec import Struct, structs
@@ -33,13 +34,10 @@ from noetl_contracts.log_chunks import (
 )
 from noetl_worker.domain.failures import ToolFailure
 from noetl_worker.domain.masking import Mask
-from noetl_worker.stores import TenantPayloads
+from noetl_worker.domain.sites import Site
 from noetl_worker.task_logs.line_text import RawLine, texts_of
 from noetl_worker.task_logs.task_log import TaskLog
-from noetl_worker.tools.call import Call
 
-# Whose tasks run code that writes.
-KINDS_WITH_LOG = frozenset({"python", "shell", "spark"})
 FLUSH_S = 0.5
 CHUNK_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 1024 * 1024
@@ -49,6 +47,13 @@ _LAST_FLUSH_S = 5.0
 _WRITER_DIGITS = 8
 
 log = structlog.get_logger(__name__)
+
+
+class NamedObjects(Protocol):
+    """The part of the payload store that keeps chunks of logs."""
+
+    async def put_named(self, name: str, data: bytes) -> bytes | None:
+        """Write an object unless the name is taken; raises `ToolFailure`."""
 
 
 class PendingLines(Struct, frozen=True):
@@ -81,7 +86,7 @@ class LogJournal:
         self,
         command: Command,
         *,
-        payloads: TenantPayloads,
+        payloads: NamedObjects,
         mask: Mask,
         clock: Clock,
         worker_id: WorkerId,
@@ -112,13 +117,12 @@ class LogJournal:
         self._wanted_lines = 0
         self._has_stored = asyncio.Condition()
 
-    def open_log(self, call: Call) -> TaskLog:
+    def open_log(self, site: Site, *, task: str, task_attempt: int) -> TaskLog:
         """Begin the log of one try of a task."""
-        site = call.site
         source = LogSource(
-            task=call.task,
+            task=task,
             unit=site.unit,
-            task_attempt=call.attempt,
+            task_attempt=task_attempt,
             frame_id=site.frame_id,
             row_index=site.row_index,
         )

@@ -14,7 +14,6 @@ from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.credential_probes.credential_tool import CredentialTool
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.nats import NatsTool
@@ -58,6 +57,13 @@ class FileLender(Protocol):
         """Look how long the journal is; raises `ToolFailure`."""
 
 
+class CredentialTester(Protocol):
+    """Opens a credential at the server that it is for."""
+
+    def run(self, call: Call) -> Awaitable[Outcome]:
+        """Test one credential as it is stored now."""
+
+
 class Tools(Struct, frozen=True, kw_only=True):
     """The opened tools of a worker, its Spark, and the keyring by which templates reach secrets."""
 
@@ -70,7 +76,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     duckdb: DuckdbTool
     artifact: ArtifactTool
     transfer: TransferTool
-    credential_test: CredentialTool
+    credential_test: CredentialTester
     sparks: Sparks
     keyring: Keyring
     lender: FileLender

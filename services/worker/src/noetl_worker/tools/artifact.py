@@ -17,9 +17,9 @@ from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.payloads import PayloadRef
 from noetl_playbook import tools as kinds
 from noetl_storage.ports import Buckets
-from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
+from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import bucket_places, contents, references
 from noetl_worker.tools.call import Call, Outcome

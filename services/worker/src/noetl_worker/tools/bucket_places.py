@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Vault
 
 SCHEMES = ("s3", "gs")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

@@ -7,8 +7,8 @@ from noetl_contracts.errors import Permanent, Retryable
 from noetl_contracts.log_chunks import NOTICE
 from noetl_contracts.scripts import pin_name
 from noetl_storage.ports import Buckets
-from noetl_worker.credentials import Vault
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.tools import bucket_places
 from noetl_worker.tools.call import Call
 from noetl_worker.tools.references import References

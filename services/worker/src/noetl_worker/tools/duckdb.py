@@ -13,10 +13,10 @@ import pyarrow as pa
 from msgspec import Struct
 
 from noetl_chassis.blocking_work import in_thread, settled
-from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.keys.credential_vault import Credential, Vault
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import parts
 from noetl_worker.tools.call import Call, Outcome, Sink

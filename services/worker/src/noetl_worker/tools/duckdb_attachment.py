@@ -3,9 +3,9 @@
 import duckdb
 
 from noetl_playbook.sql_text import sql_ident, sql_literal
-from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools import postgres_settings
 
 # Settings by libpq's names, and the options of DuckDB's secret that hold them.

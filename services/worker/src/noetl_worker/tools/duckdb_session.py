@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook.sql_text import sql_literal
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sql_text import Statement
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools import duckdb_attachment, duckdb_types, tables
 from noetl_worker.tools.duckdb_results import show_command, show_commands
 from noetl_worker.tools.duckdb_rows import Rows

@@ -13,10 +13,10 @@ from noetl_chassis.clock import Clock
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
 from noetl_storage.ports import Payloads
-from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import egress
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Credential, Vault
 from noetl_worker.keys.tokens import Fetched, Tokens
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import http_lines, http_parts, http_request

@@ -11,9 +11,9 @@ from urllib3 import encode_multipart_formdata
 from yarl import URL
 
 from noetl_contracts import codec
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.texts import as_text
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools.http_parts import Part
 
 _JSON = "application/json"

@@ -16,11 +16,11 @@ from nats.js.object_store import ObjectStore
 from noetl_contracts import codec
 from noetl_contracts.errors import ErrorObject
 from noetl_playbook import coercion
-from noetl_worker.credentials import Vault
 from noetl_worker.domain import nats_names
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.nats_names import UnfitName
 from noetl_worker.domain.texts import as_text
+from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.own_time import own_time
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.nats_connection import Connected, Connections

@@ -7,9 +7,9 @@ import nats.errors
 from msgspec import Struct
 from nats.aio.client import Client, RawCredentials
 
-from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Credential, Vault
 from noetl_worker.tools import nats_credentials
 from noetl_worker.tools.leftovers import Leftovers
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import nkeys
 
-from noetl_worker.credentials import Credential
+from noetl_worker.keys.credential_vault import Credential
 
 _SCHEMES = ("nats", "tls")
 # As the tools of NATS write it: https://docs.nats.io/using-nats/developer/connecting/creds

@@ -9,12 +9,12 @@ import asyncpg
 from msgspec import structs
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.credentials import Credential, Vault
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_sqlstate
 from noetl_worker.domain.sites import Site
 from noetl_worker.domain.sql_places import describe_place
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
+from noetl_worker.keys.credential_vault import Credential, Vault
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import postgres_streaming, postgres_tabular
 from noetl_worker.tools.call import Call, Outcome

@@ -14,9 +14,9 @@ import asyncpg
 from msgspec import Struct
 
 from noetl_contracts.errors import ErrorObject
-from noetl_worker.credentials import Credential
 from noetl_worker.domain import postgres_connecting
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools.leftovers import Leftovers
 from noetl_worker.tools.postgres_codecs import set_codecs
 from noetl_worker.tools.postgres_session import Session

@@ -9,10 +9,10 @@ from noetl_playbook.sql_text import sql_ident
 from noetl_storage import row_tables
 from noetl_storage.row_tables import RowTable
 from noetl_storage.table_schema import SchemaMismatch
-from noetl_worker.credentials import Vault
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.spark import fitting
 from noetl_worker.spark.asking import Input, Query, Rows, Stored, postgres_options
 from noetl_worker.spark.executors import Home

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.keys.tokens import Tokens
 
 # The rest of the answer holds the token itself, and its accessor.

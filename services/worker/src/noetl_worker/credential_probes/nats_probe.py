@@ -6,8 +6,8 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools.nats_connection import open_connection
 
 _FLUSH_S = 5

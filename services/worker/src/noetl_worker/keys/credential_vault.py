@@ -1,6 +1,7 @@
 """Credentials by name: opened here, remembered for a moment, never passed on."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -17,7 +18,6 @@ from noetl_worker.domain.auth import INLINE, Inline
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.domain.masking import Mask
 from noetl_worker.domain.sites import Site
-from noetl_worker.patience import patiently
 
 Key = tuple[str, str, str]
 
@@ -56,6 +56,11 @@ class Remembered(Struct, frozen=True, kw_only=True):
     looked_at: float
 
 
+Look = Callable[[], Awaitable[Credential | None]]
+# Calls a look until the store answers, or gives up with its last `Retryable`.
+AskAgain = Callable[[Look], Awaitable[Credential | None]]
+
+
 class NamedObjects(Protocol):
     """The part of the payload store that keeps sealed credentials."""
 
@@ -73,8 +78,17 @@ class NamedObjects(Protocol):
 class Vault:
     """Opens sealed credentials with the deployment's key."""
 
-    def __init__(self, *, objects: NamedObjects, sealer: Sealer, mask: Mask, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        objects: NamedObjects,
+        ask_again: AskAgain,
+        sealer: Sealer,
+        mask: Mask,
+        clock: Clock,
+    ) -> None:
         self._objects = objects
+        self._ask_again = ask_again
         self._sealer = sealer
         self._mask = mask
         self._clock = clock
@@ -173,7 +187,7 @@ class Vault:
         """Open the latest version; while the store is away the known one stays good."""
         try:
             if known is None:
-                credential = await patiently(lambda: self._open_latest(name, site))
+                credential = await self._ask_again(lambda: self._open_latest(name, site))
             else:
                 credential = await self._open_latest(name, site)
         except Retryable as problem:

@@ -4,8 +4,8 @@ from typing import Any
 
 import asyncpg
 
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.tools.postgres import refused
 from noetl_worker.tools.postgres_pool import open_connection
 

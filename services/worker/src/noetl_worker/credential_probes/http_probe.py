@@ -3,9 +3,9 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure, of_status
 from noetl_worker.domain.sites import Site
+from noetl_worker.keys.credential_vault import Credential
 from noetl_worker.keys.tokens import FETCH_S, Fetch, Fetched, Tokens
 
 _STATUS_REDIRECT = 300

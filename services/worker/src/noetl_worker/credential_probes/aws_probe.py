@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
-from noetl_worker.credentials import Credential
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.keys import aws_client
+from noetl_worker.keys.credential_vault import Credential
 
 _REGION_DEFAULT = "us-east-1"
 _ENDPOINTS = {"gcs_hmac": "https://storage.googleapis.com"}

@@ -4,16 +4,16 @@ from typing import Any
 
 from noetl_chassis.clock import Clock
 from noetl_contracts.credential_types import TYPES
-from noetl_worker.credentials import Credential, Vault
-from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools.call import Call, Outcome
-from noetl_worker.tools.credential_probes import (
+from noetl_worker.credential_probes import (
     aws_probe,
     http_probe,
     nats_probe,
     postgres_probe,
     vault_probe,
 )
+from noetl_worker.domain.failures import ToolFailure, failure
+from noetl_worker.keys.credential_vault import Credential, Vault
+from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.http import HttpTool
 
 _MS = 1000
