@@ -43,6 +43,7 @@ class Refused(CliError):  # noqa: N818 - it is an answer, not a failure of the c
             exit_code=ExitCode.USAGE if status in _USAGE_STATUSES else ExitCode.FAILED,
         )
         self.status = status
+        self.code = str(problem.get("code") or "")
         self.diagnostics: list[dict[str, Any]] = problem.get("diagnostics") or []
 
 

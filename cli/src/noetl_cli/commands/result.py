@@ -56,7 +56,7 @@ def choose_output(
 ) -> ResultOutput:
     """Choose what is done with the result; raises `CliError` for what excludes each other."""
     if file is not None:
-        result_file.check_suffix(file)
+        result_file.check_file(file)
     if as_json and form not in {None, Form.NONE}:
         raise CliError(
             f"--json prints events, and --output {form} a result.",
@@ -88,7 +88,7 @@ def result(
     A table shows the first rows and columns, and says what it cut; JSON and files hold all.
     """
     if save is not None:
-        result_file.check_suffix(save)
+        result_file.check_file(save)
     history.check_remote(execution_id, server=server)
     with client.open_client(server) as planner:
         source = PlannerResults(planner, execution_id)
@@ -104,9 +104,6 @@ def show_result(
 
     `whole` is the command that prints what a table cuts.
     """
-    if save is not None:
-        result_file.save_result(save, step_result.read_whole(source, step))
-        render.note(f"The result of step {step!r} is in {save}")
     match output:
         case Form.TABLE:
             head = step_result.read_head(source, step, rows_max=result_text.ROWS_SHOWN_MAX)
@@ -115,6 +112,11 @@ def show_result(
             render.json_line(step_result.read_whole(source, step).data)
         case Form.NONE:
             pass
+    # What cannot be saved has been shown.
+    if save is not None:
+        as_json = source.save_command(step, save.with_suffix(".json"))
+        result_file.save_result(save, step_result.read_whole(source, step), as_json=as_json)
+        render.note(f"The result of step {step!r} is in {save}")
 
 
 def show_last_result(

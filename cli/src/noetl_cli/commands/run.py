@@ -4,13 +4,14 @@ import importlib
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from noetl_cli import client, inputs, render, settings, watching
-from noetl_cli.client import Client
+from noetl_cli.client import Client, Refused
 from noetl_cli.commands import cancel, register
 from noetl_cli.commands import result as results
 from noetl_cli.commands.options import AsJson, Server
@@ -184,7 +185,10 @@ def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) 
             way_out="noetl run FILE, or noetl run --attach ID",
             exit_code=ExitCode.USAGE,
         )
-    if runtime is Runtime.LOCAL and not inputs.looks_like_file(playbook or ""):
+    is_local = runtime is Runtime.LOCAL
+    if inputs.is_folder_alone(playbook or "") or (is_local and inputs.is_folder(playbook or "")):
+        raise inputs.refuse_folder(playbook or "")
+    if is_local and not inputs.looks_like_file(playbook or ""):
         raise CliError(
             "A run in this process needs a file.",
             way_out="noetl run FILE -r local",
@@ -226,7 +230,12 @@ def _begin(planner: Client, body: dict[str, Any], *, key: str | None) -> dict[st
     """Ask for an execution, leaving out what is None; it is durable when this returns."""
     headers = {} if key is None else {"Idempotency-Key": key}
     asked = {name: value for name, value in body.items() if value is not None}
-    begun: dict[str, Any] = planner.post("/api/execute", asked, headers=headers)
+    try:
+        begun: dict[str, Any] = planner.post("/api/execute", asked, headers=headers)
+    except Refused as refusal:
+        if refusal.status == HTTPStatus.NOT_FOUND and inputs.is_folder(body.get("path") or ""):
+            raise inputs.refuse_folder(body["path"]) from refusal
+        raise
     return begun
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -122,6 +123,11 @@ class LocalRun:
         window = results.find_result(services, execution_id, step, offset=offset, limit=limit)
         found: dict[str, Any] = codec.builtins(self._await(window))
         return found
+
+    def save_command(self, step: str, file: Path) -> str:
+        """Write the command that saves the result of another run: this one's goes away with it."""
+        del step
+        return f"noetl run FILE -r local --save {shlex.quote(str(file))}"
 
     def leave(self) -> None:
         """Stop the services and wait for them."""

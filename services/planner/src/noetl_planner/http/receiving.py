@@ -58,7 +58,7 @@ async def decide(
     if wait is None and known is None:
         raise problems.not_found(
             f"nobody asks for approval {approval_id}",
-            hint="GET /api/approvals lists what is asked for (noetl approvals)",
+            hint="noetl approvals lists what is asked for",
         )
     if wait is not None and decision not in wait.wait.options:
         options = wait.wait.options

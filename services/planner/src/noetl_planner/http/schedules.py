@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec, cron
 from noetl_contracts import schedules as scheduling
-from noetl_contracts.cron import CronRefused
+from noetl_contracts.cron import CronRefused, TimezoneRefused
 from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.schedules import CATCH_UP_MAX, CatchUp, Overlap, Schedule
 from noetl_planner.http import problems, submission, views
@@ -24,6 +24,8 @@ SCHEDULES_MAX = 1000
 FIRINGS_SHOWN = 5
 FIRINGS_MAX = 100
 _SWITCHES_TRIED_MAX = 8
+_CRON_HINT = 'write five fields, such as "30 6 * * MON-FRI"'
+_TIMEZONE_HINT = "--timezone Europe/Berlin, or leave it out for UTC"
 
 Name = Annotated[str, Meta(pattern=problems.NAME_PATTERN)]
 IdempotencyKey = Annotated[
@@ -98,7 +100,7 @@ async def create(services: Services, data: JSONBody[NamedBody]) -> ScheduleView:
             HTTPStatus.CONFLICT,
             code="schedule_exists",
             detail=f"there is a schedule {data.name!r} already",
-            hint=f"PUT /api/schedules/{data.name} changes it",
+            hint=f"noetl schedule put {data.name} changes it",
         )
     return await _keep(services, data.name, data)
 
@@ -208,11 +210,12 @@ def _timed(services: ApiServices, schedule: Schedule) -> Schedule:
     try:
         cron.check(schedule.cron, schedule.timezone)
     except CronRefused as refusal:
+        is_timezone = isinstance(refusal, TimezoneRefused)
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="cron_refused",
             detail=str(refusal),
-            hint='write five fields, such as "30 6 * * MON-FRI" in Europe/Berlin',
+            hint=_TIMEZONE_HINT if is_timezone else _CRON_HINT,
         ) from refusal
     next_at = scheduling.next_after(schedule, services.clock.now())
     return structs.replace(schedule, next_at=next_at if schedule.is_enabled else None)

@@ -71,7 +71,8 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     if (data.credential is None) != data.unsigned:
         raise problems.refused(
             "a webhook names a credential, or says that calls are unsigned, and not both",
-            hint='"credential": "NAME" with a secret, or "unsigned": true to let anybody start it',
+            hint="--credential NAME, whose field `secret` signs calls, or --unsigned to let "
+            "anybody start it",
         )
     entry = await submission.find_playbook(services, data.path, data.version)
     submission.check_requirements(services, entry)
