@@ -82,6 +82,11 @@ class Client:
         typed = {"Content-Type": "text/yaml"}
         return self._answer("POST", with_query(path, params), body=text.encode(), headers=typed)
 
+    def post_bytes(self, path: str, data: bytes) -> Any:
+        """Send bytes as they are."""
+        typed = {"Content-Type": "application/octet-stream"}
+        return self._answer("POST", path, body=data, headers=typed)
+
     def delete(self, path: str) -> Any:
         """Remove something."""
         return self._answer("DELETE", path)

@@ -60,6 +60,7 @@ def save_result(file: Path, result: StepResult, *, as_json: str) -> None:
         raise CliError(
             f"The result of step {result.step!r} is no list of rows, which {file.suffix} needs.",
             way_out=as_json,
+            exit_code=ExitCode.USAGE,
         ) from error
     except (NoetlError, ValueError, ArithmeticError) as error:
         raise CliError(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import client, inputs, render, settings, watching
+from noetl_cli import client, given_files, inputs, render, settings, watching
 from noetl_cli.client import Client, Refused
 from noetl_cli.commands import cancel, register
 from noetl_cli.commands import result as results
@@ -77,6 +77,14 @@ Credentials = Annotated[
     Path | None,
     typer.Option("--credentials", help="For -r local: a file of names, each with its fields."),
 ]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="A file that steps find by this name, or as NAME=PATH; repeat it.",
+    ),
+]
 Others = Annotated[
     list[Path] | None,
     typer.Option("--with", help="A playbook that this one calls, or a folder of them; repeat it."),
@@ -110,6 +118,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     runtime: Where = Runtime.SERVER,
     credentials: Credentials = None,
     others: Others = None,
+    files: Files = None,
     listen: Listen = None,
     output: Output = None,
     save: Save = None,
@@ -124,12 +133,13 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 cancelled, 4 completed with failed rows or
     items, 124 not over in time.
     """
-    _check_usage(playbook, attach=attach, runtime=runtime)
+    _check_usage(playbook, attach=attach, runtime=runtime, files=files or [])
     wanted = results.choose_output(output, save, follow=follow, as_json=as_json)
     given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.checked(file)
+    taken = given_files.find_files(files or [])
     called = {path: register.checked(path) for path in inputs.playbook_files(others or [])}
     if runtime is Runtime.LOCAL:
         asked = Asked(
@@ -138,6 +148,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             listens_at=listen,
             inputs=given,
             credentials=inputs.read_credentials(credentials),
+            files=taken,
         )
         raise typer.Exit(_run_here(asked, wanted, timeout_s=timeout_s, as_json=as_json))
     _check_registration(text, called, file=file, is_registered=is_registered)
@@ -150,6 +161,8 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             if is_registered:
                 body = _registered(planner, {**called, file: text}, file=file)
         body |= {"workload": given, "pool": pool, "priority": priority}
+        # Planners of before do not know files.
+        body |= {"files": given_files.send_files(planner, taken)} if taken else {}
         begun = _begin(planner, body, key=idempotency_key)
         show_begun(begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json)
 
@@ -177,12 +190,20 @@ def show_begun(
         render.note(f"Watch it: noetl run --attach {begun['execution_id']}")
 
 
-def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) -> None:
+def _check_usage(
+    playbook: str | None, *, attach: str | None, runtime: Runtime, files: list[str]
+) -> None:
     """Refuse what cannot be meant."""
     if (playbook is None) == (attach is None):
         raise CliError(
             "Name a playbook, or an execution to attach to.",
             way_out="noetl run FILE, or noetl run --attach ID",
+            exit_code=ExitCode.USAGE,
+        )
+    if attach is not None and files:
+        raise CliError(
+            "An execution takes files with it when it begins.",
+            way_out="noetl run FILE --file PATH",
             exit_code=ExitCode.USAGE,
         )
     is_local = runtime is Runtime.LOCAL
@@ -250,6 +271,9 @@ def _run_here(
                 execution_id=execution_id,
                 events=running.events,
                 cancel=running.cancel,
+                answering=None
+                if asked.listens_at is None
+                else f" --server http://127.0.0.1:{asked.listens_at}",
                 timeout_s=timeout_s,
                 as_json=as_json,
                 is_aside=wanted.form is Form.JSON,

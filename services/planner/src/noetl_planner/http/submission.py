@@ -16,7 +16,8 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
-from noetl_planner.http import catalog_entries, finding, flows, problems, views
+from noetl_planner.http import catalog_entries, finding, flows, given_files, problems, views
+from noetl_planner.http.given_files import FILES_MAX, GivenFile
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_playbook import spelling
@@ -37,7 +38,8 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run: a registered path, a version (default: the latest), and its inputs.
 
-    With `content`, a text of a playbook and the `scripts` beside it are run as a draft.
+    With `content`, a text of a playbook and the `scripts` beside it are run as a draft. `files` are
+    those that the execution begins with; their chunks are stored before.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -52,6 +54,7 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     parent_execution_id: str | None = None
     pool: Annotated[str, Meta(pattern=POOL_PATTERN)] | None = None
     priority: Priority | None = None
+    files: Annotated[list[GivenFile], Meta(max_length=FILES_MAX)] | None = None
 
 
 class _UnsureError(Exception):
@@ -131,6 +134,7 @@ async def _execute(
         pool=body.pool,
         priority=body.priority,
         correlation_id=flow,
+        files_digest=await given_files.keep_files(services, execution_id, body.files or []),
     )
     is_pinned = body.content is not None or _version(body.version) is not None
     return await begin(
@@ -371,7 +375,7 @@ def _asked(fact: ExecutionRequested) -> tuple[Any, ...]:
         workload = {name: workload[name] for name in workload if name != schedules.WORKLOAD_KEY}
     source = fact.rerun.source if fact.rerun is not None else None
     repeated = None if source is None else (source.execution_id, source.step)
-    place = fact.pool, fact.priority
+    place = fact.pool, fact.priority, fact.files_digest
     return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated, place
 
 
