@@ -11,6 +11,7 @@ from noetl_cli import client, render, step_result
 from noetl_cli.commands.options import ExecutionArgument, Server
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import history
+from noetl_cli.spinner import show_spinner
 from noetl_cli.step_result import PlannerResults, ResultSource
 from noetl_storage.deferred import Deferred
 
@@ -106,7 +107,8 @@ def show_result(
     """
     match output:
         case Form.TABLE:
-            head = step_result.read_head(source, step, rows_max=result_text.ROWS_SHOWN_MAX)
+            with show_spinner("Reading the result"):
+                head = step_result.read_head(source, step, rows_max=result_text.ROWS_SHOWN_MAX)
             result_text.print_result(head, whole=whole)
         case Form.JSON:
             render.json_line(step_result.read_whole(source, step).data)
@@ -115,7 +117,9 @@ def show_result(
     # What cannot be saved has been shown.
     if save is not None:
         as_json = source.save_command(step, save.with_suffix(".json"))
-        result_file.save_result(save, step_result.read_whole(source, step), as_json=as_json)
+        with show_spinner("Saving the result", is_quiet=output is Form.JSON):
+            whole_result = step_result.read_whole(source, step)
+            result_file.save_result(save, whole_result, as_json=as_json)
         render.note(f"The result of step {step!r} is in {save}")
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
@@ -20,6 +21,7 @@ from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import Following
 from noetl_cli.local.asking import Asked
 from noetl_cli.playbook_file import PlaybookFile
+from noetl_cli.spinner import show_spinner
 from noetl_cli.step_result import PlannerResults
 from noetl_cli.watching import Watch
 from noetl_contracts.lanes import Priority
@@ -264,8 +266,12 @@ def _run_here(
     asked: Asked, wanted: ResultOutput, *, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
     """Run and watch in this process; leaving is cancelling."""
-    runner = importlib.import_module(RUNNER)
-    with runner.open_run(asked, settings.environment()) as (running, execution_id):
+    with ExitStack() as stack:
+        is_quiet = as_json or wanted.form is Form.JSON
+        with show_spinner("The services of this run start", is_quiet=is_quiet):
+            runner = importlib.import_module(RUNNER)
+            opened = runner.open_run(asked, settings.environment())
+            running, execution_id = stack.enter_context(opened)
         return watching.watch(
             Watch(
                 execution_id=execution_id,

@@ -7,7 +7,6 @@ into which a task inserts a row costs the store a few chunks and not 1 GB.
 
 import re
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import Struct
@@ -141,14 +140,15 @@ def check_file_path(name: str) -> str:
     """Return the path of a file of an execution in its normal form; raises `FilePathError`."""
     if _CONTROL.search(name) or len(name) > NAME_CHARACTERS_MAX:
         raise FilePathError("is not a file name")
-    path = PurePosixPath(name)
-    if ".." in path.parts:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts:
         raise FilePathError("climbs out of its folder: write the path without '..'")
-    if path.parts[:1] == (INTERNAL_FOLDER,):
+    if parts[:1] == [INTERNAL_FOLDER]:
         raise FilePathError(f"lies in the folder '{INTERNAL_FOLDER}', which is the engine's own")
-    if path.as_posix() in {"", "."}:
+    if not parts:
         raise FilePathError("names a folder, not a file")
+    path = ("/" if name.startswith("/") else "") + "/".join(parts)
     try:
-        return path.as_posix().encode().decode()
+        return path.encode().decode()
     except UnicodeEncodeError as problem:
         raise FilePathError("is not a file name") from problem
