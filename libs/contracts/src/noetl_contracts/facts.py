@@ -50,8 +50,7 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
 
     The inputs are `workload`, or the payload at `workload_ref` when they are large. `pool` and
     `priority` hold for every step that names none itself. `correlation_id` names the flow that the
-    execution is a part of; without one it begins a flow of its own. `files_digest` says that the
-    journal of its files has a first entry, with those that the run takes with it.
+    execution is a part of, else it begins one. `files_digest` says that its files have a version.
     """
 
     path: str

@@ -38,8 +38,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run: a registered path, a version (default: the latest), and its inputs.
 
-    With `content`, a text of a playbook and the `scripts` beside it are run as a draft. `files` are
-    those that the execution begins with; their chunks are stored before.
+    With `content`, a text and its `scripts` are run as a draft. It begins with `files`.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -105,8 +104,7 @@ async def _execute_draft(
 def _path(body: ExecuteBody) -> str:
     if body.path is None:
         raise problems.refused(
-            "the request names no playbook",
-            hint="send the `path` of a registered one, or a text as `content`",
+            "the request names no playbook", hint="send a `path`, or a text as `content`"
         )
     return body.path
 
@@ -175,10 +173,7 @@ async def ask(
     rerun: Rerun | None = None,
     flow: str | None = None,
 ) -> views.Accepted:
-    """Keep a request for a playbook that was found; `rerun` is what it takes over.
-
-    `flow` is the correlation id that it goes on under.
-    """
+    """Keep a request for a playbook; `rerun` is taken over, `flow` its correlation id."""
     workload, workload_ref = await carried_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
