@@ -45,6 +45,7 @@ class Refused(CliError):  # noqa: N818 - it is an answer, not a failure of the c
             exit_code=ExitCode.USAGE if status in _USAGE_STATUSES else ExitCode.FAILED,
         )
         self.status = status
+        self.code = str(problem.get("code") or "")
         self.diagnostics: list[dict[str, Any]] = problem.get("diagnostics") or []
 
 
@@ -82,6 +83,11 @@ class Client:
         """Send a playbook as it was written."""
         typed = {"Content-Type": "text/yaml"}
         return self._answer("POST", with_query(path, params), body=text.encode(), headers=typed)
+
+    def post_bytes(self, path: str, data: bytes) -> Any:
+        """Send bytes as they are."""
+        typed = {"Content-Type": "application/octet-stream"}
+        return self._answer("POST", path, body=data, headers=typed)
 
     def delete(self, path: str) -> Any:
         """Remove something."""

@@ -18,6 +18,7 @@ else:
 
 PLAYBOOK_SUFFIXES = frozenset({".yaml", ".yml"})
 STANDARD_INPUT = Path("-")
+FILES_NAMED_MAX = 5
 
 
 def looks_like_file(name: str) -> bool:
@@ -28,6 +29,32 @@ def looks_like_file(name: str) -> bool:
     except OSError:
         # No file system takes such a name.
         return False
+
+
+def is_folder(name: str) -> bool:
+    """Tell whether a folder of this name is here."""
+    try:
+        return Path(name).is_dir()
+    except OSError:
+        return False
+
+
+def is_folder_alone(name: str) -> bool:
+    """Tell whether a name means a folder here and cannot be the path of a registered playbook."""
+    has_folder_form = name.startswith(("/", "./", "../")) or name.endswith("/")
+    return is_folder(name) and (name in {".", ".."} or has_folder_form)
+
+
+def refuse_folder(name: str) -> CliError:
+    """Say that a folder cannot be run, and name the playbooks in it."""
+    files = [str(file) for file in sorted(Path(name).glob("*")) if _is_playbook(file)]
+    shown = ", or ".join(files[:FILES_NAMED_MAX]) + (", …" if len(files) > FILES_NAMED_MAX else "")
+    way_out = f"noetl run {shown}" if files else "There is no .yaml file in it: name another."
+    return _unusable(f"{name!r} is a folder, and a run takes the file of one playbook.", way_out)
+
+
+def _is_playbook(file: Path) -> bool:
+    return file.suffix in PLAYBOOK_SUFFIXES and file.is_file()
 
 
 def check_path(path: str) -> None:

@@ -1,13 +1,13 @@
 """What an execution's events say about its progress: pure counting, no terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
 from noetl_cli.task_text import describe_tasks
-from noetl_contracts import codec, envelope
+from noetl_contracts import codec, envelope, letters
 from noetl_contracts.error_summary import summarize_error
 from noetl_contracts.errors import ErrorObject, MalformedMessage, UnknownEventType
 from noetl_contracts.events import Event
@@ -24,7 +24,7 @@ from noetl_contracts.events.frame import FrameCommitted, FrameDispatched, FrameF
 from noetl_contracts.events.loop import LoopDone, LoopFailed, LoopStarted
 from noetl_contracts.events.parking import CommandParked
 from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit
-from noetl_contracts.parking import TimeWait
+from noetl_contracts.parking import MessageWait, TimeWait
 from noetl_contracts.status import ExecutionStatus, RunStatus
 from noetl_contracts.task_metrics import MetricsByTask
 
@@ -86,9 +86,14 @@ class Meter(Struct, kw_only=True):
 
 
 class Tracker:
-    """Counts one execution's events."""
+    """Counts one execution's events.
 
-    def __init__(self) -> None:
+    `answering` is what follows a command that sends a message to it, as ` --server URL`; None where
+    no command can.
+    """
+
+    def __init__(self, *, answering: str | None = "") -> None:
+        self._answering = answering
         self.version = 0
         self.meters: dict[str, Meter] = {}
         self.status = ExecutionStatus.PENDING
@@ -171,6 +176,8 @@ class Tracker:
             case CommandParked(step=step, wait=TimeWait() as wait):
                 until = wait.until.isoformat(timespec="seconds")
                 return [Note(text=f"{step}: waits until {until}, for its task {wait.task}")]
+            case CommandParked(step=step, wait=MessageWait() as wait):
+                return [Note(text=self._awaited_text(step, wait, at))]
             case CallDone(step=step, notes=notes, tries=tries) if notes or tries:
                 shown = [spelled_try(codec.builtins(one)) for one in tries]
                 return [
@@ -188,6 +195,15 @@ class Tracker:
                 return [_failure(f"{step}: item {index}", error)]
             case _:
                 return []
+
+    def _awaited_text(self, step: str, wait: MessageWait, at: datetime) -> str:
+        command = letters.sending_command(wait)
+        if command and self._answering is None:
+            command = "nobody can send it: run it again with --listen PORT"
+        elif command:
+            command += self._answering or ""
+        until = message_end(at, wait.timeout_s)
+        return awaited_text(step, wait.mode, title=wait.title, until=until, command=command)
 
     def _ended_text(self, step: str, run: str, at: datetime, tasks: MetricsByTask) -> str:
         entered_at = self._entered_at.pop(run, None)
@@ -269,6 +285,25 @@ class Tracker:
         return [Note(text=text, is_failure=meter.failed > 0)]
 
 
+def message_end(since: datetime, timeout_s: float) -> str | None:
+    """Return when a wait ends; None where that is further away than dates go."""
+    try:
+        return (since + timedelta(seconds=timeout_s)).isoformat(timespec="seconds")
+    except OverflowError:
+        return None
+
+
+def awaited_text(
+    step: str, mode: str, *, title: str | None, until: str | None, command: str, since: str = ""
+) -> str:
+    """Write which message a step waits for, until when, and the command that sends it."""
+    what = {"approval": "an approval", "signal": "a signal"}.get(mode, f"a {mode}")
+    parts = [f"{step}: waits for {what}" + (f" ({title})" if title else "")]
+    parts += [f"since {since}"] if since else []
+    parts += [f"until {until}"] if until else []
+    return ", ".join(parts) + (f": {command}" if command else "")
+
+
 def _meter(event: LoopStarted, at: datetime) -> Meter:
     is_cursor = event.total is None
     return Meter(
@@ -296,6 +331,14 @@ def spelled_try(failed_try: Mapping[str, Any]) -> str:
     at = str(failed_try.get("at"))[11:19]
     which = f"{failed_try.get('task')}, attempt {failed_try.get('attempt')} at {at}"
     return f"{which}: {failed_try.get('kind')}: {failed_try.get('message')}"
+
+
+def spelled_attempts(tries: Sequence[Mapping[str, Any]]) -> str:
+    """Write how many attempts a success took, and why the first that is kept had failed."""
+    first = tries[0]
+    count = max(int(failed.get("attempt") or 1) for failed in tries) + 1
+    which = "first" if first.get("attempt") == 1 else f"attempt {first.get('attempt')}"
+    return f"{count:,} attempts, {which}: {first.get('kind')}: {first.get('message')}"
 
 
 def spelled_error(error: Mapping[str, Any]) -> str:

@@ -27,25 +27,45 @@ else:
     table_schema = Deferred("noetl_storage.table_schema")
 
 
-def check_suffix(file: Path) -> None:
-    """Refuse a file whose suffix names no format; raises `CliError`."""
+class NoRowsError(Exception):
+    """A result is no list of rows."""
+
+
+def check_file(file: Path) -> None:
+    """Refuse a file whose suffix names no format, or whose folder is none; raises `CliError`."""
     if file.suffix.lower() not in _WRITERS:
         raise CliError(
             f"The suffix of {str(file)!r} names no format of a result.",
             way_out=f"End the name in {', '.join(_WRITERS)}",
             exit_code=ExitCode.USAGE,
         )
+    if not file.parent.is_dir() or file.is_dir():
+        what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which is no folder"
+        raise CliError(
+            f"{str(file)!r} {what}.",
+            way_out="Name a file in a folder that is there.",
+            exit_code=ExitCode.USAGE,
+        )
 
 
-def save_result(file: Path, result: StepResult) -> None:
-    """Write a whole result, in the format of the file's suffix; raises `CliError`."""
-    check_suffix(file)
+def save_result(file: Path, result: StepResult, *, as_json: str) -> None:
+    """Write a whole result, in the format of the file's suffix; raises `CliError`.
+
+    `as_json` is the command that writes what cannot be a table.
+    """
+    check_file(file)
     try:
         data = _WRITERS[file.suffix.lower()](result)
+    except NoRowsError as error:
+        raise CliError(
+            f"The result of step {result.step!r} is no list of rows, which {file.suffix} needs.",
+            way_out=as_json,
+            exit_code=ExitCode.USAGE,
+        ) from error
     except (NoetlError, ValueError, ArithmeticError) as error:
         raise CliError(
             f"The result of step {result.step!r} cannot be written as {file.suffix}: {error}",
-            way_out="Save it as .json, which holds every result.",
+            way_out=as_json,
         ) from error
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -91,17 +111,13 @@ def _parquet(result: StepResult) -> bytes:
 
 
 def _table(result: StepResult) -> "row_tables.RowTable":
-    """Take the rows of a result; raises `CliError` when it has none."""
+    """Take the rows of a result; raises `NoRowsError`."""
     data = result.data
     if isinstance(data, dict) and "rows" not in data and isinstance(data.get("results"), list):
         data = row_tables.joined(data["results"])
     found = row_tables.records(data)
     if found is None:
-        raise CliError(
-            f"The result of step {result.step!r} is no list of rows.",
-            way_out="Save it as .json",
-            exit_code=ExitCode.USAGE,
-        )
+        raise NoRowsError(result.step)
     return found
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from noetl_cli import render
+from noetl_cli import render, result_rows
 from noetl_cli.step_result import StepResult, rows_in
 from noetl_contracts import codec
 
@@ -26,33 +26,14 @@ def print_result(result: StepResult, *, whole: str) -> None:
     console = render.console()
     if not console.is_terminal:
         console.width = FILE_COLUMNS
-    rows = _mappings(result)
+    rows = result_rows.find_rows(result.data)
     cuts = _print_tree(console, result) if rows is None else _print_table(console, result, rows)
     if cuts:
         render.note(f"{'; '.join(cuts)}. All of it: {whole}")
 
 
-def _mappings(result: StepResult) -> list[dict[str, Any]] | None:
-    """Return rows that have columns; None where a tree shows more."""
-    rows = rows_in(result.data)
-    names = _column_names(result.data)
-    if not rows:
-        return [] if names else None
-    if names and all(isinstance(row, list) for row in rows):
-        return [dict(zip(names, row, strict=False)) for row in rows]
-    is_table = all(isinstance(row, dict) and row for row in rows)
-    return [dict(row) for row in rows] if is_table else None
-
-
-def _column_names(data: Any) -> list[str]:
-    named = data.get("columns") if isinstance(data, dict) else None
-    if not isinstance(named, list):
-        return []
-    return [str(one.get("name") if isinstance(one, dict) else one) for one in named]
-
-
 def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]]) -> list[str]:
-    own = _column_names(result.data)
+    own = result_rows.column_names(result.data)
     names = own or list(dict.fromkeys(name for row in rows for name in row))
     types = result.data.get("types") if isinstance(result.data, dict) else None
     type_by_name = dict(zip(own, types, strict=False)) if isinstance(types, list) else {}
@@ -69,13 +50,25 @@ def _print_table(console: Console, result: StepResult, rows: list[dict[str, Any]
     for row in texts:
         table.add_row(*(Text(_cut(text)) for text in row))
     console.print(table, soft_wrap=False)
-    total = len(rows) if result.total is None else result.total
-    return list(_table_cuts(texts, shown=len(shown), total=total, columns=len(names)))
+    return [
+        *_row_cuts(result, shown=len(shown), known=len(rows)),
+        *_table_cuts(texts, columns=len(names)),
+    ]
 
 
-def _table_cuts(texts: list[list[str]], *, shown: int, total: int, columns: int) -> Iterator[str]:
-    if shown < total:
+def _row_cuts(result: StepResult, *, shown: int, known: int) -> Iterator[str]:
+    """Say which rows are not shown; `known` counts those that were read."""
+    items = len(rows_in(result.data) or ())
+    total = items if result.total is None else result.total
+    if known != items:
+        # Each item of a loop gave a table.
+        if shown < known or items < total:
+            yield f"{shown:,} rows of the first {items:,} of {total:,} items are shown"
+    elif shown < total:
         yield f"{shown:,} of {total:,} rows are shown"
+
+
+def _table_cuts(texts: list[list[str]], *, columns: int) -> Iterator[str]:
     if columns > COLUMNS_SHOWN_MAX:
         yield f"{COLUMNS_SHOWN_MAX} of {columns} columns are shown"
     if any(len(text) > CELL_CHARACTERS_MAX for row in texts for text in row):

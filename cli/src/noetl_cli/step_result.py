@@ -1,5 +1,7 @@
 """The result of a step, read by windows from a planner or from a run in this process."""
 
+import shlex
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -23,6 +25,9 @@ class ResultSource(Protocol):
     def get_result(self, step: str, *, offset: int, limit: int) -> dict[str, Any]:
         """Read a window of a step's result."""
 
+    def save_command(self, step: str, file: Path) -> str:
+        """Write the command that saves a step's result."""
+
 
 class StepResult(Struct, frozen=True, kw_only=True):
     """A result, or its first rows: `total` counts all of them, None where it has no rows."""
@@ -38,6 +43,7 @@ class PlannerResults:
 
     def __init__(self, planner: Client, execution_id: str) -> None:
         self._planner = planner
+        self._execution_id = execution_id
         self._address = f"/api/result/{client.escaped(execution_id)}"
 
     def list_results(self) -> dict[str, Any]:
@@ -50,6 +56,11 @@ class PlannerResults:
         address = f"{self._address}/{client.escaped(step)}"
         found: dict[str, Any] = self._planner.get(address, offset=offset, limit=limit)
         return found
+
+    def save_command(self, step: str, file: Path) -> str:
+        """Write the command that saves a step's result."""
+        names = shlex.join([self._execution_id, step, "--save", str(file)])
+        return f"noetl result {names}"
 
 
 def choose_step(source: ResultSource, execution_id: str, step: str | None) -> str:

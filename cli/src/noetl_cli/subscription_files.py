@@ -1,6 +1,7 @@
 """Subscription documents of files, kept as triggers of the planner."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,42 @@ def list_subscriptions(texts: Mapping[Path, MixedText]) -> list[Subscription]:
 
 
 def put_all(planner: Client, found: Sequence[Subscription]) -> list[dict[str, Any]]:
-    """Keep each subscription under its name; says which were kept before one is refused."""
+    """Keep each subscription under its name; says which were kept before one is refused.
+
+    Raises `CliError` that names the field which is refused.
+    """
     kept: list[dict[str, Any]] = []
     for subscription in found:
         try:
             kept.append(_put(planner, subscription))
-        except Refused:
+        except Refused as refusal:
             show(kept)
-            render.note(f"Subscription {subscription.name} was not kept; what stands before was.")
-            raise
+            left = len(found) - len(kept) - 1
+            if left:
+                render.note(f"{left} more behind it {'was' if left == 1 else 'were'} not sent.")
+            raise _refused(subscription, refusal) from refusal
     return kept
+
+
+def _refused(subscription: Subscription, refusal: Refused) -> CliError:
+    field = _find_field(refusal)
+    place = f", field {field}" if field else ""
+    return CliError(
+        f"Subscription {subscription.name!r}{place}: {refusal.message}. "
+        "It is not kept; what this call registered before it stays.",
+        way_out=refusal.way_out or "Correct the file and register it again.",
+        exit_code=refusal.exit_code,
+    )
+
+
+def _find_field(refusal: Refused) -> str | None:
+    """Name the field of the document that a planner's refusal is about, None if it is not known."""
+    if refusal.status == HTTPStatus.NOT_FOUND:
+        return "spec.dispatch"
+    if refusal.code == "template_refused":
+        is_filter = refusal.message.startswith("filter:")
+        return "spec.filter" if is_filter else "spec.dispatch.input"
+    return "spec.source.subject" if refusal.code == "subject_taken" else None
 
 
 def show(kept: Sequence[Mapping[str, Any]]) -> None:

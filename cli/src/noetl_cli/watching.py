@@ -22,6 +22,7 @@ EventView = dict[str, Any]
 class Watch(Struct, frozen=True, kw_only=True):
     """What to watch; without a command to `attach` again, leaving is cancelling.
 
+    `answering` is what follows a command that sends a message to it, None where no command can.
     `show_result` is called once the execution has completed; `is_aside` leaves standard output to
     it.
     """
@@ -32,6 +33,7 @@ class Watch(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     as_json: bool = False
     attach: str = ""
+    answering: str | None = ""
     is_aside: bool = False
     has_history: Callable[[], bool] = lambda: True
     show_result: Callable[[], None] | None = None
@@ -43,7 +45,7 @@ class TimeIsUpError(Exception):
 
 def watch(asked: Watch) -> ExitCode:
     """Show progress until the end; return the exit code that the outcome deserves."""
-    tracker = Tracker()
+    tracker = Tracker(answering=asked.answering)
     shown = display.choose(asked.execution_id, as_json=asked.as_json, is_aside=asked.is_aside)
     deadline = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
     try:

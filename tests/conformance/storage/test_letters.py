@@ -150,6 +150,8 @@ async def test_waits_are_listed_by_address_and_mode_until_they_are_over(stores: 
     assert found[0].wait == approval
     (by_mode,) = await stores.projections.list_waits(**place, mode="approval", waits_max=9)
     (by_address,) = await stores.projections.list_waits(**place, address=ADDRESS, waits_max=9)
+    (of_first,) = await stores.projections.list_waits(**place, execution_id=first, waits_max=9)
+    assert of_first.execution_id == first
     assert (by_mode.execution_id, by_address.execution_id) == (second, first)
     assert (by_address.command_id, by_address.step) == ("501", "hold")
     await show(stores, first, None, version=2)

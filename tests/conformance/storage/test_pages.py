@@ -1,12 +1,16 @@
 """An execution is shown as it is read: its row, where it ends, and a page of its events."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 from tests.support.builders import ORGANIZATION, STORIES, TENANT, History
 from tests.support.storage import Stores, a_fence, an_append, an_execution
 
 from noetl_contracts import codec
-from noetl_contracts.errors import ErrorObject
-from noetl_contracts.events.step import CallError, StepEnter, StepExit, StepFailed
+from noetl_contracts.errors import ErrorObject, FailedTry
+from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit, StepFailed
 from noetl_contracts.ids import CommandId, OrganizationId, RunId
+from noetl_contracts.payloads import ResultEnvelope
 from noetl_contracts.status import RunStatus
 from noetl_replay.replaying import Replay
 from noetl_replay.state import empty
@@ -84,6 +88,21 @@ async def test_what_is_not_projected_or_not_ones_own_has_no_page(stores: Stores)
     assert await stores.pages.find_page(another.execution_id, **other, **bounds) is None
 
 
+FAILED_TRY = FailedTry(
+    task="t", attempt=1, at=datetime(2026, 1, 2, tzinfo=UTC), kind="timeout", message="late"
+)
+
+
+def done(run: str, **fields: Any) -> CallDone:
+    return CallDone(
+        step=f"s{run}",
+        run_id=RunId(run),
+        command_id=CommandId("9"),
+        result=ResultEnvelope(status="ok"),
+        **fields,
+    )
+
+
 async def test_runs_are_found_by_what_began_and_ended_them(stores: Stores) -> None:
     history = History(an_execution())
     for number in (1, 2, 3):
@@ -96,6 +115,9 @@ async def test_runs_are_found_by_what_began_and_ended_them(stores: Stores) -> No
         StepExit(step="s2", run_id=RunId("2"), status=RunStatus.FAILED, patch=ODD),
         StepExit(step="s1", run_id=RunId("1"), status=RunStatus.COMPLETED),
         StepFailed(step="s3", run_id=RunId("3"), error=end["error"]),
+        done("3", tries=[FAILED_TRY]),
+        done("3", tries=[FAILED_TRY], item_index=1),
+        done("3"),
     )
     await kept(stores, history)
 
@@ -105,7 +127,7 @@ async def test_runs_are_found_by_what_began_and_ended_them(stores: Stores) -> No
         )
         return [one.version for one in found]
 
-    assert await versions(0, 10) == [1, 2, 3, 5, 6, 7, 8]
+    assert await versions(0, 10) == [1, 2, 3, 5, 6, 7, 8, 9]
     assert await versions(0, 2) == [1, 2, 5, 6, 7]
     assert await versions(1, 1) == [2, 5, 6]
     assert await versions(3, 10) == []

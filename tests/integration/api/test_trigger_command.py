@@ -79,7 +79,7 @@ def test_a_subscription_that_cannot_be_kept_is_told(noetl: Noetl, tmp_path: Path
     file.write_text(SUBSCRIPTION)
     unknown = noetl("register", str(file))
     assert (unknown.code, "no playbook is registered" in unknown.err) == (2, True)
-    assert "Subscription orders was not kept" in unknown.err
+    assert "Subscription 'orders', field spec.dispatch: no playbook is registered" in unknown.err
     file.write_text(SUBSCRIPTION.replace("type: nats", "type: kafka"))
     bus = noetl("register", str(file))
     assert (bus.code, "source 'kafka' is not available" in bus.err) == (2, True)

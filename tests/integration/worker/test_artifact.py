@@ -132,7 +132,9 @@ async def test_a_file_that_only_the_organization_has_is_told(worker: Bench, tmp_
     error = await refused(worker, action="get", uri="a.json")
     assert error.kind == "not_found"
     assert "a file of the organization is named noetl://files/a.json" in error.message
-    assert "organization" not in (await refused(worker, action="get", uri="b.json")).message
+    missing = (await refused(worker, action="get", uri="b.json")).message
+    assert "organization" not in missing
+    assert missing.endswith("take this one along with `noetl run FILE --file b.json`")
 
 
 @pytest.mark.parametrize("action", ["get", "put", "delete"])

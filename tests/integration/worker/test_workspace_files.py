@@ -13,11 +13,11 @@ from tests.support.calls import call_of
 from tests.support.polling import eventually
 from tests.support.working import Bench, bench
 
+from noetl_contracts.execution_files import CHUNK_BYTES_MIN
 from noetl_contracts.ids import OrganizationId, TenantId
 from noetl_storage.payloads.memory import MemoryPayloads
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.stores import TenantPayloads
-from noetl_worker.workspace.file_content import CHUNK_BYTES_MIN
 
 pytestmark = pytest.mark.integration
 

@@ -69,6 +69,13 @@ async def test_wrong_schedules_are_refused_with_the_place(
     assert (await hello.get("/api/schedules/daily")).status_code == 404
 
 
+async def test_a_time_zone_that_is_none_is_told_without_the_cron_fields(hello: Api) -> None:
+    answer = await hello.put("/api/schedules/daily", json={**DAILY, "timezone": "Mars/Olympus"})
+    said = answer.json()
+    assert said["hint"] == "--timezone Europe/Berlin, or leave it out for UTC"
+    assert "cron" not in said["detail"]
+
+
 async def test_a_name_that_is_none_is_refused_and_an_unknown_one_is_not_found(hello: Api) -> None:
     assert (await hello.put("/api/schedules/-x", json=DAILY)).status_code == 400
     await hello.put("/api/schedules/daily", json=DAILY)

@@ -7,12 +7,16 @@ from tests.support.playbooks import document
 from noetl_playbook.document import read
 from noetl_playbook.parse import Parsed, parse
 from noetl_playbook.problems import Level
+from noetl_playbook.rewriting.retry import WORTH_A_RETRY
 from noetl_playbook.schema import document_schema
 
 VALIDATOR = Draft202012Validator(document_schema())
 NOOP = "tool: {kind: noop}"
 CALL = "kind: http, url: u"
-ONCE_MORE = "{when: \"{{ output.status == 'error' and (true) }}\", then: {do: retry, attempts: 3}}"
+ONCE_MORE = (
+    f"{{when: \"{{{{ output.status == 'error' and ({WORTH_A_RETRY}) }}}}\", "
+    "then: {do: retry, attempts: 3}}"
+)
 ENDS = f"- {{step: b, {NOOP}}}\n- {{step: c, {NOOP}}}\n"
 
 

@@ -8,6 +8,7 @@ import typer
 from noetl_cli import client, credential_test, inputs, render, tables
 from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.spinner import show_spinner
 
 app = typer.Typer(no_args_is_help=True, help="Keep, test, list and end credentials.")
 
@@ -102,7 +103,10 @@ def check_credential(
 
     Exit codes: 0 it opens, 1 it does not, 2 it cannot be tested, 124 no worker has ended the test.
     """
-    with client.open_client(server) as planner:
+    with (
+        client.open_client(server) as planner,
+        show_spinner(f"A worker tests {name}", is_quiet=as_json),
+    ):
         tested = credential_test.run_test(planner, name, url=url, pool=pool, timeout_s=timeout_s)
     credential_test.show(tested, as_json=as_json)
 

@@ -7,10 +7,11 @@ import typer
 from noetl_cli import client, render
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.local import history
+from noetl_cli.meters import spelled_attempts
 from noetl_contracts.error_summary import summarize_error
 
 PAGE = 500
-_SHOWN = ("frame_id", "command_id", "item_index", "attempt", "row_count", "worker_id", "reason")
+_SHOWN = ("frame_id", "command_id", "item_index", "row_count", "worker_id", "reason")
 
 
 def events(
@@ -54,6 +55,11 @@ def event_line(view: dict[str, Any]) -> str:
     details = [f"{name}={context[name]}" for name in _SHOWN if context.get(name) is not None]
     if view["error"]:
         details.append(f"error={view['error'].get('kind')}: {summarize_error(view['error'])}")
+    if context.get("tries"):
+        details.append(f"after {spelled_attempts(context['tries'])}")
+    # Those of tasks are told by what ends them: this one counts how often a command was sent.
+    if (context.get("attempt") or 1) > 1 and context.get("command_id") is not None:
+        details.append(f"sent={context['attempt']}")
     happened, stored = _clock(view.get("event_time")), _clock(view.get("ingest_time"))
     step = view["node_name"] or ""
     return (

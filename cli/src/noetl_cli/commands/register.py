@@ -12,6 +12,7 @@ from noetl_cli.commands.options import AsJson, Server
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.playbook_file import PlaybookFile
 from noetl_cli.script_folder import ScriptFolder
+from noetl_cli.spinner import show_spinner
 from noetl_playbook import mixed_text
 from noetl_playbook.mixed_text import MixedText
 from noetl_playbook.parse import parse_all
@@ -57,7 +58,8 @@ def register(
 
 def _register_folder(folder: Path, *, strict: bool, server: str | None, as_json: bool) -> None:
     """Register what is below a folder in one call."""
-    texts = _checked_texts(lint.files_of(folder), strict=strict, folder=folder)
+    with show_spinner(f"Checking the playbooks of {folder}", is_quiet=as_json):
+        texts = _checked_texts(lint.files_of(folder), strict=strict, folder=folder)
     found = subscription_files.list_subscriptions(texts)
     files = [
         {"name": str(file), **_playbooks_of(mixed).as_body()}
@@ -69,7 +71,8 @@ def _register_folder(folder: Path, *, strict: bool, server: str | None, as_json:
         try:
             if files:
                 address = f"{FOLDER_ADDRESS}?level={lint.level_of(strict)}"
-                answer = planner.post(address, {"files": files})
+                with show_spinner(f"Registering {len(files)} files", is_quiet=as_json):
+                    answer = planner.post(address, {"files": files})
         except Refused as refusal:
             _tell_diagnostics(refusal, file=folder)
             raise

@@ -12,6 +12,7 @@ from noetl_cli.commands.options import AsJson, ExecutionArgument, Organization, 
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.gathering import Gathering
 from noetl_cli.local import history, past_states
+from noetl_cli.spinner import show_spinner
 from noetl_contracts import codec
 from noetl_replay import evidence, evidence_checks
 from noetl_replay.evidence import Scope
@@ -57,7 +58,7 @@ def state(  # noqa: PLR0913 - one parameter for each option of the command line
         )
         _show_state(found, as_json=as_json)
         return
-    with client.open_client(server) as planner:
+    with client.open_client(server) as planner, show_spinner("Replaying", is_quiet=as_json):
         found = planner.get(
             "/api/replay/state",
             **_asked(execution_id, tenant, organization),

@@ -11,6 +11,7 @@ from noetl_cli import client, render, step_result
 from noetl_cli.commands.options import ExecutionArgument, Server
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.local import history
+from noetl_cli.spinner import show_spinner
 from noetl_cli.step_result import PlannerResults, ResultSource
 from noetl_storage.deferred import Deferred
 
@@ -56,7 +57,7 @@ def choose_output(
 ) -> ResultOutput:
     """Choose what is done with the result; raises `CliError` for what excludes each other."""
     if file is not None:
-        result_file.check_suffix(file)
+        result_file.check_file(file)
     if as_json and form not in {None, Form.NONE}:
         raise CliError(
             f"--json prints events, and --output {form} a result.",
@@ -88,7 +89,7 @@ def result(
     A table shows the first rows and columns, and says what it cut; JSON and files hold all.
     """
     if save is not None:
-        result_file.check_suffix(save)
+        result_file.check_file(save)
     history.check_remote(execution_id, server=server)
     with client.open_client(server) as planner:
         source = PlannerResults(planner, execution_id)
@@ -104,17 +105,22 @@ def show_result(
 
     `whole` is the command that prints what a table cuts.
     """
-    if save is not None:
-        result_file.save_result(save, step_result.read_whole(source, step))
-        render.note(f"The result of step {step!r} is in {save}")
     match output:
         case Form.TABLE:
-            head = step_result.read_head(source, step, rows_max=result_text.ROWS_SHOWN_MAX)
+            with show_spinner("Reading the result"):
+                head = step_result.read_head(source, step, rows_max=result_text.ROWS_SHOWN_MAX)
             result_text.print_result(head, whole=whole)
         case Form.JSON:
             render.json_line(step_result.read_whole(source, step).data)
         case Form.NONE:
             pass
+    # What cannot be saved has been shown.
+    if save is not None:
+        as_json = source.save_command(step, save.with_suffix(".json"))
+        with show_spinner("Saving the result", is_quiet=output is Form.JSON):
+            whole_result = step_result.read_whole(source, step)
+            result_file.save_result(save, whole_result, as_json=as_json)
+        render.note(f"The result of step {step!r} is in {save}")
 
 
 def show_last_result(

@@ -2,15 +2,17 @@
 
 import importlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from noetl_cli import client, inputs, render, settings, watching
-from noetl_cli.client import Client
+from noetl_cli import client, given_files, inputs, render, settings, watching
+from noetl_cli.client import Client, Refused
 from noetl_cli.commands import cancel, register
 from noetl_cli.commands import result as results
 from noetl_cli.commands.options import AsJson, Server
@@ -19,6 +21,7 @@ from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.follow import Following
 from noetl_cli.local.asking import Asked
 from noetl_cli.playbook_file import PlaybookFile
+from noetl_cli.spinner import show_spinner
 from noetl_cli.step_result import PlannerResults
 from noetl_cli.watching import Watch
 from noetl_contracts.lanes import Priority
@@ -76,6 +79,14 @@ Credentials = Annotated[
     Path | None,
     typer.Option("--credentials", help="For -r local: a file of names, each with its fields."),
 ]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        metavar="PATH",
+        help="A file that steps find by this name, or as NAME=PATH; repeat it.",
+    ),
+]
 Others = Annotated[
     list[Path] | None,
     typer.Option("--with", help="A playbook that this one calls, or a folder of them; repeat it."),
@@ -109,6 +120,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     runtime: Where = Runtime.SERVER,
     credentials: Credentials = None,
     others: Others = None,
+    files: Files = None,
     listen: Listen = None,
     output: Output = None,
     save: Save = None,
@@ -123,12 +135,13 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 cancelled, 4 completed with failed rows or
     items, 124 not over in time.
     """
-    _check_usage(playbook, attach=attach, runtime=runtime)
+    _check_usage(playbook, attach=attach, runtime=runtime, files=files or [])
     wanted = results.choose_output(output, save, follow=follow, as_json=as_json)
     given = inputs.read_inputs(payload=payload, sets=sets or [], sets_json=sets_json or [])
     file = Path(playbook) if playbook and inputs.looks_like_file(playbook) else None
     # What is wrong with a file shows before any server is asked.
     text = None if file is None else register.checked(file)
+    taken = given_files.find_files(files or [])
     called = {path: register.checked(path) for path in inputs.playbook_files(others or [])}
     if runtime is Runtime.LOCAL:
         asked = Asked(
@@ -137,6 +150,7 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             listens_at=listen,
             inputs=given,
             credentials=inputs.read_credentials(credentials),
+            files=taken,
         )
         raise typer.Exit(_run_here(asked, wanted, timeout_s=timeout_s, as_json=as_json))
     _check_registration(text, called, file=file, is_registered=is_registered)
@@ -149,6 +163,8 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
             if is_registered:
                 body = _registered(planner, {**called, file: text}, file=file)
         body |= {"workload": given, "pool": pool, "priority": priority}
+        # Planners of before do not know files.
+        body |= {"files": given_files.send_files(planner, taken)} if taken else {}
         begun = _begin(planner, body, key=idempotency_key)
         show_begun(begun, planner, wanted, follow=follow, timeout_s=timeout_s, as_json=as_json)
 
@@ -177,7 +193,9 @@ def show_begun(
         render.note(f"Watch it: noetl run --attach {begun['execution_id']}")
 
 
-def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) -> None:
+def _check_usage(
+    playbook: str | None, *, attach: str | None, runtime: Runtime, files: list[str]
+) -> None:
     """Refuse what cannot be meant."""
     if (playbook is None) == (attach is None):
         raise CliError(
@@ -185,7 +203,16 @@ def _check_usage(playbook: str | None, *, attach: str | None, runtime: Runtime) 
             way_out="noetl run FILE, or noetl run --attach ID",
             exit_code=ExitCode.USAGE,
         )
-    if runtime is Runtime.LOCAL and not inputs.looks_like_file(playbook or ""):
+    if attach is not None and files:
+        raise CliError(
+            "An execution takes files with it when it begins.",
+            way_out="noetl run FILE --file PATH",
+            exit_code=ExitCode.USAGE,
+        )
+    is_local = runtime is Runtime.LOCAL
+    if inputs.is_folder_alone(playbook or "") or (is_local and inputs.is_folder(playbook or "")):
+        raise inputs.refuse_folder(playbook or "")
+    if is_local and not inputs.looks_like_file(playbook or ""):
         raise CliError(
             "A run in this process needs a file.",
             way_out="noetl run FILE -r local",
@@ -227,7 +254,12 @@ def _begin(planner: Client, body: dict[str, Any], *, key: str | None) -> dict[st
     """Ask for an execution, leaving out what is None; it is durable when this returns."""
     headers = {} if key is None else {"Idempotency-Key": key}
     asked = {name: value for name, value in body.items() if value is not None}
-    begun: dict[str, Any] = planner.post("/api/execute", asked, headers=headers)
+    try:
+        begun: dict[str, Any] = planner.post("/api/execute", asked, headers=headers)
+    except Refused as refusal:
+        if refusal.status == HTTPStatus.NOT_FOUND and inputs.is_folder(body.get("path") or ""):
+            raise inputs.refuse_folder(body["path"]) from refusal
+        raise
     return begun
 
 
@@ -235,13 +267,20 @@ def _run_here(
     asked: Asked, wanted: ResultOutput, *, timeout_s: float | None, as_json: bool
 ) -> ExitCode:
     """Run and watch in this process; leaving is cancelling."""
-    runner = importlib.import_module(RUNNER)
-    with runner.open_run(asked, settings.environment()) as (running, execution_id):
+    with ExitStack() as stack:
+        is_quiet = as_json or wanted.form is Form.JSON
+        with show_spinner("The services of this run start", is_quiet=is_quiet):
+            runner = importlib.import_module(RUNNER)
+            opened = runner.open_run(asked, settings.environment())
+            running, execution_id = stack.enter_context(opened)
         return watching.watch(
             Watch(
                 execution_id=execution_id,
                 events=running.events,
                 cancel=running.cancel,
+                answering=None
+                if asked.listens_at is None
+                else f" --server http://127.0.0.1:{asked.listens_at}",
                 timeout_s=timeout_s,
                 as_json=as_json,
                 is_aside=wanted.form is Form.JSON,

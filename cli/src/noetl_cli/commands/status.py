@@ -5,7 +5,7 @@ from typing import Any
 from noetl_cli import client, error_text, render, tables
 from noetl_cli.commands.options import AsJson, ExecutionArgument, Server
 from noetl_cli.local import history
-from noetl_cli.meters import spelled_error
+from noetl_cli.meters import awaited_text, spelled_attempts, spelled_error
 from noetl_cli.task_text import describe_tasks
 from noetl_contracts import codec
 from noetl_contracts.task_metrics import MetricsByTask
@@ -36,16 +36,20 @@ def _show_steps(answer: dict[str, Any]) -> None:
     rows = [_step_row(one) for one in answer["steps"]]
     tables.show(("STEP", "STATUS", "SECONDS", "WHAT IT DID"), rows, nothing="No step has begun.")
     if answer["has_more"]:
-        further = f"/api/executions/{answer['execution_id']}/steps?after={answer['next_after']}"
-        render.note(f"These are the first {len(rows):,}. More: GET {further}")
+        render.note(
+            f"These are the first {len(rows):,}. All: noetl events {answer['execution_id']}"
+        )
 
 
 def _step_row(run: dict[str, Any]) -> tuple[str, ...]:
     tasks = codec.convert(run["tasks"], MetricsByTask)
-    what = describe_tasks(tasks)
-    if run["error"]:
-        what = ", ".join(filter(None, (what, spelled_error(run["error"]))))
-    return run["step"], run["status"], f"{run['duration']:.2f}", what
+    tries = run.get("tries") or []
+    parts = (
+        describe_tasks(tasks),
+        spelled_attempts(tries) if tries else "",
+        spelled_error(run["error"]) if run["error"] else "",
+    )
+    return run["step"], run["status"], f"{run['duration']:.2f}", ", ".join(filter(None, parts))
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -63,12 +67,25 @@ def lines(found: dict[str, Any]) -> list[str]:
         head.append(f"{found['warnings']:,} {notes} what was left out or done otherwise: {told}")
     frames_by_stage = {stage["stage_id"]: stage for stage in found["stages"]}
     head += [_waiting_line(one) for one in found["waiting"]]
+    # Planners of before do not say it.
+    head += [_awaited_line(message) for message in found.get("messages", [])]
     return head + [_loop_line(loop, frames_by_stage) for loop in found["loops"]]
 
 
 def _waiting_line(waiting: dict[str, Any]) -> str:
     count = waiting["commands"]
     return f"{count:,} {'command' if count == 1 else 'commands'} not begun: {waiting['reason']}"
+
+
+def _awaited_line(message: dict[str, Any]) -> str:
+    return awaited_text(
+        message["step"],
+        message["mode"],
+        title=message["title"],
+        since=(message["since"] or "")[:19],
+        until=(message["until"] or "")[:19] or None,
+        command=message["command"],
+    )
 
 
 def _loop_line(loop: dict[str, Any], stage_by_id: dict[str, dict[str, Any]]) -> str:

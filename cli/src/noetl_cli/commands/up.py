@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from noetl_cli import render, settings
 from noetl_cli.commands.options import AsJson, Directory
+from noetl_cli.spinner import show_spinner
 from noetl_cli.stack import control, home, options
 from noetl_cli.stack.home import Home
 from noetl_cli.stack.options import Options
@@ -85,9 +86,10 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command line
     )
     if foreground:
         control.become_supervisor(place, wanted, environ=environ)
-    found, is_attached = control.start(
-        place, wanted, environ=environ, timeout_s=timeout_s, tell=_teller(as_json=as_json)
-    )
+    with show_spinner("The stack starts", is_quiet=as_json):
+        found, is_attached = control.start(
+            place, wanted, environ=environ, timeout_s=timeout_s, tell=_teller(as_json=as_json)
+        )
     _show(place, found, is_attached=is_attached, as_json=as_json)
     if is_attached:
         _tell_unapplied(place, wanted)

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_cli.given_files import GivenFile
 from noetl_cli.playbook_file import PlaybookFile
 
 
@@ -15,3 +16,4 @@ class Asked(Struct, frozen=True, kw_only=True):
     listens_at: int | None = None
     inputs: dict[str, Any]
     credentials: dict[str, dict[str, Any]]
+    files: list[GivenFile] = []

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,6 +17,7 @@ from noetl_chassis.together import together
 from noetl_cli import render
 from noetl_cli.execution_logs import format_line
 from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.given_files import GivenFile
 from noetl_cli.local import system
 from noetl_cli.local.asking import Asked
 from noetl_cli.local.history import HistoryWriter, folder_of
@@ -26,7 +28,15 @@ from noetl_contracts import codec
 from noetl_contracts.errors import NoetlError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.step_progress import StepProgress
-from noetl_planner.http import credentials, playbooks, replaying, results, submission, wishes
+from noetl_planner.http import (
+    credentials,
+    given_files,
+    playbooks,
+    replaying,
+    results,
+    submission,
+    wishes,
+)
 from noetl_planner.http.credentials import PutBody
 from noetl_planner.http.following import Following
 from noetl_planner.http.log_chunks import LogChunks, LogFollower
@@ -43,6 +53,8 @@ EVENTS_WAITING_MAX = 1000
 LOOK_S = 0.2
 START_S = 30.0
 STOP_S = 30.0
+# So much of the files that a run takes with it is stored in a second, on a slow disk.
+STORED_BYTES_S = 5 * 1024 * 1024
 ANSWER_S = 60.0
 
 T = TypeVar("T")
@@ -79,7 +91,8 @@ class LocalRun:
     def start(self) -> ExecutionId:
         """Start the services and the execution; raises what keeps them from starting."""
         self._thread.start()
-        return self._begun.result(START_S)
+        size_bytes = sum(file.size_bytes for file in self._asked.files)
+        return self._begun.result(START_S + size_bytes / STORED_BYTES_S)
 
     def events(self, tell: Callable[[str], None]) -> Iterator[EventView | StepProgress | None]:
         """Yield events in order, and None whenever there is time to look at the clock.
@@ -122,6 +135,11 @@ class LocalRun:
         window = results.find_result(services, execution_id, step, offset=offset, limit=limit)
         found: dict[str, Any] = codec.builtins(self._await(window))
         return found
+
+    def save_command(self, step: str, file: Path) -> str:
+        """Write the command that saves the result of another run: this one's goes away with it."""
+        del step
+        return f"noetl run FILE -r local --save {shlex.quote(str(file))}"
 
     def leave(self) -> None:
         """Stop the services and wait for them."""
@@ -183,7 +201,10 @@ class LocalRun:
         for other in self._asked.others:
             await _keep(opened.services, other)
         kept = await _keep(opened.services, self._asked.source)
-        body = ExecuteBody(path=kept.path, version=kept.version, workload=self._asked.inputs)
+        files = [await _store_file(opened.services, file) for file in self._asked.files]
+        body = ExecuteBody(
+            path=kept.path, version=kept.version, workload=self._asked.inputs, files=files
+        )
         accepted = await submission.execute(opened.services, body, None)
         for warning in accepted.warnings or ():
             render.note(f"warning: {warning}")
@@ -278,6 +299,12 @@ async def _keep(services: ApiServices, file: PlaybookFile) -> Registered:
     return await playbooks.keep(
         services, file.text, level=Level.TOLERANT, scripts=file.script_by_name or None
     )
+
+
+async def _store_file(services: ApiServices, file: GivenFile) -> given_files.GivenFile:
+    """Store the chunks of a file that the run takes with it, and describe the file."""
+    digests = [await given_files.store_chunk(services, data) for data in file.read_chunks()]
+    return codec.convert(file.describe(digests), given_files.GivenFile)
 
 
 def _doors(port: int | None) -> dict[str, str]:

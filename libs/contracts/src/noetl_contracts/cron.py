@@ -22,6 +22,10 @@ class CronRefused(ValueError):  # noqa: N818 - it is an answer about an input
     """The expression or the time zone is not one; the message says what is wrong."""
 
 
+class TimezoneRefused(CronRefused):
+    """The name is not that of a time zone."""
+
+
 def check(expression: str, zone: str) -> None:
     """Refuse what is no cron expression of five fields, no zone, or never due."""
     if next(times(expression, zone, _PROBE), None) is None:
@@ -61,6 +65,6 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as failure:
-        raise CronRefused(
+        raise TimezoneRefused(
             f"{name[:80]!r} is not a time zone: use an IANA name such as Europe/Berlin"
         ) from failure

@@ -50,7 +50,7 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
 
     The inputs are `workload`, or the payload at `workload_ref` when they are large. `pool` and
     `priority` hold for every step that names none itself. `correlation_id` names the flow that the
-    execution is a part of; without one it begins a flow of its own.
+    execution is a part of, else it begins one. `files_digest` says that its files have a version.
     """
 
     path: str
@@ -64,6 +64,7 @@ class ExecutionRequested(Struct, frozen=True, kw_only=True, tag_field="fact", ta
     pool: str | None = None
     priority: Priority | None = None
     correlation_id: str | None = None
+    files_digest: str | None = None
 
 
 class CancelRequested(Struct, frozen=True, kw_only=True, tag_field="fact", tag="cancel"):
@@ -337,9 +338,8 @@ Fact = (
 class FactBatch(Struct, frozen=True, kw_only=True):
     """Facts of one execution in the order in which they were observed: one ingest message.
 
-    `key` names it, or its first facts when they travel with those of other commands: then the
-    message's deduplication id names all of them. `request_id` names the durable request, if any,
-    that the planner settles together with the events.
+    `key` names it, or its first facts beside those of other commands: the message's deduplication
+    id names all of them. `request_id` is the durable request that is settled with the events.
     """
 
     key: str

@@ -1,11 +1,13 @@
 """Messages from outside: where they are sent, what they must hold, and who is told."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from noetl_contracts import codec, ids, subjects
 from noetl_contracts.facts import FactBatch, MessageArrived
 from noetl_contracts.ledger import Letter, OpenWait, Request
+from noetl_contracts.parking import MessageWait
 from noetl_contracts.payloads import ResultEnvelope
 
 CALLBACK = "callback"
@@ -13,6 +15,8 @@ SIGNAL = "signal"
 APPROVAL = "approval"
 MODES = (CALLBACK, SIGNAL, APPROVAL)
 ANY = "any"
+# What `noetl approve` decides where nothing else is said.
+APPROVED = "approve"
 REQUEST_KIND = "letter"
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -46,6 +50,18 @@ def signal_address(correlation_key: str) -> str:
 def approval_address(approval_id: str) -> str:
     """Address an approval by its id."""
     return f"{APPROVAL}/{approval_id}"
+
+
+def sending_command(wait: MessageWait) -> str:
+    """Write the command that sends what is waited for; empty for a callback."""
+    target = wait.address.partition("/")[2]
+    if wait.mode == SIGNAL:
+        return f"noetl signal {shlex.quote(target)} --data '{{}}'"
+    if wait.mode != APPROVAL:
+        return ""
+    is_plain = not wait.options or APPROVED in wait.options
+    option = "" if is_plain else f" --decision {shlex.quote(wait.options[0])}"
+    return f"noetl approve {target}{option}"
 
 
 def faults(schema: Mapping[str, str], body: Any) -> list[str]:

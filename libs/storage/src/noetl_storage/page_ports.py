@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from msgspec import Struct
 
 from noetl_contracts import codec, envelope, envelope_fields
 from noetl_contracts.envelope import Envelope
-from noetl_contracts.events import event_type
-from noetl_contracts.events.step import CallError, StepEnter, StepExit, StepFailed
+from noetl_contracts.events import Event, event_type
+from noetl_contracts.events.step import CallDone, CallError, StepEnter, StepExit, StepFailed
 from noetl_contracts.ids import EventId, ExecutionId, OrganizationId, RunId, TenantId
 
 
@@ -76,6 +76,8 @@ class HistoryPages(Protocol):
     ) -> list[ShownEvent]:
         """Return what began and ended runs of steps, in order: `runs_max` that began after it.
 
+        Among them are successes that failed attempts of tasks came before, but for those of items.
+
         The caller has checked whose execution it is. What has left the ledger is not among them.
         """
 
@@ -94,13 +96,20 @@ class RunEvents:
             event = one.event
             if isinstance(event, StepEnter) and len(self._entered) < self._runs_max:
                 self._entered.add(event.run_id)
-            is_of_item = isinstance(event, CallError) and event.item_index is not None
-            if (
-                isinstance(event, StepEnter | StepFailed | StepExit | CallError)
-                and event.run_id in self._entered
-                and not is_of_item
-            ):
+            if _is_of_run(event) and event.run_id in self._entered:
                 self.found.append(shown(one))
+
+
+def _is_of_run(event: Event) -> TypeGuard[StepEnter | StepFailed | StepExit | CallDone | CallError]:
+    match event:
+        case StepEnter() | StepFailed() | StepExit():
+            return True
+        case CallDone(item_index=None, tries=tries):
+            return bool(tries)
+        case CallError(item_index=None):
+            return True
+        case _:
+            return False
 
 
 def shown(one: Envelope) -> ShownEvent:

@@ -292,6 +292,7 @@ class Projections(Protocol):
         organization_id: OrganizationId,
         address: str | None = None,
         mode: str | None = None,
+        execution_id: ExecutionId | None = None,
         waits_max: int,
     ) -> list[OpenWait]:
         """Return commands that wait for a message, the longest waiting first."""

@@ -23,6 +23,10 @@ _IN_ERROR_RULES = {
     "result": "output.data",
     "attempt": "_attempt",
 }
+# What is tried again where nothing is said: a request that was refused will be refused again.
+WORTH_A_RETRY = (
+    "(output.error.status | default(0)) // 100 != 4 or output.error.status in [408, 425, 429]"
+)
 _ERROR_PATHS = ("output.error", "output.status")
 _KNOWN = (
     *("when", "then", "max_attempts", "backoff", "backoff_seconds", "backoff_multiplier"),
@@ -169,7 +173,8 @@ def _error_condition(entry: Entry) -> str:
         parts.append(which)
     if len(parts) > 1:
         return " and ".join(f"({part})" for part in parts)
-    return parts[0] if parts else "true"
+    is_any_asked_for = entry.raw.get("retry_on") is not None
+    return parts[0] if parts else "true" if is_any_asked_for else WORTH_A_RETRY
 
 
 def _which_errors(raw: dict[str, Any]) -> str:

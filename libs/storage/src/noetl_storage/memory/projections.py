@@ -281,6 +281,7 @@ class MemoryProjections:
         organization_id: OrganizationId,
         address: str | None = None,
         mode: str | None = None,
+        execution_id: ExecutionId | None = None,
         waits_max: int,
     ) -> list[OpenWait]:
         """Return commands that wait for a message, the longest waiting first."""
@@ -290,6 +291,7 @@ class MemoryProjections:
             if (one.tenant_id, one.organization_id) == (tenant_id, organization_id)
             and address in (None, one.wait.address)
             and mode in (None, one.wait.mode)
+            and execution_id in (None, one.execution_id)
         ]
         return found[:waits_max]
 

@@ -253,11 +253,18 @@ class PostgresProjections:
         organization_id: OrganizationId,
         address: str | None = None,
         mode: str | None = None,
+        execution_id: ExecutionId | None = None,
         waits_max: int,
     ) -> list[OpenWait]:
         """Return commands that wait for a message, the longest waiting first."""
         found = await self._database.fetch(
-            _QUERIES["list_waits"], tenant_id, organization_id, address, mode, waits_max
+            _QUERIES["list_waits"],
+            tenant_id,
+            organization_id,
+            address,
+            mode,
+            None if execution_id is None else int(execution_id),
+            waits_max,
         )
         return open_waits(dict(row) for row in found)
 

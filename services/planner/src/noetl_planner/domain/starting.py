@@ -6,7 +6,7 @@ from typing import Any
 
 from noetl_contracts import facts, triggers, webhooks
 from noetl_contracts.errors import ErrorObject, code_of
-from noetl_contracts.events import execution
+from noetl_contracts.events import execution, files
 from noetl_planner.domain import (
     bounds,
     evaluation,
@@ -64,6 +64,8 @@ def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
             priority=fact.priority,
         )
     )
+    if fact.files_digest is not None:
+        draft.emit(files.FilesChanged(entries=1))
     if taken is not None:
         rerunning.inherit(draft, taken)
     error = error or refused

@@ -22,6 +22,7 @@ from noetl_planner.http import (
     executions,
     forks,
     frame_claims,
+    given_files,
     health,
     lineages,
     logs,
@@ -60,6 +61,7 @@ def create_app(services: ApiServices) -> Litestar:
         path="/api",
         route_handlers=[
             *executions.ROUTES,
+            *given_files.ROUTES,
             *stream.ROUTES,
             *step_runs.ROUTES,
             *playbooks.ROUTES,

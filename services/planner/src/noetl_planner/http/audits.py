@@ -194,7 +194,7 @@ def check_place(services: ApiServices, tenant_id: str, organization_id: str) -> 
 def _unknown(execution_id: ExecutionId) -> problems.ApiError:
     return problems.not_found(
         f"there is no history of an execution {execution_id}",
-        hint="GET /api/audit/heads lists them (noetl audit heads)",
+        hint="noetl audit heads lists them",
     )
 
 

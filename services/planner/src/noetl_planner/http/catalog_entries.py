@@ -12,7 +12,7 @@ from noetl_contracts.ledger import CatalogEntry
 from noetl_planner.http import called_playbooks, foreseeing, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import several
+from noetl_playbook import several, spelling
 from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
 from noetl_playbook.script_files import ScriptFault
@@ -22,6 +22,7 @@ from noetl_playbook.script_reader import ReadScript
 Scripts = Annotated[dict[Annotated[str, Meta(max_length=1024)], str], Meta(max_length=100)]
 # What the API itself runs; nobody registers it, nor runs a draft of it.
 CREDENTIAL_TEST_PATH = "system/credential-test"
+SUGGESTIONS_MAX = 1000
 _RESERVED_PATHS = frozenset({CREDENTIAL_TEST_PATH})
 
 
@@ -142,4 +143,25 @@ def _entry(services: ApiServices, parsed: Parsed, *, source: str, path: str | No
         model=model,
         diagnostics=codec.builtins([*parsed.problems, *foreseen]),
         created_at=services.clock.now(),
+    )
+
+
+async def find_playbook(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
+    """Return a registered version; raises a 404 that names what was probably meant."""
+    wanted = path.strip("/")
+    entry = await services.catalog.find(wanted, version=version, **services.place)
+    if entry is not None:
+        services.known.keep(version, entry)
+        return entry
+    latest = await services.catalog.find(wanted, **services.place) if version is not None else None
+    if latest is not None:
+        raise problems.not_found(
+            f"playbook {wanted!r} has no version {version}",
+            hint=f"its versions are 1 to {latest.version}",
+        )
+    known = await services.catalog.list_paths(entries_max=SUGGESTIONS_MAX, **services.place)
+    raise problems.not_found(
+        f"no playbook is registered as {wanted!r}",
+        hint=spelling.hint(wanted, [one.path for one in known])
+        or "register it first: noetl register FILE",
     )

@@ -82,7 +82,9 @@ async def remove(services: Services, name: FromPath[str]) -> CredentialView:
 async def keep(services: ApiServices, data: PutBody) -> CredentialView:
     """Seal a credential as the next version of its name; raises `ApiError` for what is none."""
     if data.type == DELETED:
-        raise problems.refused(f"type {DELETED!r} is reserved", hint="DELETE the credential")
+        raise problems.refused(
+            f"type {DELETED!r} is reserved", hint="noetl credential rm ends a credential"
+        )
     kind = credential_checks.find_type(data.type)
     fields = credential_checks.check_fields(kind, data.name, data.data)
     sealed = await _keep(services, name=data.name, kind=kind.name, fields=fields)

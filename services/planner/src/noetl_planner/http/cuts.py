@@ -42,7 +42,7 @@ async def get_history(
         raise problems.not_found(
             f"tenant {tenant_id[:80]!r}, organization {organization_id[:80]!r} has no history of "
             f"an execution {known}",
-            hint="GET /api/executions lists them (noetl ls)",
+            hint="noetl ls lists them",
         )
     return head
 
@@ -91,7 +91,7 @@ async def _at_event(services: ApiServices, execution_id: ExecutionId, text: str)
     if version is None:
         raise problems.not_found(
             f"execution {execution_id} has no event {event_id}",
-            hint=f"GET /api/executions/{execution_id}/events lists them (noetl events)",
+            hint=f"noetl events {execution_id} lists them",
         )
     return version
 

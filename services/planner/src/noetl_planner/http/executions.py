@@ -17,7 +17,16 @@ from msgspec import Meta, Struct
 from noetl_contracts.envelope_fields import CORRELATION_CHARACTERS_MAX, is_correlation
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import ExecutionStatus
-from noetl_planner.http import beginning, finding, problems, showing, views, waiting, wishes
+from noetl_planner.http import (
+    awaited_messages,
+    beginning,
+    finding,
+    problems,
+    showing,
+    views,
+    waiting,
+    wishes,
+)
 from noetl_planner.http.problems import AnyRequest
 from noetl_planner.http.services import Services
 from noetl_planner.http.shortcut import PREFER_LENGTH_MAX, Shortcut
@@ -200,11 +209,13 @@ async def show_status(services: Services, execution_id: FromPath[str]) -> Status
     """Show how an execution stands."""
     row = await finding.get_row(services, execution_id)
     known = ExecutionId(row["execution_id"])
+    is_over = views.is_terminal(row)
     return views.status_view(
         row,
         stages=await services.projections.list_rows("stage", known),
         loops=await services.projections.list_rows("loop", known),
-        waiting=[] if views.is_terminal(row) else await waiting.of_execution(services, known),
+        waiting=[] if is_over else await waiting.of_execution(services, known),
+        messages=[] if is_over else await awaited_messages.list_awaited(services, known),
         now=services.clock.now(),
     )
 

@@ -22,7 +22,7 @@ def checked_id(text: str) -> ExecutionId:
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _ID_MAX):
         raise problems.not_found(
             f"{text[:80]!r} is not an execution id: it is a number of up to 19 digits",
-            hint="GET /api/executions lists them (noetl ls)",
+            hint="noetl ls lists them",
         )
     return ExecutionId(text)
 
@@ -47,7 +47,7 @@ async def get_row(services: ApiServices, text: str) -> Row:
             return begun
     raise problems.not_found(
         f"there is no execution {execution_id}",
-        hint="GET /api/executions lists them (noetl ls)",
+        hint="noetl ls lists them",
     )
 
 

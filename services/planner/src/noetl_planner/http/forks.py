@@ -17,6 +17,7 @@ from noetl_contracts import codec
 from noetl_contracts.events.execution import Source
 from noetl_contracts.facts import Inherited
 from noetl_planner.http import (
+    catalog_entries,
     cuts,
     finding,
     flows,
@@ -75,7 +76,7 @@ async def begin(
     before = replay.state
     # A draft is no version that another could follow.
     is_pinned = body.pinned or before.catalog_version < 0
-    entry = await submission.find_playbook(
+    entry = await catalog_entries.find_playbook(
         services, before.path, before.catalog_version if is_pinned else None
     )
     submission.check_requirements(services, entry)

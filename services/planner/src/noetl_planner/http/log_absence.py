@@ -6,7 +6,11 @@ from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.log_chunks import KINDS_WITH_LOG
 from noetl_contracts.status import RunStatus
-from noetl_planner.http import histories, submission, views
+from noetl_planner.http import (
+    catalog_entries,
+    histories,
+    views,
+)
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.views import Row
@@ -41,7 +45,7 @@ async def _silent_kinds(services: ApiServices, row: Row, step: str, *, version: 
     None are listed of a playbook that is not kept any more, or that has no such step.
     """
     try:
-        entry = await submission.find_playbook(services, row["path"], version or None)
+        entry = await catalog_entries.find_playbook(services, row["path"], version or None)
     except ApiError as failure:
         if failure.status == HTTPStatus.NOT_FOUND:
             return []

@@ -8,7 +8,10 @@ from litestar import get
 from litestar.params import FromPath, QueryParameter
 
 from noetl_contracts import codec
-from noetl_planner.http import problems, submission
+from noetl_planner.http import (
+    catalog_entries,
+    problems,
+)
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import Services
 from noetl_playbook.model import Playbook
@@ -31,7 +34,7 @@ async def show_plan(
             detail=f"there is nothing at {path}",
             hint=f"/api/playbooks/{path.strip('/')}{_PLAN} is its plan",
         )
-    entry = await submission.find_playbook(services, path.removesuffix(_PLAN), version)
+    entry = await catalog_entries.find_playbook(services, path.removesuffix(_PLAN), version)
     playbook = codec.convert(entry.model, Playbook)
     # A large graph takes a while; the planner's loop must not wait for it.
     return await asyncio.to_thread(outline_of, playbook)

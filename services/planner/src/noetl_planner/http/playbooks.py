@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from noetl_contracts import codec
 from noetl_contracts.ledger import CatalogEntry
-from noetl_planner.http import called_playbooks, catalog_entries, problems, submission
+from noetl_planner.http import called_playbooks, catalog_entries, problems
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook.problems import Level
 
@@ -104,7 +104,7 @@ async def show_playbook(
     version: Annotated[int | None, QueryParameter(ge=-VERSION_MAX, le=VERSION_MAX)] = None,
 ) -> PlaybookView:
     """Show one version of a playbook, the latest when none is named; drafts are below zero."""
-    entry = await submission.find_playbook(services, path, version)
+    entry = await catalog_entries.find_playbook(services, path, version)
     latest = entry if version is None else await catalog_entries.find_latest(services, path)
     last = 0 if latest is None else latest.version
     first = max(1, last - VERSIONS_MAX + 1)

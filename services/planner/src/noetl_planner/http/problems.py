@@ -163,7 +163,7 @@ def show_dropped(request: AnyRequest, error: HistoryDropped) -> Response[bytes]:
         status=HTTPStatus.GONE,
         code="history_dropped",
         detail=str(error),
-        hint="GET /api/executions shows what the read models keep of it (noetl status)",
+        hint="noetl status ID shows what the read models keep of it",
     )
 
 

@@ -24,6 +24,20 @@ KEY_CHARACTERS_MAX = 500
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 
 
+class _AnsweredError(ApiError):
+    """Another message was kept for the address before."""
+
+    CODE = "already_answered"
+
+    def __init__(self) -> None:
+        super().__init__(
+            HTTPStatus.CONFLICT,
+            code=self.CODE,
+            detail="another message was kept for this address before",
+            hint="the first message counts; only its repetition is accepted",
+        )
+
+
 async def take_callback(services: ApiServices, token: str, body: Any) -> bool:
     """Keep an answer to submitted work; True when it repeats one that was kept."""
     if not _TOKEN.fullmatch(token):
@@ -58,7 +72,7 @@ async def decide(
     if wait is None and known is None:
         raise problems.not_found(
             f"nobody asks for approval {approval_id}",
-            hint="GET /api/approvals lists what is asked for (noetl approvals)",
+            hint="noetl approvals lists what is asked for",
         )
     if wait is not None and decision not in wait.wait.options:
         options = wait.wait.options
@@ -71,7 +85,35 @@ async def decide(
     body = {**said, "at": services.clock.now().isoformat()}
     # The time is no part of what is compared: the same decision again is the same decision.
     digest = codec.checksum(said)
-    return await _keep(services, address, body, digest=digest, wait=wait, is_single=True)
+    try:
+        return await _keep(services, address, body, digest=digest, wait=wait, is_single=True)
+    except _AnsweredError as answered:
+        raise await _decided(services, address, approval_id) from answered
+
+
+async def _decided(services: ApiServices, address: str, approval_id: str) -> ApiError:
+    """Say who has decided an approval before, when and how."""
+    letter = await services.requests.find_letter(address, **services.place)
+    before = None if letter is None else _read_decision(letter)
+    said = "with another decision, comment or data"
+    if before is not None:
+        said = f"as {before['decision']!r} by {before['by']} at {before['at'][:19]}Z"
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        code=_AnsweredError.CODE,
+        detail=f"approval {approval_id} was decided already, {said}",
+        hint="the first decision counts; nothing is to be done",
+    )
+
+
+def _read_decision(letter: Letter) -> dict[str, Any] | None:
+    """Read a decision that was kept; None where it is a payload of its own."""
+    result = codec.decode_as(letter.data, ResultEnvelope)
+    if result.reference is not None:
+        return None
+    kept = carried.read_as(result.context.get("data", {}), PipelineResult)
+    found = kept.tasks["message"].raw if "message" in kept.tasks else None
+    return found if isinstance(found, dict) and {"decision", "by", "at"} <= found.keys() else None
 
 
 async def list_approvals(services: ApiServices, *, waits_max: int) -> list[OpenWait]:
@@ -122,12 +164,7 @@ async def _keep(
         is_single=is_single,
     )
     if reception is Reception.REFUSED:
-        raise ApiError(
-            HTTPStatus.CONFLICT,
-            code="already_answered",
-            detail="another message was kept for this address before",
-            hint="the first message counts; only its repetition is accepted",
-        )
+        raise _AnsweredError
     if wait is not None:
         await _hand_over(services, address, letter_id, wait)
     return reception is Reception.REPEATED

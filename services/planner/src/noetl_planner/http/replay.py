@@ -95,7 +95,7 @@ async def _resolution(services: ApiServices, report: dict[str, Any]) -> PayloadR
             code="too_many_payloads",
             detail=f"the state refers to {len(found)} payloads; one answer resolves "
             f"{replaying.PAYLOADS_MAX}",
-            hint="GET /api/replay/payloads resolves them page by page (noetl replay verify)",
+            hint="noetl replay verify resolves them page by page",
         )
     return evidence.summarize(await replaying.check_payloads(services, found))
 

@@ -23,7 +23,16 @@ from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_contracts.status import RunStatus
-from noetl_planner.http import finding, flows, histories, input_checks, reading, submission, views
+from noetl_planner.http import (
+    catalog_entries,
+    finding,
+    flows,
+    histories,
+    input_checks,
+    reading,
+    submission,
+    views,
+)
 from noetl_planner.http.loop_items import failed_loops
 from noetl_planner.http.loop_items.item_takeover import take_items
 from noetl_planner.http.problems import ApiError
@@ -79,7 +88,7 @@ async def begin(
     ended = await histories.folded(services, ExecutionId(row["execution_id"]))
     is_pinned = body.pinned or ended.catalog_version < 0
     version = ended.catalog_version if is_pinned and ended.version else None
-    entry = await submission.find_playbook(services, row["path"], version)
+    entry = await catalog_entries.find_playbook(services, row["path"], version)
     submission.check_requirements(services, entry)
     input_checks.check_inputs(entry, body.workload or {})
     playbook = codec.convert(entry.model, Playbook)

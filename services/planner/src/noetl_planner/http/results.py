@@ -139,7 +139,7 @@ async def find_result(
         await _check_step(services, execution_id, step)
         raise problems.not_found(
             f"step {step[:200]!r} of execution {known} has no result",
-            hint=f"GET /api/result/{known}/list lists those that have",
+            hint=f"noetl status {known} lists the steps that ran",
         )
     error = error_view.shown(found.error) if found.error is not None else None
     value = await _plain(services, known, found.step, _run(found), found.result, error=error)

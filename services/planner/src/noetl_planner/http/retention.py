@@ -105,7 +105,7 @@ async def release(services: Services, data: JSONBody[HoldBody]) -> Held:
         what = "everything" if execution_id is None else f"execution {execution_id}"
         raise problems.not_found(
             f"there is no open hold on {what}",
-            hint="GET /api/retention/holds lists them (noetl retention list)",
+            hint="noetl retention list lists them",
         )
     return Held(hold_id=ended, execution_id=execution_id)
 
@@ -144,7 +144,7 @@ async def _known(services: ApiServices, text: str | None) -> ExecutionId | None:
     if await services.audit.find_owner(execution_id) != Owner(**services.place):
         raise problems.not_found(
             f"there is no history of an execution {execution_id}",
-            hint="GET /api/executions lists them (noetl ls)",
+            hint="noetl ls lists them",
         )
     return execution_id
 

@@ -12,10 +12,16 @@ from msgspec import Meta, Struct, structs
 
 from noetl_contracts import codec, cron
 from noetl_contracts import schedules as scheduling
-from noetl_contracts.cron import CronRefused
+from noetl_contracts.cron import CronRefused, TimezoneRefused
 from noetl_contracts.facts import ExecutionRequested
 from noetl_contracts.schedules import CATCH_UP_MAX, CatchUp, Overlap, Schedule
-from noetl_planner.http import input_checks, problems, submission, views
+from noetl_planner.http import (
+    catalog_entries,
+    input_checks,
+    problems,
+    submission,
+    views,
+)
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_playbook import spelling
@@ -24,6 +30,8 @@ SCHEDULES_MAX = 1000
 FIRINGS_SHOWN = 5
 FIRINGS_MAX = 100
 _SWITCHES_TRIED_MAX = 8
+_CRON_HINT = 'write five fields, such as "30 6 * * MON-FRI"'
+_TIMEZONE_HINT = "--timezone Europe/Berlin, or leave it out for UTC"
 
 Name = Annotated[str, Meta(pattern=problems.NAME_PATTERN)]
 IdempotencyKey = Annotated[
@@ -98,7 +106,7 @@ async def create(services: Services, data: JSONBody[NamedBody]) -> ScheduleView:
             HTTPStatus.CONFLICT,
             code="schedule_exists",
             detail=f"there is a schedule {data.name!r} already",
-            hint=f"PUT /api/schedules/{data.name} changes it",
+            hint=f"noetl schedule put {data.name} changes it",
         )
     return await _keep(services, data.name, data)
 
@@ -152,7 +160,7 @@ async def run(
 ) -> views.Accepted:
     """Run what a schedule runs, now and besides its times."""
     schedule = await _get(services, name)
-    entry = await submission.find_playbook(services, schedule.path, schedule.version)
+    entry = await catalog_entries.find_playbook(services, schedule.path, schedule.version)
     submission.check_requirements(services, entry)
     input_checks.check_inputs(entry, schedule.workload)
     workload = scheduling.fired_workload(
@@ -170,7 +178,7 @@ async def run(
 
 
 async def _keep(services: ApiServices, name: str, body: ScheduleBody) -> ScheduleView:
-    entry = await submission.find_playbook(services, body.path, body.version)
+    entry = await catalog_entries.find_playbook(services, body.path, body.version)
     submission.check_requirements(services, entry)
     size = len(codec.canonical(body.workload))
     if size > submission.INLINE_BYTES_MAX:
@@ -210,11 +218,12 @@ def _timed(services: ApiServices, schedule: Schedule) -> Schedule:
     try:
         cron.check(schedule.cron, schedule.timezone)
     except CronRefused as refusal:
+        is_timezone = isinstance(refusal, TimezoneRefused)
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             code="cron_refused",
             detail=str(refusal),
-            hint='write five fields, such as "30 6 * * MON-FRI" in Europe/Berlin',
+            hint=_TIMEZONE_HINT if is_timezone else _CRON_HINT,
         ) from refusal
     next_at = scheduling.next_after(schedule, services.clock.now())
     return structs.replace(schedule, next_at=next_at if schedule.is_enabled else None)

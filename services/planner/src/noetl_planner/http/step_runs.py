@@ -26,6 +26,8 @@ Limit = Annotated[int, QueryParameter(ge=1, le=RUNS_MAX)]
 class StepRunView(Struct, frozen=True, kw_only=True):
     """One run of a step; `tasks` is what each task did, once the run has ended.
 
+    `tries` are attempts of its tasks that failed before the one that succeeded.
+
     `duration` is in seconds, of a run that goes on so far. Times are those of the events.
     """
 
@@ -41,6 +43,7 @@ class StepRunView(Struct, frozen=True, kw_only=True):
     tasks: dict[str, Any]
     notes: list[str]
     error: Any
+    tries: list[dict[str, Any]] = []
 
 
 class StepRunList(Struct, frozen=True, kw_only=True):
@@ -96,6 +99,7 @@ def _run_view(events: list[ShownEvent], now: datetime) -> StepRunView:
         tasks=context.get("tasks", {}),
         notes=context.get("notes", []),
         error=error_view.summarized(next((one for one in reversed(errors) if one), None)),
+        tries=[failed for one in events for failed in one.context.get("tries", [])],
     )
 
 

@@ -154,7 +154,7 @@ def _too_many(status: HTTPStatus, detail: str) -> ApiError:
         status,
         code="too_many_streams",
         detail=detail,
-        hint="poll GET /api/executions/{id}/events?after= instead, or end a stream",
+        hint="end a stream, or read events page by page: noetl events ID --since VERSION",
     )
 
 

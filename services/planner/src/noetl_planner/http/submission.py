@@ -16,14 +16,21 @@ from noetl_contracts.plain import DEPTH_MAX, is_deeper
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
 from noetl_planner.domain import pools, requirements
-from noetl_planner.http import catalog_entries, finding, flows, input_checks, problems, views
+from noetl_planner.http import (
+    catalog_entries,
+    finding,
+    flows,
+    given_files,
+    input_checks,
+    problems,
+    views,
+)
+from noetl_planner.http.given_files import FILES_MAX, GivenFile
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import spelling
 from noetl_playbook.executor import Requires
 
 PRODUCER = "api"
-SUGGESTIONS_MAX = 1000
 # What the stream adds to a message: subject, headers, deduplication id.
 _MESSAGE_MARGIN_BYTES = 4096
 # Larger inputs are stored, and the request refers to them.
@@ -36,7 +43,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run: a registered path, a version (default: the latest), and its inputs.
 
-    With `content`, a text of a playbook and the `scripts` beside it are run as a draft.
+    With `content`, a text and its `scripts` are run as a draft. It begins with `files`.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -51,6 +58,7 @@ class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     parent_execution_id: str | None = None
     pool: Annotated[str, Meta(pattern=POOL_PATTERN)] | None = None
     priority: Priority | None = None
+    files: Annotated[list[GivenFile], Meta(max_length=FILES_MAX)] | None = None
 
 
 class _UnsureError(Exception):
@@ -79,7 +87,7 @@ async def execute(
             return await _execute(
                 services, body, key, known, execution_id, is_sure=is_sure, flow=flow
             )
-    entry = await find_playbook(services, path, version)
+    entry = await catalog_entries.find_playbook(services, path, version)
     return await _execute(services, body, key, entry, execution_id, is_sure=True, flow=flow)
 
 
@@ -101,8 +109,7 @@ async def _execute_draft(
 def _path(body: ExecuteBody) -> str:
     if body.path is None:
         raise problems.refused(
-            "the request names no playbook",
-            hint="send the `path` of a registered one, or a text as `content`",
+            "the request names no playbook", hint="send a `path`, or a text as `content`"
         )
     return body.path
 
@@ -132,6 +139,7 @@ async def _execute(
         pool=body.pool,
         priority=body.priority,
         correlation_id=flow,
+        files_digest=await given_files.keep_files(services, execution_id, body.files or []),
     )
     is_pinned = body.content is not None or _version(body.version) is not None
     accepted = await begin(
@@ -160,7 +168,7 @@ async def start(
 
     It `has_free_names` where the inputs are what came, and not what was written for the playbook.
     """
-    entry = await find_playbook(services, path, version)
+    entry = await catalog_entries.find_playbook(services, path, version)
     check_requirements(services, entry)
     if not has_free_names:
         input_checks.check_inputs(entry, inputs)
@@ -179,10 +187,7 @@ async def ask(
     rerun: Rerun | None = None,
     flow: str | None = None,
 ) -> views.Accepted:
-    """Keep a request for a playbook that was found; `rerun` is what it takes over.
-
-    `flow` is the correlation id that it goes on under.
-    """
+    """Keep a request for a playbook; `rerun` is taken over, `flow` its correlation id."""
     workload, workload_ref = await carried_inputs(services, inputs)
     fact = ExecutionRequested(
         path=entry.path,
@@ -262,27 +267,6 @@ async def submit(services: ApiServices, request: Request) -> ExecutionId:
         except MessagingUnavailable:
             await services.hints.poke(subjects.poke("outbox"))
     return accepted
-
-
-async def find_playbook(services: ApiServices, path: str, version: int | None) -> CatalogEntry:
-    """Return a registered version; raises a 404 that names what was probably meant."""
-    wanted = path.strip("/")
-    entry = await services.catalog.find(wanted, version=version, **services.place)
-    if entry is not None:
-        services.known.keep(version, entry)
-        return entry
-    latest = await services.catalog.find(wanted, **services.place) if version is not None else None
-    if latest is not None:
-        raise problems.not_found(
-            f"playbook {wanted!r} has no version {version}",
-            hint=f"its versions are 1 to {latest.version}",
-        )
-    known = await services.catalog.list_paths(entries_max=SUGGESTIONS_MAX, **services.place)
-    raise problems.not_found(
-        f"no playbook is registered as {wanted!r}",
-        hint=spelling.hint(wanted, [one.path for one in known])
-        or "register it first: noetl register FILE",
-    )
 
 
 def check_requirements(
@@ -369,7 +353,7 @@ def _asked(fact: ExecutionRequested) -> tuple[Any, ...]:
         workload = {name: workload[name] for name in workload if name != schedules.WORKLOAD_KEY}
     source = fact.rerun.source if fact.rerun is not None else None
     repeated = None if source is None else (source.execution_id, source.step)
-    place = fact.pool, fact.priority
+    place = fact.pool, fact.priority, fact.files_digest
     return fact.path, workload, fact.workload_ref, fact.parent_execution_id, repeated, place
 
 

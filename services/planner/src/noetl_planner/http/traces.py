@@ -76,7 +76,7 @@ async def show_trace(
             )
         raise problems.not_found(
             f"step {step[:200]!r} of execution {known} was not entered",
-            hint=f"GET /api/result/{known}/list lists the steps that have results",
+            hint=f"noetl status {known} lists the steps that ran",
         )
     parents = [link.ref_id for link in found[1:]] + [None]
     links = [_shown(known, link, parent) for link, parent in zip(found, parents, strict=True)]

@@ -17,7 +17,12 @@ from noetl_contracts.triggers import (
     MESSAGE_NAMES,
     Trigger,
 )
-from noetl_planner.http import input_checks, problems, submission
+from noetl_planner.http import (
+    catalog_entries,
+    input_checks,
+    problems,
+    submission,
+)
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.triggering import TRIGGERS_MAX
@@ -114,7 +119,7 @@ async def _checked(services: ApiServices, name: str, body: TriggerBody) -> Trigg
             f"and {body.subject!r} would be both's: a message starts one playbook",
             hint="let that playbook call the other one, or choose subjects apart",
         )
-    entry = await submission.find_playbook(services, body.path, body.version)
+    entry = await catalog_entries.find_playbook(services, body.path, body.version)
     submission.check_requirements(services, entry)
     input_checks.check_templates(body.inputs)
     input_checks.check_inputs(entry, body.inputs)

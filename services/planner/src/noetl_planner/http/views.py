@@ -11,6 +11,7 @@ from noetl_contracts.events.command import CommandStarted
 from noetl_contracts.events.step import CallDone, CallError
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.status import TERMINAL_EXECUTION, ExecutionStatus
+from noetl_planner.http.awaited_messages import AwaitedMessage
 from noetl_planner.http.waiting import Waiting
 from noetl_playbook import error_view, kept
 from noetl_storage import page_ports
@@ -156,6 +157,7 @@ class StatusView(Struct, frozen=True, kw_only=True):
     stages: list[StageView]
     loops: list[LoopView]
     waiting: list[Waiting] = []
+    messages: list[AwaitedMessage] = []
 
 
 def event_view(envelope: Envelope) -> EventView:
@@ -272,7 +274,13 @@ def summary(row: Row, *, now: datetime) -> Summary:
 
 
 def status_view(
-    row: Row, *, stages: list[Row], loops: list[Row], waiting: list[Waiting], now: datetime
+    row: Row,
+    *,
+    stages: list[Row],
+    loops: list[Row],
+    waiting: list[Waiting],
+    messages: list[AwaitedMessage],
+    now: datetime,
 ) -> StatusView:
     """Show how an execution stands."""
     return StatusView(
@@ -293,6 +301,7 @@ def status_view(
         stages=[stage_view(stage) for stage in stages],
         loops=[_loop_view(loop) for loop in loops],
         waiting=waiting,
+        messages=messages,
     )
 
 

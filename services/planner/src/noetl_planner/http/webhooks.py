@@ -9,7 +9,14 @@ from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct
 
 from noetl_contracts.webhooks import BODY_BYTES_DEFAULT, BODY_BYTES_MAX, Webhook
-from noetl_planner.http import hooking, input_checks, problems, submission, views
+from noetl_planner.http import (
+    catalog_entries,
+    hooking,
+    input_checks,
+    problems,
+    submission,
+    views,
+)
 from noetl_planner.http.services import Services
 
 WEBHOOKS_MAX = 1000
@@ -71,9 +78,10 @@ async def keep(services: Services, name: FromPath[str], data: JSONBody[WebhookBo
     if (data.credential is None) != data.unsigned:
         raise problems.refused(
             "a webhook names a credential, or says that calls are unsigned, and not both",
-            hint='"credential": "NAME" with a secret, or "unsigned": true to let anybody start it',
+            hint="--credential NAME, whose field `secret` signs calls, or --unsigned to let "
+            "anybody start it",
         )
-    entry = await submission.find_playbook(services, data.path, data.version)
+    entry = await catalog_entries.find_playbook(services, data.path, data.version)
     submission.check_requirements(services, entry)
     if data.credential is not None:
         await hooking.open_secret(services, data.credential)

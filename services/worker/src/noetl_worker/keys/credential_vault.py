@@ -237,8 +237,9 @@ def _unregistered(name: str) -> ToolFailure:
     return ToolFailure(
         failure(
             "config",
-            f"credential '{name}' is not registered: "
-            f"register it with `noetl credential put {name}`",
+            f"credential '{name}' is not registered: register it with "
+            f"`noetl credential put {name}`, or for a run with -r local write its fields below "
+            f"'{name}:' in a file and add `--credentials FILE`",
         )
     )
 

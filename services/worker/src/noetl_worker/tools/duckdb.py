@@ -13,6 +13,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from noetl_chassis.blocking_work import in_thread, settled
+from noetl_contracts.execution_files import INTERNAL_FOLDER
 from noetl_worker.domain import sql_text
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.sql_text import PlaceholderError, Statement
@@ -30,7 +31,7 @@ from noetl_worker.tools.duckdb_session import (
     leave_shared_directory,
     refused,
 )
-from noetl_worker.tools.file_names import INTERNAL_FOLDER, FileName
+from noetl_worker.tools.file_names import FileName
 from noetl_worker.tools.path_locks import PathLocks
 from noetl_worker.tools.postgres_statements import parse_statements
 from noetl_worker.tools.references import References

@@ -5,21 +5,17 @@ absolute path below the organization's folder, is a file of the organization: it
 execution.
 """
 
-import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
 from msgspec import Struct
 
+from noetl_contracts.execution_files import FilePathError, check_file_path
 from noetl_worker.domain.failures import ToolFailure, failure
 
 ORGANIZATION_PREFIX = "noetl://files/"
 _FILE = "file://"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_NAME_CHARACTERS_MAX = 1_024
-# The folder of the engine's own files among those of an execution.
-INTERNAL_FOLDER = ".noetl"
 
 
 class FileName(Struct, frozen=True, kw_only=True):
@@ -55,19 +51,10 @@ def is_organization_name(text: Any) -> bool:
 
 
 def _checked_path(name: str, text: str) -> str:
-    if _CONTROL.search(name) or len(name) > _NAME_CHARACTERS_MAX:
-        raise _refused(f"{text!r:.120} is not a file name")
-    path = PurePosixPath(name)
-    if ".." in path.parts:
-        raise _refused(f"{text!r:.120} climbs out of its folder: write the path without '..'")
-    if path.parts[:1] == (INTERNAL_FOLDER,):
-        raise _refused(f"{text!r:.120}: the folder '{INTERNAL_FOLDER}' is the engine's own")
-    if path.as_posix() in {"", "."}:
-        raise _refused(f"{text!r:.120} names a folder, not a file")
     try:
-        return path.as_posix().encode().decode()
-    except UnicodeEncodeError as problem:
-        raise _refused(f"{text!r:.120} is not a file name") from problem
+        return check_file_path(name)
+    except FilePathError as problem:
+        raise _refused(f"{text!r:.120} {problem}") from problem
 
 
 def _refused(text: str) -> ToolFailure:

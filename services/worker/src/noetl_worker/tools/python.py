@@ -7,6 +7,7 @@ import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
-from noetl_contracts.log_chunks import STDERR, STDOUT
+from noetl_contracts.log_chunks import NOTICE, STDERR, STDOUT
 from noetl_storage import removal
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.domain.masking import Mask
@@ -100,7 +101,9 @@ class PythonTool:
                 owner = (call.site.tenant_id, call.site.organization_id)
                 async with (
                     own_time(call.timeout.total),
-                    self._environments.held(requirements, owner) as packages,
+                    self._environments.held(
+                        requirements, owner, partial(call.log.add_line, NOTICE)
+                    ) as packages,
                 ):
                     room = Room(owner=owner, has_network=has_network, packages=packages)
                     return await self._asked(ask, call, room)

@@ -82,11 +82,11 @@ class Environments:
 
     @asynccontextmanager
     async def held(
-        self, requirements: Requirements, owner: tuple[str, str]
+        self, requirements: Requirements, owner: tuple[str, str], tell: Callable[[str], None]
     ) -> AsyncIterator[Path | None]:
         """Hold the folder of a set of packages, made when it is new; None for the empty set.
 
-        Raises `ToolFailure`.
+        `tell` is told before packages are installed, which may last. Raises `ToolFailure`.
         """
         if not requirements.lines:
             yield None
@@ -96,6 +96,8 @@ class Environments:
         async with lock:
             folder = self._folder_by_key.get(key)
             if folder is None:
+                count = len(requirements.lines)
+                tell(f"installing {count} package{'' if count == 1 else 's'} ...")
                 folder = await self._make(key, requirements)
                 self._folder_by_key[key] = folder
             self._folder_by_key.move_to_end(key)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from noetl_contracts.execution_files import FileContent
 from noetl_storage import removal
-from noetl_worker.workspace.file_content import FileContent, finish_file, read_content
+from noetl_worker.workspace.file_content import finish_file, read_content
 from noetl_worker.workspace.folder_walk import (
     files_below,
     find_status,

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, TypeVar
 from noetl_chassis.blocking_work import in_thread
 from noetl_chassis.together import together
 from noetl_contracts import locators
+from noetl_contracts.execution_files import CHUNK_HEAD, CHUNK_MEDIA_TYPE, FileContent
 from noetl_contracts.payloads import PayloadRef
 from noetl_worker.domain.failures import ToolFailure, failure
 from noetl_worker.workspace import file_content
 from noetl_worker.workspace.checkout import Checkout
-from noetl_worker.workspace.file_content import CHUNK_HEAD, FileContent
 
 if TYPE_CHECKING:
     from noetl_worker.stores import TenantPayloads
 
 T = TypeVar("T")
 
-_MEDIA_TYPE = "application/octet-stream"
 _FILES_AT_ONCE = 8
 _CHUNKS_AT_ONCE = 8
 
@@ -92,7 +91,7 @@ async def _store_file(
         async def store_chunk(index: int) -> None:
             async with turns:
                 data = await in_thread(file_content.read_chunk, descriptor, content, index)
-                ref = await payloads.store(CHUNK_HEAD + data, media_type=_MEDIA_TYPE)
+                ref = await payloads.store(CHUNK_HEAD + data, media_type=CHUNK_MEDIA_TYPE)
             if ref.sha256 != content.chunks[index]:
                 text = f"the file {path!r:.200} was written to after its task had ended"
                 raise ToolFailure(failure("file_conflict", text, source="files"))
@@ -105,7 +104,7 @@ def _chunk_ref(digest: str, size_bytes: int, payloads: "TenantPayloads") -> Payl
     return PayloadRef(
         uri=locators.payload(place.tenant_id, place.organization_id, digest),
         sha256=digest,
-        media_type=_MEDIA_TYPE,
+        media_type=CHUNK_MEDIA_TYPE,
         payload_bytes=size_bytes + len(CHUNK_HEAD),
     )
 

@@ -1,45 +1,9 @@
-"""The content of a file, cut into chunks that are stored by digest.
-
-A file that changes in one place shares its other chunks with the version before. So a database of
-1 GB into which a task inserts a row costs the store a few chunks and not 1 GB.
-"""
+"""Open files as contents in chunks: read, described and written."""
 
 import os
 from collections.abc import Iterator
 
-from msgspec import Struct
-
-from noetl_contracts import codec
-
-CHUNK_BYTES_MIN = 256 * 1024
-# A longer file has larger chunks, so that the list of its chunks stays short.
-CHUNKS_MAX = 1024
-# Stands before each stored chunk: a piece of a Parquet file alone must not look like one.
-CHUNK_HEAD = b"noetl-file-chunk\n"
-
-
-class FileContent(Struct, frozen=True, kw_only=True):
-    """The size of a file in bytes, the size of its chunks, and the digest of each, in order.
-
-    The digest of a chunk is the SHA-256 of `CHUNK_HEAD` and the chunk's bytes, as they are stored.
-    """
-
-    size_bytes: int
-    chunk_bytes: int
-    chunks: tuple[str, ...]
-    is_executable: bool = False
-
-    def chunk_size(self, index: int) -> int:
-        """Return how many bytes a chunk has; the last one may be shorter."""
-        return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
-
-
-def choose_chunk_bytes(size_bytes: int) -> int:
-    """Return the smallest power of two that cuts a file into at most `CHUNKS_MAX` chunks."""
-    chunk_bytes = CHUNK_BYTES_MIN
-    while chunk_bytes * CHUNKS_MAX < size_bytes:
-        chunk_bytes *= 2
-    return chunk_bytes
+from noetl_contracts.execution_files import FileContent, choose_chunk_bytes, digest_chunk
 
 
 def read_content(descriptor: int) -> FileContent:
@@ -57,14 +21,6 @@ def read_content(descriptor: int) -> FileContent:
         chunks=tuple(chunks),
         is_executable=bool(status.st_mode & 0o100),
     )
-
-
-def digest_chunk(data: bytes) -> str:
-    """Return the SHA-256 of a chunk as it is stored."""
-    digest = codec.digester()
-    digest.update(CHUNK_HEAD)
-    digest.update(data)
-    return digest.hexdigest()
 
 
 def read_chunk(descriptor: int, content: FileContent, index: int) -> bytes:

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from noetl_contracts.execution_files import INTERNAL_FOLDER
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.tools.file_names import INTERNAL_FOLDER
 
 _CACHE_FOLDER = "__pycache__"
 _FOLDERS_DEEP_MAX = 32

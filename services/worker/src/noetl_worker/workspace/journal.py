@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from noetl_contracts import codec
+from noetl_contracts.execution_files import (
+    INLINE_CHUNKS_MAX,
+    INLINE_OUTCOME_BYTES_MAX,
+    NAME_PREFIX,
+    FileChange,
+    FileContent,
+    JournalEntry,
+    KeptOutcome,
+    Writer,
+    entry_name,
+)
 from noetl_contracts.file_sources import FileSource
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
 from noetl_worker.domain.failures import ToolFailure, failure
-from noetl_worker.workspace.file_content import FileContent
-from noetl_worker.workspace.journal_entry import (
-    INLINE_CHUNKS_MAX,
-    INLINE_OUTCOME_BYTES_MAX,
-    FileChange,
-    JournalEntry,
-    KeptOutcome,
-    Writer,
-)
 
 if TYPE_CHECKING:
     from noetl_worker.stores import TenantPayloads
 
-NAME_PREFIX = "workspaces"
 ENTRIES_MAX = 1_000_000
 _READS_AT_ONCE = 16
 _INHERITED = Writer(step="(rerun)", unit="inherited", activation=0)
@@ -233,4 +234,4 @@ class Journal:
             )
 
     def _name(self, sequence: int) -> str:
-        return f"{NAME_PREFIX}/{self._execution_id}/{sequence:010d}"
+        return entry_name(self._execution_id, sequence)

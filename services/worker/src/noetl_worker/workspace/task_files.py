@@ -6,6 +6,7 @@ An attempt that fails or dies changes nothing. A later attempt of a task whose e
 not run again.
 """
 
+import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from msgspec import UNSET, structs
 
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts import codec
+from noetl_contracts.errors import ErrorObject
+from noetl_contracts.execution_files import FileChange, JournalEntry, KeptOutcome, Writer
 from noetl_worker.domain.failures import ToolFailure, failure, of_file
 from noetl_worker.tools.call import Call, Outcome
 from noetl_worker.tools.file_names import ORGANIZATION_PREFIX, FileName, parse_file_name
@@ -23,7 +26,6 @@ from noetl_worker.workspace import file_chunks
 from noetl_worker.workspace.checkout import Checkout, FolderChanges
 from noetl_worker.workspace.folder_walk import is_internal, list_folders
 from noetl_worker.workspace.journal import Files, FileVersion, Journal
-from noetl_worker.workspace.journal_entry import FileChange, JournalEntry, KeptOutcome, Writer
 
 if TYPE_CHECKING:
     from noetl_worker.workspace.workspaces import Workspaces
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
 # What DuckDB and SQLite keep beside a database that was not closed in order.
 _SIDE_FILES = (".wal", "-wal", "-journal")
 # Errors that a file may have caused by not being there.
+_FILES_NAMED_MAX = 5
+# The words of DuckDB for files, of Python, and of DuckDB for addresses.
+_MISSING_NAME = re.compile(
+    r"No files found that match the pattern \"([^\"]+)\"|No such file or directory: '([^']+)'"
+    r"|Cannot access file \"(noetl://files/[^\"]+)\""
+)
 _HINTED_KINDS = frozenset({"not_found", "db_error"})
 
 
@@ -178,16 +186,40 @@ class TaskFiles:
             )
 
     def add_hint(self, outcome: Outcome) -> Outcome:
-        """Say of a task that failed if the organization has a file that it did not find."""
-        error, folder = outcome.error, self._workspaces.folder_of(self._call.site)
-        if error is None or folder is None:
+        """Say of a task that did not find a file where it was looked for, and the way out."""
+        error = outcome.error
+        hint = None if error is None else self._find_hint(error)
+        if error is None or hint is None:
             return outcome
-        named = [name for name in self._missed if _is_file(folder / name)]
-        if error.kind not in _HINTED_KINDS or not named:
-            return outcome
-        hint = f"a file of the organization is named {ORGANIZATION_PREFIX}{named[0]}"
         message = f"{error.message}; {hint}"
         return structs.replace(outcome, error=structs.replace(error, message=message))
+
+    def _find_hint(self, error: ErrorObject) -> str | None:
+        folder = self._workspaces.folder_of(self._call.site)
+        if error.kind in _HINTED_KINDS:
+            named = [
+                name for name in self._missed if folder is not None and _is_file(folder / name)
+            ]
+            if named:
+                return f"a file of the organization is named {ORGANIZATION_PREFIX}{named[0]}"
+        missed = [name for name in self._missed if not is_internal(name)]
+        # Who looks a file up by its name says so; code and statements name it in their errors.
+        is_looked_up = bool(missed) and error.kind == "not_found"
+        missing = missed[0] if is_looked_up else _find_missing_name(error)
+        if missing is None:
+            return None
+        if missing.startswith(ORGANIZATION_PREFIX):
+            return (
+                "statements reach files of the execution: give this one to the task as "
+                f"`inputs: {{rows: {{path: '{missing}'}}}}`, and read it FROM rows"
+            )
+        visible = sorted(path for path in self._files if not is_internal(path))
+        more = len(visible) - _FILES_NAMED_MAX
+        shown = ", ".join(visible[:_FILES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        return (
+            f"tasks find the files of their execution, which has {shown or 'none'}: take this one "
+            f"along with `noetl run FILE --file {missing}`"
+        )
 
     async def _opened_checkout(self, *, is_latest: bool) -> Checkout:
         if self._checkout is None:
@@ -337,6 +369,15 @@ def _make_folder(folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ToolFailure(of_file(problem, name, source="files")) from problem
+
+
+def _find_missing_name(error: ErrorObject) -> str | None:
+    """Return the name of the file that a task did not find; None where it failed otherwise."""
+    is_of_code = error.exception_type == FileNotFoundError.__name__
+    if not is_of_code and error.kind not in _HINTED_KINDS:
+        return None
+    found = _MISSING_NAME.search(error.message)
+    return None if found is None else found[1] or found[2] or found[3]
 
 
 def _is_file(path: Path) -> bool:

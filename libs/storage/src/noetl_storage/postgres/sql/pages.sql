@@ -23,8 +23,8 @@ where e.execution_id = $1 and e.tenant_id = $2 and e.organization_id = $3
 order by v.stream_version;
 
 -- name: find_run_events :many
--- What began and ended the runs of steps of execution $1: of the $3 runs that began after version
--- $2, in order.
+-- What began and ended the runs of steps of execution $1, and successes after failed attempts: of
+-- the $3 runs that began after version $2, in order.
 with entered as (
     select node_id
     from noetl.event
@@ -43,6 +43,7 @@ where
     and (
         event_type in ('step.enter', 'step.failed', 'step.exit')
         or (event_type = 'call.error' and not context ? 'item_index')
+        or (event_type = 'call.done' and context ? 'tries' and not context ? 'item_index')
     )
     and node_id in (select entered.node_id from entered)
 order by stream_version;

@@ -510,7 +510,8 @@ order by urgent.place, c.heard_at
 limit $5;
 
 -- name: list_waits :many
--- At most $5 waits of tenant $1 and organization $2, at address $3 or of mode $4 if given.
+-- At most $6 waits of tenant $1 and organization $2: at address $3, of mode $4, of execution $5, if
+-- given.
 select
     c.execution_id, c.command_id, c.tenant_id, c.organization_id, c.step_name, c.status, c.wait,
     c.heard_at
@@ -521,10 +522,11 @@ where c.tenant_id = $1
     and c.wait is not null
     and ($3::text is null or c.wait ->> 'address' = $3)
     and ($4::text is null or c.wait ->> 'mode' = $4)
+    and ($5::bigint is null or c.execution_id = $5)
     and c.status = 'PARKED'
     and e.ended_at is null
 order by c.heard_at
-limit $5;
+limit $6;
 
 -- name: list_stalled :many
 -- At most $2 live executions without an event for $1 seconds, by lot: long waits share the turns.

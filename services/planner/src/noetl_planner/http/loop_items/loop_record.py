@@ -100,7 +100,7 @@ async def find_loop(services: ApiServices, state: ExecutionState, step: str) -> 
         )
         raise problems.not_found(
             f"step {step[:200]!r} of execution {state.execution_id} has not run",
-            hint=f"GET /api/executions/{state.execution_id}/status lists loops (noetl status)",
+            hint=f"noetl status {state.execution_id} lists loops",
         )
     found = await services.ledger.find_by_key(state.execution_id, keys.loop_started(run_id))
     if found is None or not isinstance(found.event, LoopStarted):

@@ -1,0 +1,124 @@
+"""Files that a run takes with it: their chunks are stored first, and named when it begins."""
+
+from typing import Annotated, Any
+
+from litestar import Request, post
+from litestar.status_codes import HTTP_200_OK
+from msgspec import Meta, Struct
+
+from noetl_contracts import codec
+from noetl_contracts.execution_files import (
+    CHUNK_HEAD,
+    CHUNK_MEDIA_TYPE,
+    CHUNKS_MAX,
+    INLINE_CHUNKS_MAX,
+    RUN,
+    FileChange,
+    FilePathError,
+    JournalEntry,
+    check_file_path,
+    entry_name,
+)
+from noetl_contracts.ids import ExecutionId
+from noetl_contracts.payloads import JSON_MEDIA_TYPE
+from noetl_planner.http import problems
+from noetl_planner.http.services import ApiServices, Services
+
+FILES_MAX = 100
+
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class GivenFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file by its path in the execution; `chunks` are digests of stored chunks, in order."""
+
+    path: Annotated[str, Meta(min_length=1)]
+    size_bytes: Annotated[int, Meta(ge=0, le=2**53)]
+    chunk_bytes: Annotated[int, Meta(ge=1, le=2**32)]
+    chunks: Annotated[tuple[Digest, ...], Meta(max_length=CHUNKS_MAX)]
+
+
+class StoredChunk(Struct, frozen=True, kw_only=True):
+    """A chunk that is stored; the digest names it."""
+
+    digest: str
+
+
+@post("/files/chunks", status_code=HTTP_200_OK, tags=["executions"])
+async def take_chunk(services: Services, request: Request[Any, Any, Any]) -> StoredChunk:
+    """Store a chunk of a file that a run will take with it: the bytes as the body."""
+    return StoredChunk(digest=await store_chunk(services, await request.body()))
+
+
+async def store_chunk(services: ApiServices, data: bytes) -> str:
+    """Store a chunk of a file and return its digest."""
+    ref = await services.payloads.put(
+        CHUNK_HEAD + data, media_type=CHUNK_MEDIA_TYPE, **services.place
+    )
+    return ref.sha256
+
+
+async def keep_files(
+    services: ApiServices, execution_id: ExecutionId, given: list[GivenFile]
+) -> str | None:
+    """Write the first entry of an execution's files; return its digest, None without files.
+
+    Raises a 400 for files that cannot lie beside each other.
+    """
+    if not given:
+        return None
+    _check_paths(given)
+    changes = tuple([await _describe(services, file) for file in given])
+    entry = JournalEntry(
+        sequence=1, key="", writer=RUN, base=0, written_at=services.clock.now(), changes=changes
+    )
+    await services.payloads.put_named(
+        entry_name(execution_id, 1), codec.encode(entry), **services.place
+    )
+    return codec.checksum(codec.builtins(given))
+
+
+def _check_paths(given: list[GivenFile]) -> None:
+    paths: set[str] = set()
+    for file in given:
+        try:
+            path = check_file_path(file.path)
+        except FilePathError as problem:
+            raise problems.refused(f"file {file.path!r:.120} {problem}") from problem
+        if path != file.path or path.startswith("/"):
+            raise problems.refused(
+                f"file {file.path!r:.120} is not named by a relative path in its shortest form"
+            )
+        if path in paths:
+            raise problems.refused(f"file {path!r:.120} is given twice")
+        paths.add(path)
+        whole = sum(min(file.chunk_bytes, file.size_bytes - place) for place in _places(file))
+        if whole != file.size_bytes or len(_places(file)) != len(file.chunks):
+            raise problems.refused(f"file {path!r:.120} has another size than its chunks")
+    for path in paths:
+        folder = next((one for one in paths if path.startswith(f"{one}/")), None)
+        if folder is not None:
+            raise problems.refused(f"file {folder!r:.120} stands where {path!r:.120} has a folder")
+
+
+def _places(file: GivenFile) -> range:
+    """Return where the chunks of a file begin; of too many only as many as show that."""
+    end = min(file.size_bytes, file.chunk_bytes * (CHUNKS_MAX + 1))
+    return range(0, end, file.chunk_bytes)
+
+
+async def _describe(services: ApiServices, file: GivenFile) -> FileChange:
+    about: dict[str, Any] = {
+        "path": file.path,
+        "size_bytes": file.size_bytes,
+        "chunk_bytes": file.chunk_bytes,
+    }
+    if len(file.chunks) <= INLINE_CHUNKS_MAX:
+        return FileChange(**about, chunks=file.chunks)
+    ref = await services.payloads.put(
+        codec.encode(file.chunks), media_type=JSON_MEDIA_TYPE, **services.place
+    )
+    return FileChange(**about, chunks_ref=ref)
+
+
+ROUTES = [take_chunk]

@@ -1,0 +1,61 @@
+"""What `noetl run` refuses before it asks anybody."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from noetl_cli.__main__ import app
+from noetl_cli.failures import CliError
+from noetl_cli.result_file import check_file, save_result
+from noetl_cli.step_result import PlannerResults, StepResult
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def refusal(*words: str) -> CliError:
+    error = CliRunner().invoke(app, ["run", *words, "--server", NOWHERE]).exception
+    assert isinstance(error, CliError)
+    return error
+
+
+def test_a_folder_is_told_with_the_playbooks_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    here = refusal(".")
+    assert (here.message, here.way_out) == (
+        "'.' is a folder, and a run takes the file of one playbook.",
+        "noetl run a.yaml",
+    )
+    (tmp_path / "empty").mkdir()
+    assert "no .yaml file" in refusal("empty", "-r", "local").way_out
+    assert "no .yaml file" in refusal("empty/").way_out
+    # It may be the path of a registered playbook: the planner is asked.
+    assert "No planner answers" in refusal("empty").message
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("x.txt", "names no format"), ("none/x.csv", "which is no folder"), ("d.csv", "is a folder")],
+)
+def test_a_file_that_cannot_be_saved_is_refused_before_the_run(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    (tmp_path / "d.csv").mkdir()
+    playbook = tmp_path / "a.yaml"
+    playbook.write_text("apiVersion: noetl.io/v2")
+    assert said in refusal(str(playbook), "--save", str(tmp_path / name)).message
+
+
+def test_what_is_no_table_is_told_with_the_command_that_saves_it(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    check_file(file)
+    result = StepResult(step="a b", data={"total": 1}, error=None, total=None)
+    command = PlannerResults(None, "7").save_command("a b", Path("x.json"))  # type: ignore[arg-type]  # the values differ in type
+    assert command == "noetl result 7 'a b' --save x.json"
+    with pytest.raises(CliError, match="no list of rows") as told:
+        save_result(file, result, as_json=command)
+    assert told.value.way_out == command
+    assert not file.exists()

@@ -1,0 +1,71 @@
+"""The line that shows what is waited for: on a terminal alone, and only where it lasts."""
+
+import io
+import sys
+import threading
+
+import pytest
+
+from noetl_cli import spinner
+from noetl_cli.spinner import show_spinner
+
+
+class Terminal(io.StringIO):
+    """A standard error that a person sees, and that tells when something is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_written = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "Reading" in self.getvalue():
+            self.is_written.set()
+        return count
+
+
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(spinner, "SHOWN_AFTER_S", 0.0)
+    return monkeypatch
+
+
+def open_terminal(patch: pytest.MonkeyPatch) -> Terminal:
+    """Put a terminal in the place of standard error; a fixture's would be replaced by pytest."""
+    shown = Terminal()
+    patch.setattr(sys, "stderr", shown)
+    return shown
+
+
+def test_what_lasts_is_shown_on_a_terminal(patch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(patch)
+    with show_spinner("Reading [it]"):
+        assert terminal.is_written.wait(30)
+    assert "Reading [it]" in terminal.getvalue()
+    assert sys.stderr is terminal
+
+
+def test_what_ends_at_once_is_not_shown(patch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(patch)
+    patch.setattr(spinner, "SHOWN_AFTER_S", 3600.0)
+    with show_spinner("Reading"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_is_shown_to_a_program(patch: pytest.MonkeyPatch) -> None:
+    threads = threading.active_count()
+    terminal = open_terminal(patch)
+    with show_spinner("Reading", is_quiet=True):
+        assert threading.active_count() == threads
+    assert terminal.getvalue() == ""
+    pipe = io.StringIO()
+    patch.setattr(sys, "stderr", pipe)
+    with show_spinner("Reading"):
+        assert threading.active_count() == threads
+    assert pipe.getvalue() == ""
