@@ -14,13 +14,21 @@ class Kind(StrEnum):
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """One metric; `labels` is all that may be attached, never an execution, frame, row or URL."""
+    """One metric; `labels` is all that may be attached, never an execution, frame, row or URL.
+
+    `name` is what Prometheus shows.
+    """
 
     name: str
     kind: Kind
     unit: str
     meaning: str
     labels: tuple[str, ...] = ()
+
+    @property
+    def instrument_name(self) -> str:
+        """Return the name in OpenTelemetry, where counters have no `_total`: exporters add it."""
+        return self.name.removesuffix("_total")
 
 
 def _counter(name: str, unit: str, meaning: str, *labels: str) -> Metric:
