@@ -49,7 +49,7 @@ class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     health_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    # Traces and metrics also go here when the `otlp` extra is installed.
+    # Traces, metrics and logs also go here when the `otlp` extra is installed.
     otlp_endpoint: str = ""
     # For tests: what happens at which point, and a folder to let each happen once in all processes.
     failpoints: str = ""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
+from noetl_chassis import tracing
 from noetl_contracts import codec, schedules, subjects
 from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch, Rerun
 from noetl_contracts.ids import ExecutionId, shard_of
@@ -270,11 +271,9 @@ async def find_playbook(services: ApiServices, path: str, version: int | None) -
             hint=f"its versions are 1 to {latest.version}",
         )
     known = await services.catalog.list_paths(entries_max=SUGGESTIONS_MAX, **services.place)
-    raise problems.not_found(
-        f"no playbook is registered as {wanted!r}",
-        hint=spelling.hint(wanted, [one.path for one in known])
-        or "register it first: noetl register FILE",
-    )
+    near = spelling.hint(wanted, [one.path for one in known])
+    way_out = near or "register it first: noetl register FILE"
+    raise problems.not_found(f"no playbook is registered as {wanted!r}", hint=way_out)
 
 
 def check_requirements(
@@ -310,6 +309,7 @@ def request_of(
         producer=PRODUCER,
         facts=[fact],
         request_id=request_id,
+        traceparent=tracing.traceparent(),
     )
     data = codec.encode(batch)
     bytes_max = MESSAGE_BYTES_MAX - _MESSAGE_MARGIN_BYTES
