@@ -10,7 +10,7 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct, structs
 
-from noetl_contracts import codec, cron
+from noetl_contracts import codec, cron, spelling
 from noetl_contracts import schedules as scheduling
 from noetl_contracts.cron import CronRefused
 from noetl_contracts.facts import ExecutionRequested
@@ -18,7 +18,6 @@ from noetl_contracts.schedules import CATCH_UP_MAX, CatchUp, Overlap, Schedule
 from noetl_planner.http import problems, submission, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook import spelling
 
 SCHEDULES_MAX = 1000
 FIRINGS_SHOWN = 5

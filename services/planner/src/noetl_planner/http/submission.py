@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from noetl_chassis import tracing
-from noetl_contracts import codec, schedules, subjects
+from noetl_contracts import codec, schedules, spelling, subjects
 from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch, Rerun
 from noetl_contracts.ids import ExecutionId, shard_of
 from noetl_contracts.lanes import POOL_PATTERN, Priority
@@ -20,7 +20,6 @@ from noetl_planner.domain import pools, requirements
 from noetl_planner.http import catalog_entries, finding, flows, problems, views
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import spelling
 from noetl_playbook.executor import Requires
 from noetl_playbook.expressions import TemplateError, compile_value
 
