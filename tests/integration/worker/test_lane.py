@@ -50,6 +50,7 @@ class DeafDelivery:
         self.subject = delivery.subject
         self.data = delivery.data
         self.message_id = delivery.message_id
+        self.traceparent = delivery.traceparent
         self.delivered = delivery.delivered
         self.stream_sequence = delivery.stream_sequence
         self.age_s = 0.0

@@ -63,8 +63,17 @@ async def test_a_taken_health_port_is_one_clear_sentence() -> None:
                 pass
 
 
+SHOWING = {
+    names.Kind.COUNTER: instruments.count,
+    names.Kind.GAUGE: instruments.show,
+    names.Kind.HISTOGRAM: instruments.record,
+}
+
+
 def test_metrics_have_the_names_that_are_declared() -> None:
     with telemetry.started(service="outbox", instance="outbox-1") as shown:
+        for metric in names.METRICS:
+            SHOWING[metric.kind](metric, 1, labels=dict.fromkeys(metric.labels, "x"))
         instruments.count(names.EVENTS_APPENDED, 2, labels={names.EVENT_TYPE: "frame"})
         instruments.show(names.OUTBOX_OLDEST_AGE, 1.5)
         instruments.record(names.APPEND_DURATION, 0.02)
@@ -76,6 +85,15 @@ def test_metrics_have_the_names_that_are_declared() -> None:
     assert 'noetl_ledger_append_duration_seconds_bucket{le="0.025"} 1.0' in text
     assert 'noetl_loop_turn_duration_seconds_count{loop="many"} 100.0' in text
     assert 'noetl_build_info{service="outbox"' in text
+    exposed = {line.partition("{")[0].split(" ")[0] for line in text.splitlines()}
+    for metric in names.METRICS:
+        suffix = "_count" if metric.kind is names.Kind.HISTOGRAM else ""
+        assert f"{metric.name}{suffix}" in exposed
+
+
+def test_counters_have_no_total_in_their_opentelemetry_names() -> None:
+    assert names.EVENTS_APPENDED.instrument_name == "noetl_events_appended"
+    assert not any(metric.instrument_name.endswith("_total") for metric in names.METRICS)
 
 
 def test_every_metric_is_declared_once_with_its_unit_in_its_name() -> None:

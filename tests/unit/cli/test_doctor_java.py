@@ -3,6 +3,8 @@
 import stat
 from pathlib import Path
 
+import pytest
+
 from noetl_chassis.java import find_java
 from noetl_cli.stack import doctor, home
 from noetl_cli.stack.checks import Check, Verdict
@@ -40,3 +42,19 @@ def test_a_java_home_comes_first(tmp_path: Path) -> None:
     program = a_java(tmp_path / "new", "21.0.2")
     found = java_check(tmp_path, JAVA_HOME=str(tmp_path / "new"), PATH=str(tmp_path))
     assert (found.verdict, found.found) == (Verdict.OK, f"21 at {program}")
+
+
+@pytest.mark.parametrize("version", ["25", "25.0.1", "25.0.2"])
+def test_a_java_that_corrupts_data_is_passed_over(tmp_path: Path, version: str) -> None:
+    corrupting = a_java(tmp_path / "new", version)
+    assert find_java(places(tmp_path)).program != corrupting
+
+
+@pytest.mark.parametrize("version", ["25.0.3", "25.1", "26", "17.0.11"])
+def test_a_java_that_is_mended_is_taken(tmp_path: Path, version: str) -> None:
+    mended = a_java(tmp_path / "new", version)
+    assert find_java(places(tmp_path)).program == mended
+
+
+def places(tmp_path: Path) -> dict[str, str]:
+    return {"JAVA_HOME": str(tmp_path / "new"), "PATH": str(tmp_path)}

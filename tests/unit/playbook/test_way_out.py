@@ -3,7 +3,6 @@
 import pytest
 from tests.support.playbooks import document, judged
 
-from noetl_playbook import spelling
 from noetl_playbook.parse import parse, parse_all
 from noetl_playbook.problems import Level, text_form
 from noetl_playbook.reading import HINTS_MAX, PROBLEMS_MAX
@@ -60,24 +59,6 @@ def test_the_nearest_name_is_offered(code: str, workflow: str, meant: str) -> No
     root = "workload: {region: eu}\nworkbook: [{name: grade, tool: {kind: noop}}]\n"
     found = [each for each in judged(workflow, root=root).problems if each.code == code]
     assert [each.hint for each in found] == [f"did you mean '{meant}'?"]
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "meant"),
-    [
-        ("htpt", ["http", "nats"], "http"),
-        ("ab", ["ba"], "ba"),
-        ("x", ["http"], None),
-        ("postgresql", ["postgres"], "postgres"),
-        ("transformation_rulez", ["transformation_rules_x"], "transformation_rules_x"),
-        ("completely", ["different"], None),
-        ("when", ["when"], None),
-    ],
-)
-def test_near_is_two_edits_or_a_third_of_the_known_name(
-    word: str, known: list[str], meant: str | None
-) -> None:
-    assert spelling.nearest(word, known) == meant
 
 
 def test_a_reserved_kind_is_told_in_the_sentence_of_the_language() -> None:

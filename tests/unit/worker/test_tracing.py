@@ -56,3 +56,21 @@ def test_without_anybody_to_tell_a_first_span_begins_a_trace() -> None:
         said = traceparent()
     assert said is not None
     assert said.endswith("-01")
+
+
+def test_a_command_consumes_a_message_and_links_to_its_sending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    sent_by = PARENT.replace("b7ad6b7169203331", "c7ad6b7169203331")
+    step = {"step": "s", "tool": []}
+    with tracing.command_span(
+        structs.replace(command_of(step), traceparent=PARENT), sent_by=sent_by
+    ):
+        pass
+    (span,) = exporter.get_finished_spans()
+    assert span.kind is trace.SpanKind.CONSUMER
+    assert [f"{link.context.span_id:016x}" for link in span.links] == ["c7ad6b7169203331"]
+    provider.shutdown()

@@ -10,7 +10,8 @@ from noetl_cli import diagnostics, inputs, render
 from noetl_cli.diagnostics import Found
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.script_folder import ScriptFolder
-from noetl_playbook import mixed_text, spelling
+from noetl_contracts import spelling
+from noetl_playbook import mixed_text
 from noetl_playbook.code_table import CODES
 from noetl_playbook.document import DOCUMENT_BYTES_MAX
 from noetl_playbook.problems import Level, Problem

@@ -8,8 +8,7 @@ import typer
 
 from noetl_cli import render
 from noetl_cli.failures import CliError, ExitCode
-from noetl_contracts import codec, schemas
-from noetl_playbook import spelling
+from noetl_contracts import codec, schemas, spelling
 from noetl_playbook.schema import document_schema
 
 PLAYBOOK = "playbook"

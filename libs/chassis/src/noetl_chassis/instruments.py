@@ -88,7 +88,7 @@ class _Counter:
     def __init__(self, metric: Metric) -> None:
         self._sums: dict[tuple[tuple[str, str], ...], Sum] = {}
         metrics.get_meter(SCOPE).create_observable_counter(
-            metric.name, [self._observe], unit=metric.unit, description=metric.meaning
+            metric.instrument_name, [self._observe], unit=metric.unit, description=metric.meaning
         )
 
     def sum(self, labels: Mapping[str, str] | None) -> Sum:
@@ -107,7 +107,7 @@ class _Gauge:
     def __init__(self, metric: Metric) -> None:
         self._values: dict[tuple[tuple[str, str], ...], float] = {}
         metrics.get_meter(SCOPE).create_observable_gauge(
-            metric.name, [self._observe], unit=metric.unit, description=metric.meaning
+            metric.instrument_name, [self._observe], unit=metric.unit, description=metric.meaning
         )
 
     def set(self, value: float, labels: Mapping[str, str] | None) -> None:
@@ -127,7 +127,7 @@ class _Histogram:
 
     def __init__(self, metric: Metric) -> None:
         self._told = metrics.get_meter(SCOPE).create_histogram(
-            metric.name,
+            metric.instrument_name,
             unit=metric.unit,
             description=metric.meaning,
             explicit_bucket_boundaries_advisory=SECONDS_BUCKETS,

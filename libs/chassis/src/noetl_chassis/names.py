@@ -14,13 +14,21 @@ class Kind(StrEnum):
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """One metric; `labels` is all that may be attached, never an execution, frame, row or URL."""
+    """One metric; `labels` is all that may be attached, never an execution, frame, row or URL.
+
+    `name` is what Prometheus shows.
+    """
 
     name: str
     kind: Kind
     unit: str
     meaning: str
     labels: tuple[str, ...] = ()
+
+    @property
+    def instrument_name(self) -> str:
+        """Return the name in OpenTelemetry, where counters have no `_total`: exporters add it."""
+        return self.name.removesuffix("_total")
 
 
 def _counter(name: str, unit: str, meaning: str, *labels: str) -> Metric:
@@ -267,20 +275,35 @@ IS_LEADER = _gauge("noetl_reaper_is_leader", "1", "1 on the instance that leads,
 SPAN_DECIDE = "planner decide"
 SPAN_COMMAND = "worker command"
 SPAN_FRAME = "worker frame"
-SPAN_PUBLISH = "outbox publish"
+SPAN_TOOL = "tool"
+SPAN_SEND = "send"
+SPAN_TRIGGER = "planner trigger"
 SPAN_PROJECT = "projector apply"
 SPAN_SWEEP = "reaper sweep"
 ATTR_SYSTEM = "messaging.system"
+ATTR_OPERATION = "messaging.operation.type"
 ATTR_DESTINATION = "messaging.destination.template"
 ATTR_PARTITION = "messaging.destination.partition.id"
-ATTR_MESSAGE_ID = "messaging.message.id"
 ATTR_CONVERSATION_ID = "messaging.message.conversation_id"
 ATTR_BATCH = "messaging.batch.message_count"
 ATTR_EXECUTION = "noetl.execution_id"
 ATTR_STEP = "noetl.step"
+ATTR_TASK = "noetl.task"
 ATTR_FRAME = "noetl.frame_id"
 ATTR_ATTEMPT = "noetl.attempt"
+ATTR_ERROR = "error.type"
+ATTR_METHOD = "http.request.method"
+ATTR_STATUS = "http.response.status_code"
+ATTR_ROUTE = "http.route"
+ATTR_PATH = "url.path"
+ATTR_URL = "url.full"
+ATTR_SCHEME = "url.scheme"
+ATTR_SERVER = "server.address"
+ATTR_DATABASE = "db.system.name"
 SYSTEM_NATS = "nats"
+OPERATION_SEND = "send"
+OPERATION_PROCESS = "process"
+DATABASE_POSTGRESQL = "postgresql"
 
 # Log fields.
 FIELD_EXECUTION = "execution_id"

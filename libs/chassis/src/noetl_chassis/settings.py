@@ -1,6 +1,5 @@
 """Environment variables in, one frozen value out."""
 
-import difflib
 import platform
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from noetl_chassis import failpoints
+from noetl_contracts import spelling
 from noetl_contracts.placement import NAME_CHARACTERS_MAX
 
 S = TypeVar("S", bound=Struct)
@@ -49,7 +49,7 @@ class ServiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     health_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    # Traces and metrics also go here when the `otlp` extra is installed.
+    # Traces, metrics and logs also go here when the `otlp` extra is installed.
     otlp_endpoint: str = ""
     # For tests: what happens at which point, and a folder to let each happen once in all processes.
     failpoints: str = ""
@@ -152,8 +152,8 @@ def _refuse_unknown(found: Mapping[str, str], known: list[str], prefix: str) -> 
     for name in found:
         if name in known:
             continue
-        close = difflib.get_close_matches(name, known, n=1)
-        advice = f"did you mean {prefix}{close[0].upper()}?" if close else "remove it."
+        close = spelling.nearest(name, known)
+        advice = "remove it." if close is None else f"did you mean {prefix}{close.upper()}?"
         raise SettingsError(f"{prefix}{name.upper()} is not a setting: {advice}")
 
 

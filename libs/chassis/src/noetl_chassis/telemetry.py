@@ -15,14 +15,21 @@ import structlog
 from msgspec import Struct
 from opentelemetry import metrics, trace
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client import CollectorRegistry, generate_latest
 
 from noetl_chassis import audience, instruments, names, redaction, settings
+from noetl_chassis.log_export import LogExport
 from noetl_contracts.errors import Permanent
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -77,10 +84,14 @@ def started(
         PrometheusMetricReader(registry=registry, scope_info_enabled=False)
     ]
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    lines = LoggerProvider(resource=resource, shutdown_on_exit=False)
     if otlp_endpoint:
-        spans, measurements = _otlp_exporters(otlp_endpoint)
-        tracers.add_span_processor(BatchSpanProcessor(spans))
-        readers.append(PeriodicExportingMetricReader(measurements))
+        exporters = _otlp_exporters(otlp_endpoint)
+        tracers.add_span_processor(BatchSpanProcessor(exporters.spans))
+        readers.append(PeriodicExportingMetricReader(exporters.measurements))
+        lines.add_log_record_processor(BatchLogRecordProcessor(exporters.lines))
+        written = _line_formatter(service=service, instance=instance, log_format="json")
+        logging.getLogger().addHandler(LogExport(lines.get_logger(instruments.SCOPE), written))
     meters = MeterProvider(
         readers,
         resource=resource,
@@ -97,12 +108,32 @@ def started(
     finally:
         tracers.shutdown()
         meters.shutdown()
+        lines.shutdown()
 
 
 def configure_logs(*, service: str, instance: str, log_format: str, log_level: str) -> None:
     """Send every log record, also those of libraries, to stderr, one line each."""
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    shared: list[Any] = [
+    structlog.configure(
+        processors=[
+            *_line_processors(service, instance),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(_line_formatter(service=service, instance=instance, log_format=log_format))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _line_processors(service: str, instance: str) -> list[Any]:
+    return [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -111,31 +142,21 @@ def configure_logs(*, service: str, instance: str, log_format: str, log_level: s
         structlog.processors.format_exc_info,
         mask_secrets,
     ]
+
+
+def _line_formatter(*, service: str, instance: str, log_format: str) -> logging.Formatter:
+    """Write records as lines, whoever logged them."""
     render: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if log_format == "json":
         render = structlog.processors.JSONRenderer(serializer=_to_json)
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=False,
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_line_processors(service, instance),
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            render,
+            mask_line,
+        ],
     )
-    handler = _Handler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                render,
-                mask_line,
-            ],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level)
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
 class _Handler(logging.StreamHandler[Any]):
@@ -210,16 +231,27 @@ def _version(service: str) -> str:
         return "unknown"
 
 
-def _otlp_exporters(endpoint: str) -> tuple[Any, Any]:
+class _Exporters(Struct, frozen=True, kw_only=True):
+    """What sends spans, measurements and log lines to a collector."""
+
+    spans: SpanExporter
+    measurements: MetricExporter
+    lines: LogRecordExporter
+
+
+def _otlp_exporters(endpoint: str) -> _Exporters:
     """Find the exporters of the `otlp` extra."""
     try:
         spans = importlib.import_module(f"{_OTLP}.trace_exporter")
         measurements = importlib.import_module(f"{_OTLP}.metric_exporter")
+        lines = importlib.import_module(f"{_OTLP}._log_exporter")
     except ModuleNotFoundError as failure:
         raise OtlpMissing(
             "an OTLP endpoint is set but the exporter is missing: install noetl-chassis[otlp]"
         ) from failure
-    return (
-        spans.OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"),
-        measurements.OTLPMetricExporter(endpoint=f"{endpoint.rstrip('/')}/v1/metrics"),
+    base = endpoint.rstrip("/")
+    return _Exporters(
+        spans=spans.OTLPSpanExporter(endpoint=f"{base}/v1/traces"),
+        measurements=measurements.OTLPMetricExporter(endpoint=f"{base}/v1/metrics"),
+        lines=lines.OTLPLogExporter(endpoint=f"{base}/v1/logs"),
     )

@@ -43,13 +43,17 @@ class StreamAppend(Struct, frozen=True, kw_only=True):
 
 
 class NewMessage(Struct, frozen=True, kw_only=True):
-    """A message that must go out once the transaction has committed."""
+    """A message that must go out once the transaction has committed.
+
+    `traceparent` names the span that decided on it; it is not stored.
+    """
 
     execution_id: ExecutionId
     subject: str
     message_id: str
     data: bytes
     codec: str = "json"
+    traceparent: str | None = None
 
 
 class ShardFence(Struct, frozen=True, kw_only=True):

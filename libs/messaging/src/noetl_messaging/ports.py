@@ -1,22 +1,28 @@
 """What is asked of messaging: publish with confirmation, pull with explicit settlement, hints."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
 
 MESSAGE_BYTES_MAX = 512 * 1024
+# The header that names the span which published a message (W3C Trace Context).
+TRACE_HEADER = "traceparent"
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """Bytes for a subject; `message_id` deduplicates within the stream's window."""
+    """Bytes for a subject; `message_id` deduplicates within the stream's window.
+
+    `traceparent` names the span that the message comes from.
+    """
 
     subject: str
     message_id: str
     data: bytes
+    traceparent: str | None = None
 
 
 class Delivery(Protocol):
@@ -33,6 +39,10 @@ class Delivery(Protocol):
     @property
     def message_id(self) -> str:
         """Return the publisher's own identity of the message; empty when it gave none."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """Return the span that published the message, as its headers name it."""
 
     @property
     def delivered(self) -> int:
@@ -57,6 +67,15 @@ class Delivery(Protocol):
 
     async def extend(self) -> bool:
         """Ask for another ack wait; True only when the server confirmed it."""
+
+
+class PublicationSpan(Protocol):
+    """Times publications."""
+
+    def __call__(
+        self, subject: str, *, messages: int, origins: Iterable[str | None]
+    ) -> AbstractContextManager[str | None]:
+        """Time one; the block has the `traceparent` for the messages' headers, if any."""
 
 
 class Publisher(Protocol):

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from noetl_contracts import spelling
 from noetl_contracts.schedules import WORKLOAD_KEY
-from noetl_playbook import input_reads, names, spelling
+from noetl_playbook import input_reads, names
 from noetl_playbook.input_reads import WHOLE_NAMES, Keys, Read
 from noetl_playbook.model import Playbook
 from noetl_playbook.sandbox import GLOBALS

@@ -7,19 +7,12 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect
 
-from noetl_playbook import coercion, declared, spelling
+from noetl_contracts import spelling
+from noetl_playbook import coercion, declared
 from noetl_playbook.document import Document
 from noetl_playbook.model import Action
 from noetl_playbook.moves import Moves
-from noetl_playbook.problems import (
-    Level,
-    Path,
-    Place,
-    Problem,
-    Severity,
-    path_text,
-    severity_of,
-)
+from noetl_playbook.problems import Level, Path, Place, Problem, Severity, path_text, severity_of
 from noetl_playbook.script_reader import ScriptReader
 
 _OLDER_FORMS = frozenset({"W901", "W902", "W903", "W904"})

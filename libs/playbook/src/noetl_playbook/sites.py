@@ -6,15 +6,8 @@ from typing import Any
 
 from jinja2 import nodes
 
-from noetl_playbook import (
-    input_reads,
-    names,
-    places,
-    spelling,
-    sql_templates,
-    syntax,
-    visibility,
-)
+from noetl_contracts import spelling
+from noetl_playbook import input_reads, names, places, sql_templates, syntax, visibility
 from noetl_playbook.coercion import is_template
 from noetl_playbook.input_reads import Keys
 from noetl_playbook.model import Playbook, Step

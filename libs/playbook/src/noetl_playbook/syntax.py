@@ -7,7 +7,8 @@ import msgspec
 from jinja2 import nodes
 from jinja2.meta import TrackingCodeGenerator
 
-from noetl_playbook import sandbox, spelling
+from noetl_contracts import spelling
+from noetl_playbook import sandbox
 from noetl_playbook.names import SEAL
 
 SOURCE_CHARACTERS_MAX = 1024 * 1024

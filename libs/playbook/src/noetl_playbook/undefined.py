@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeGuard
 import jinja2
 from jinja2.utils import missing as nothing
 
-from noetl_playbook import spelling
+from noetl_contracts import spelling
 from noetl_playbook.lookup import Lookup, Record
 
 _KEYS_MAX = 500

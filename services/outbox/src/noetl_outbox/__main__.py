@@ -1,6 +1,6 @@
 """Composition root: the only lines of the outbox that name a concrete adapter."""
 
-from noetl_chassis import health, lifecycle
+from noetl_chassis import health, lifecycle, tracing
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
 from noetl_messaging.jetstream.connection import Waits, open_connection
@@ -30,7 +30,7 @@ async def serve(config: Settings) -> None:
         await migrate.verify(database)
         outbox = OutboxPublisher(
             outbox=PostgresOutbox(database),
-            publisher=JetStreamPublisher(nats),
+            publisher=JetStreamPublisher(nats, span=tracing.publication_span),
             hints=NatsHints(nats),
             check=nats.check,
             owner=process.instance,

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from functools import partial
 
-from noetl_chassis import lifecycle
+from noetl_chassis import lifecycle, tracing
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.identity import Snowflake
 from noetl_messaging import topology
@@ -73,7 +73,7 @@ async def serve(config: settings.Settings) -> None:
                 triggers=PostgresTriggers(database),
                 dead_letter_log=PostgresDeadLetterLog(database),
                 payloads=payloads,
-                publisher=JetStreamPublisher(bus),
+                publisher=JetStreamPublisher(bus, span=tracing.publication_span),
                 consumer=paced(partial(JetStreamConsumer, bus, stream=topology.INGEST), clock),
                 dead_letters=JetStreamDeadLetters(bus),
                 hints=NatsHints(bus),

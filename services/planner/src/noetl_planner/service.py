@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from noetl_chassis import instruments, names, tracing
+from noetl_chassis import instruments, names
 from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import facts
 from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed
@@ -17,6 +17,7 @@ from noetl_messaging.ports import Consumer, Delivery
 from noetl_planner.domain import growth
 from noetl_planner.shell import accounts, admitting, judging, refusing, telling
 from noetl_planner.shell.admitting import Refused, Work
+from noetl_planner.shell.decision_spans import decision_span
 from noetl_planner.shell.gathering import Mailbox
 from noetl_planner.shell.judging import Decided, Judging
 from noetl_planner.shell.sharing import Shared
@@ -108,12 +109,7 @@ class ShardPlanner:
 
     async def _decide(self, work: Work, refused: ErrorObject | None = None) -> Decided | None:
         """Decide for one execution; what cannot be decided is put aside, the others go on."""
-        first = work.batches[0]
-        attributes: dict[str, str | int] = {
-            names.ATTR_EXECUTION: first.execution_id,
-            names.ATTR_BATCH: len(work.batches),
-        }
-        with tracing.span(names.SPAN_DECIDE, parent=first.traceparent, attributes=attributes):
+        with decision_span(work, shard=self._fence.shard):
             return await self._decide_within(work, refused)
 
     async def _decide_within(self, work: Work, refused: ErrorObject | None) -> Decided | None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import structlog
 
-from noetl_chassis import instruments, names
+from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
+from noetl_chassis.tracing import SpanKind
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import Retryable
 from noetl_contracts.ids import ExecutionId
@@ -136,7 +137,7 @@ class Projector:
         """Project what came, or give it back; return what has come meanwhile."""
         try:
             done, following = await asyncio.gather(
-                self._project(arrived),
+                self._project_in_span(arrived),
                 self._arriving.take_next(arrived, is_wanted=not is_last),
                 return_exceptions=True,
             )
@@ -148,6 +149,19 @@ class Projector:
             await self._arriving.give_back(following)
             raise done
         return following
+
+    async def _project_in_span(self, arrived: Arrived) -> None:
+        with tracing.recorded_span(
+            names.SPAN_PROJECT,
+            kind=SpanKind.CONSUMER,
+            links=(delivery.traceparent for delivery in arrived.open),
+            attributes={
+                names.ATTR_SYSTEM: names.SYSTEM_NATS,
+                names.ATTR_OPERATION: names.OPERATION_PROCESS,
+                names.ATTR_BATCH: arrived.messages,
+            },
+        ):
+            await self._project(arrived)
 
     async def _project(self, arrived: Arrived) -> None:
         inbox = arrived.inbox

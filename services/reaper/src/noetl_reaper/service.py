@@ -6,7 +6,7 @@ from typing import Protocol
 import structlog
 from msgspec import Struct
 
-from noetl_chassis import instruments, names
+from noetl_chassis import instruments, names, tracing
 from noetl_chassis.clock import Clock
 from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import ids, letters, subjects
@@ -92,7 +92,8 @@ class Reaper:
                 instruments.hide(metric)
             return False
         await reach(Point.REAPER_LED)
-        failures = [failure for duty in self._duties() if (failure := await _attempt(duty))]
+        with tracing.recorded_span(names.SPAN_SWEEP, attributes={}):
+            failures = [failure for duty in self._duties() if (failure := await _attempt(duty))]
         await reach(Point.REAPER_SWEPT)
         if failures:
             raise failures[0]

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from noetl_chassis import lifecycle
+from noetl_chassis import lifecycle, tracing
 from noetl_chassis.clock import SystemClock
 from noetl_chassis.lifecycle import open_process
 from noetl_chassis.loop import Pulse
@@ -57,7 +57,7 @@ async def serve(config: Settings) -> None:
                         tenant_id: _lanes(nats, config, lane, tenant_id)
                         for tenant_id in settings.weights_of(config)
                     },
-                    publisher=JetStreamPublisher(nats),
+                    publisher=JetStreamPublisher(nats, span=tracing.publication_span),
                     hints=NatsHints(nats),
                     registers=JetStreamRegisters(nats),
                     dead_letters=JetStreamDeadLetters(nats),

@@ -180,6 +180,7 @@ def http_limits(config: Settings) -> http.Limits:
         allowances=tuple(egress.parse(entry) for entry in config.http_allow),
         connections_max=config.http_connections_max,
         response_bytes_max=config.http_response_bytes_max,
+        sends_traceparent=config.send_traceparent,
     )
 
 

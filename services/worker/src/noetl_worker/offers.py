@@ -60,6 +60,11 @@ class OfferDelivery:
         return ""
 
     @property
+    def traceparent(self) -> str | None:
+        """Return nothing: it came without headers."""
+        return None
+
+    @property
     def delivered(self) -> int:
         """Return 1: what is granted is handed over once."""
         return 1

@@ -166,7 +166,7 @@ async def open_tools(
                 locks=locks,
             ),
             shell=_shell(config, scripts, clock, folders),
-            nats=await enter(open_nats(vault=vault)),
+            nats=await enter(open_nats(vault=vault, sends_traceparent=config.send_traceparent)),
             credential_test=CredentialTool(vault=vault, http=http, clock=clock),
             sparks=sparks,
             keyring=_keyring(config, vault, http.tokens, sealer, clock),

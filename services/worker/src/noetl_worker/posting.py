@@ -102,6 +102,7 @@ class Post:
             subject=subjects.ingest(shard, command.tenant_id, command.organization_id),
             message_id=KEYS_SEPARATOR.join(one.key for one in letters),
             data=facts.encode_batch(batch, [fact for one in letters for fact in one.facts]),
+            traceparent=command.traceparent,
         )
 
 

@@ -57,6 +57,8 @@ class Settings(settings.PlacedSettings, frozen=True, kw_only=True, forbid_unknow
     http_allow: tuple[str, ...] = ()
     http_connections_max: Count = 512
     http_response_bytes_max: Annotated[int, Meta(ge=1024)] = 64 * 1024 * 1024
+    # Whether requests and messages of tasks name the trace that they are a part of.
+    send_traceparent: bool = True
     # Connections per credential of a target database: so many as soon as they are wanted, and the
     # more where tasks wait for statements that take long.
     postgres_connections_soon: Annotated[int, Meta(ge=1, le=1000)] = 3

@@ -13,7 +13,7 @@ from noetl_contracts import codec
 from noetl_messaging.errors import MessagingUnavailable
 from noetl_messaging.jetstream.connection import Connection, translated
 from noetl_messaging.jetstream.publisher import MESSAGE_ID_HEADER
-from noetl_messaging.ports import Delivery
+from noetl_messaging.ports import TRACE_HEADER, Delivery
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -65,6 +65,11 @@ class JetStreamDelivery:
     def message_id(self) -> str:
         """Return the publisher's own identity of the message; empty when it gave none."""
         return (self._message.headers or {}).get(MESSAGE_ID_HEADER, "")
+
+    @property
+    def traceparent(self) -> str | None:
+        """Return the span that published the message, as its headers name it."""
+        return (self._message.headers or {}).get(TRACE_HEADER)
 
     @property
     def delivered(self) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
 from noetl_messaging.jetstream.answers import Answer
 from noetl_messaging.jetstream.connection import Connection, log, translated
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, Message
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, TRACE_HEADER, Message, PublicationSpan
 
 MESSAGE_ID_HEADER = "Nats-Msg-Id"
 IN_FLIGHT_MAX = 256
@@ -16,10 +16,14 @@ _ERROR_TOO_LARGE = 10054
 
 
 class JetStreamPublisher:
-    """Puts messages into streams; a stored message answers with its place."""
+    """Puts messages into streams; a stored message answers with its place.
 
-    def __init__(self, connection: Connection) -> None:
+    With `span` each publication is timed, and its messages carry the span in a header.
+    """
+
+    def __init__(self, connection: Connection, *, span: PublicationSpan | None = None) -> None:
         self._connection = connection
+        self._span = span
 
     async def publish(self, message: Message) -> None:
         """Return once the stream has stored the message."""
@@ -27,7 +31,7 @@ class JetStreamPublisher:
             raise _too_large(message)
         self._connection.require()
         window = _Window(self._connection, [message])
-        await window.send()
+        await self._send(window, [message])
         (answer,) = window.answers
         if answer is None:
             raise MessagingUnavailable(f"publishing to {message.subject}: no answer in time")
@@ -51,10 +55,18 @@ class JetStreamPublisher:
         window = _Window(self._connection, fitting)
         # What was answered is stored, however the rest fared.
         with suppress(MessagingUnavailable):
-            await window.send()
+            await self._send(window, fitting)
         _tell_refusal(window.answers)
         is_stored = (answer is not None and answer.is_stored for answer in window.answers)
         return [len(one.data) <= MESSAGE_BYTES_MAX and next(is_stored) for one in messages]
+
+    async def _send(self, window: "_Window", messages: Sequence[Message]) -> None:
+        if self._span is None or not messages:
+            await window.send()
+            return
+        origins = (message.traceparent for message in messages)
+        with self._span(messages[0].subject, messages=len(messages), origins=origins) as sent_by:
+            await window.send(sent_by)
 
 
 class _Window:
@@ -67,8 +79,10 @@ class _Window:
         self._left = len(messages)
         self._is_complete = asyncio.Event()
 
-    async def send(self) -> None:
+    async def send(self, sent_by: str | None = None) -> None:
         """Send all without waiting, then wait for the answers, for as long as a request may take.
+
+        `sent_by` is the `traceparent` for their headers.
 
         Raises `MessagingUnavailable` when one did not even leave.
         """
@@ -77,7 +91,7 @@ class _Window:
         expected: list[str] = []
         try:
             for place, message in enumerate(self._messages):
-                await self._send(place, message, expected)
+                await self._send(place, message, expected, sent_by)
             async with asyncio.timeout(self._connection.waits.request_s):
                 await self._is_complete.wait()
         except TimeoutError:
@@ -87,7 +101,12 @@ class _Window:
                 for subject in expected:
                     self._connection.answers.forget(subject)
 
-    async def _send(self, place: int, message: Message, expected: list[str]) -> None:
+    async def _send(
+        self, place: int, message: Message, expected: list[str], sent_by: str | None
+    ) -> None:
+        headers = {MESSAGE_ID_HEADER: message.message_id}
+        if sent_by is not None:
+            headers[TRACE_HEADER] = sent_by
         with translated(f"publishing to {message.subject}"):
             subject = await self._connection.answers.expect(partial(self._hear, place))
             expected.append(subject)
@@ -95,7 +114,7 @@ class _Window:
                 message.subject,
                 message.data,
                 reply=subject,
-                headers={MESSAGE_ID_HEADER: message.message_id},
+                headers=headers,
             )
 
     def _hear(self, place: int, answer: Answer) -> None:

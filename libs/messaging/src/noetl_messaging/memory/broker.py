@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from noetl_messaging.errors import MessageTooLarge, MessagingUnavailable
-from noetl_messaging.ports import MESSAGE_BYTES_MAX, OVERHEARD_MAX, Message, Queue
+from noetl_messaging.ports import MESSAGE_BYTES_MAX, OVERHEARD_MAX, TRACE_HEADER, Message, Queue
 from noetl_messaging.topology import ConsumerSpec, Retention, StreamSpec, Topology
 
 _SEQUENCES_PER_LIFE = 1_000_000_000
@@ -173,6 +173,8 @@ class MemoryBroker:
 
     def put(self, message: Message, headers: dict[str, str] | None = None) -> None:
         """Store a message with headers; raises `MessagingUnavailable` without a stream for it."""
+        if message.traceparent is not None:
+            headers = {**(headers or {}), TRACE_HEADER: message.traceparent}
         for stream in self._streams.values():
             if any(matches(pattern, message.subject) for pattern in stream.spec.subjects):
                 stream.store(

@@ -3,7 +3,7 @@
 import asyncio
 
 from noetl_messaging.memory.broker import MemoryBroker, Stored
-from noetl_messaging.ports import Delivery
+from noetl_messaging.ports import TRACE_HEADER, Delivery
 
 _LOOK_S = 0.05
 
@@ -34,6 +34,11 @@ class MemoryDelivery:
     def message_id(self) -> str:
         """Return the publisher's own identity of the message; empty when it gave none."""
         return self._stored.message_id
+
+    @property
+    def traceparent(self) -> str | None:
+        """Return the span that published the message, as its headers name it."""
+        return self._stored.headers.get(TRACE_HEADER)
 
     @property
     def delivered(self) -> int:

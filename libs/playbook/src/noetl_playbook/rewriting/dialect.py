@@ -6,7 +6,7 @@ missing value is false in tests, and names and keys that nothing knows are warni
 
 import msgspec
 
-from noetl_playbook import spelling
+from noetl_contracts import spelling
 from noetl_playbook.executor import UndefinedMode
 from noetl_playbook.model import Playbook
 from noetl_playbook.problems import Level, Problem, Severity
@@ -56,4 +56,4 @@ def _is_slip(problem: Problem) -> bool:
     _, quote, rest = problem.hint.partition("'")
     meant = rest.rstrip("'?")
     word = problem.path.rpartition(".")[2]
-    return bool(quote) and spelling.distance(word, meant) == 1
+    return bool(quote) and spelling.is_one_edit_away(word, meant)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from noetl_playbook import spelling, tools
+from noetl_contracts import spelling
+from noetl_playbook import tools
 from noetl_playbook.older import rename_task_keys
 from noetl_playbook.problems import Path
 from noetl_playbook.reading import Reading

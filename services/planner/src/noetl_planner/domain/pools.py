@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_contracts import spelling
 from noetl_contracts.commands import DEFAULT_POOL, IO_LANE
 from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.lanes import Pools, Priority, lane_of
 from noetl_planner.domain.draft import Draft
-from noetl_playbook import spelling
 
 KIND = "requirement_missing"
 PARKING = frozenset({"playbook", "external"})

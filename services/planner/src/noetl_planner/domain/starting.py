@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from noetl_contracts import facts, triggers, webhooks
+from noetl_contracts import facts, spelling, triggers, webhooks
 from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.events import execution, files
 from noetl_planner.domain import (
@@ -17,7 +17,7 @@ from noetl_planner.domain import (
 )
 from noetl_planner.domain.draft import Draft
 from noetl_planner.domain.evaluation import Refusal
-from noetl_playbook import inputs, lasting, spelling
+from noetl_playbook import inputs, lasting
 from noetl_playbook.expressions import TemplateError, located
 from noetl_playbook.scope import Parts, Scope, last_name
 from noetl_playbook.templates.rendering import PLANNER

@@ -6,10 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl_contracts import spelling
 from noetl_contracts.ledger import CatalogEntry
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import coercion, inputs, spelling
+from noetl_playbook import coercion, inputs
 
 _PLAYBOOK = "playbook"
 _SHOWN_MAX = 20

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from noetl_contracts import codec
+from noetl_contracts import codec, spelling
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger import CatalogEntry
 from noetl_planner.http import called_playbooks, foreseeing, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import several, spelling
+from noetl_playbook import several
 from noetl_playbook.parse import Parsed, parse_all
 from noetl_playbook.problems import Level
 from noetl_playbook.script_files import ScriptFault

@@ -9,7 +9,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
-from noetl_contracts import ids
+from noetl_contracts import ids, spelling
 from noetl_contracts.errors import ErrorObject, code_of
 from noetl_contracts.facts import CommandCompleted, CommandFailed, CommandHeartbeat, CommandLost
 from noetl_contracts.ids import CommandId, WorkerId
@@ -24,7 +24,6 @@ from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.settling import Verdict
 from noetl_planner.http.unfolding import Unfolding
-from noetl_playbook import spelling
 
 # Signs of life that come faster are not written down.
 HEARD_S = 1.0

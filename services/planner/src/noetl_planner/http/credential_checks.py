@@ -3,10 +3,11 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from noetl_contracts import spelling
 from noetl_contracts.credential_types import TYPE_ALIASES, TYPES, CredentialField, CredentialType
 from noetl_planner.http import problems
 from noetl_planner.http.problems import ApiError
-from noetl_playbook import coercion, spelling
+from noetl_playbook import coercion
 
 _DSN = "postgresql://user:password@host:port/database"
 _DSN_SCHEMES = ("postgresql", "postgres")

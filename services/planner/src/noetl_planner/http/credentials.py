@@ -9,12 +9,11 @@ from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
 from noetl_chassis.sealing import SealBroken
-from noetl_contracts import codec
+from noetl_contracts import codec, spelling
 from noetl_contracts.credentials import DELETED, SealedCredential, object_name, object_prefix
 from noetl_planner.http import credential_checks, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook import spelling
 from noetl_storage.errors import VersionConflict
 
 NAMES_MAX = 1000

@@ -7,7 +7,7 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from noetl_contracts import codec, letters, subjects
+from noetl_contracts import codec, letters, spelling, subjects
 from noetl_contracts.ledger import Letter, OpenWait, Reception
 from noetl_contracts.payloads import ResultEnvelope
 from noetl_messaging.errors import MessagingUnavailable
@@ -15,7 +15,7 @@ from noetl_messaging.ports import Message
 from noetl_planner.http import finding, problems
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import carried, spelling
+from noetl_playbook import carried
 from noetl_playbook.results import PipelineResult, TaskResult
 from noetl_storage import envelopes
 

@@ -14,7 +14,7 @@ from litestar.params import FromPath, HeaderParameter, JSONBody
 from litestar.status_codes import HTTP_202_ACCEPTED
 from msgspec import Meta, Struct, structs
 
-from noetl_contracts import codec
+from noetl_contracts import codec, spelling
 from noetl_contracts.events.execution import InheritedStep, Source
 from noetl_contracts.events.step import StepEnter
 from noetl_contracts.facts import Inherited, Rerun
@@ -38,7 +38,6 @@ from noetl_planner.http.loop_items.item_takeover import take_items
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.submission import INLINE_BYTES_MAX, PRODUCER
-from noetl_playbook import spelling
 from noetl_playbook.model import Playbook
 from noetl_playbook.plan import Graph
 from noetl_replay.fold import evolve

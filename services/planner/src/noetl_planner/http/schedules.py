@@ -10,7 +10,7 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from litestar.status_codes import HTTP_200_OK, HTTP_202_ACCEPTED
 from msgspec import Meta, Struct, structs
 
-from noetl_contracts import codec, cron
+from noetl_contracts import codec, cron, spelling
 from noetl_contracts import schedules as scheduling
 from noetl_contracts.cron import CronRefused, TimezoneRefused
 from noetl_contracts.facts import ExecutionRequested
@@ -24,7 +24,6 @@ from noetl_planner.http import (
 )
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
-from noetl_playbook import spelling
 
 SCHEDULES_MAX = 1000
 FIRINGS_SHOWN = 5

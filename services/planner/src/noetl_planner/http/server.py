@@ -11,6 +11,7 @@ from litestar import Litestar
 
 from noetl_contracts.errors import Permanent
 from noetl_planner.http.heads import PromptProtocol
+from noetl_planner.http.request_spans import TracedApi
 
 # Requests in flight may finish; those that follow an execution are woken, and end.
 DRAIN_S = 5
@@ -45,7 +46,7 @@ async def serve(
         bound = int(listener.getsockname()[1])
         server = _Server(
             uvicorn.Config(
-                app,
+                TracedApi(app),
                 http=PromptProtocol,
                 log_config=None,
                 access_log=False,

@@ -1,9 +1,9 @@
 """Names of steps that somebody asks for: held against the playbook that an execution runs."""
 
+from noetl_contracts import spelling
 from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import problems
 from noetl_planner.http.services import ApiServices
-from noetl_playbook import spelling
 
 _SHOWN_MAX = 20
 _CHARACTERS_MAX = 200

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
+from noetl_chassis import tracing
 from noetl_contracts import codec, schedules, subjects
 from noetl_contracts.facts import ExecutionRequested, Fact, FactBatch, Rerun
 from noetl_contracts.ids import ExecutionId, shard_of
@@ -292,6 +293,7 @@ def request_of(
         producer=PRODUCER,
         facts=[fact],
         request_id=request_id,
+        traceparent=tracing.traceparent(),
     )
     data = codec.encode(batch)
     bytes_max = MESSAGE_BYTES_MAX - _MESSAGE_MARGIN_BYTES

@@ -11,7 +11,8 @@ import msgspec
 import structlog
 from msgspec import structs
 
-from noetl_chassis import instruments, loop, names
+from noetl_chassis import instruments, loop, names, tracing
+from noetl_chassis.tracing import SpanKind
 from noetl_contracts import codec, triggers
 from noetl_contracts.errors import NoetlError, Retryable
 from noetl_contracts.triggers import Trigger
@@ -63,6 +64,19 @@ class Listener:
             await self._take(delivery)
 
     async def _take(self, delivery: Delivery) -> None:
+        # The message begins a unit of work: its trace is a new one, linked to the sender's.
+        with tracing.recorded_span(
+            names.SPAN_TRIGGER,
+            kind=SpanKind.CONSUMER,
+            links=(delivery.traceparent,),
+            attributes={
+                names.ATTR_SYSTEM: names.SYSTEM_NATS,
+                names.ATTR_OPERATION: names.OPERATION_PROCESS,
+            },
+        ):
+            await self._start(delivery)
+
+    async def _start(self, delivery: Delivery) -> None:
         try:
             accepted = await start(self._services, delivery)
         except Retryable as failure:

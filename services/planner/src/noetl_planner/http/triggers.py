@@ -9,7 +9,7 @@ from litestar.params import FromPath, JSONBody
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
-from noetl_contracts import subjects, triggers
+from noetl_contracts import spelling, subjects, triggers
 from noetl_contracts.triggers import (
     BODY_BYTES_DEFAULT,
     BODY_BYTES_MAX,
@@ -26,7 +26,6 @@ from noetl_planner.http import (
 from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 from noetl_planner.http.triggering import TRIGGERS_MAX
-from noetl_playbook import spelling
 from noetl_playbook.expressions import TemplateError, compile_condition
 from noetl_playbook.sandbox import GLOBALS
 

@@ -164,6 +164,7 @@ class Judging:
             decision.told,
             shard_count=shared.bounds.shard_count,
             has_share=state.tenant_id in shared.limits.tenants,
+            traceparent=draft.traceparent,
         )
         return Decided(
             work=work,

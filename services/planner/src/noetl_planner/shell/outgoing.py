@@ -29,10 +29,12 @@ def messages(
     *,
     shard_count: int,
     has_share: bool = False,
+    traceparent: str | None = None,
 ) -> list[NewMessage]:
     """Return the messages of one execution in the order in which they go out.
 
-    `has_share` says that its tenant has its own share of every pool.
+    `has_share` says that its tenant has its own share of every pool, `traceparent` which span
+    decided on the events.
     """
     sent = [_command(command, has_share=has_share) for command in commands]
     sent += [to_execution(batch, shard_count=shard_count) for batch in told]
@@ -42,17 +44,19 @@ def messages(
     shard = ids.shard_of(first.execution_id, shard_count)
     subject = subjects.events(shard, first.tenant_id, first.organization_id)
     # Projectors read from the ledger whatever no message carries.
-    batches = _batches(envelopes, subject)
+    batches = _batches(envelopes, subject, traceparent)
     return sent + [batch for batch in batches if len(batch.data) <= MESSAGE_BYTES_MAX]
 
 
-def _batches(envelopes: Sequence[Envelope], subject: str) -> list[NewMessage]:
+def _batches(
+    envelopes: Sequence[Envelope], subject: str, traceparent: str | None
+) -> list[NewMessage]:
     """Write events as one message; as several, each event measured, where that is too large."""
     if len(envelopes) <= BATCH_EVENTS_MAX:
-        whole = _batch(envelopes, subject)
+        whole = _batch(envelopes, subject, traceparent)
         if len(whole.data) <= BATCH_BYTES_MAX:
             return [whole]
-    return [_batch(part, subject) for part in _cut(envelopes)]
+    return [_batch(part, subject, traceparent) for part in _cut(envelopes)]
 
 
 def _cut(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
@@ -69,7 +73,7 @@ def _cut(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
         yield part
 
 
-def _batch(part: Sequence[Envelope], subject: str) -> NewMessage:
+def _batch(part: Sequence[Envelope], subject: str, traceparent: str | None) -> NewMessage:
     first, last = part[0], part[-1]
     batch = EventBatch(
         execution_id=first.execution_id,
@@ -84,6 +88,7 @@ def _batch(part: Sequence[Envelope], subject: str) -> NewMessage:
         subject=subject,
         message_id=f"events/{first.execution_id}/{first.stream_version}-{last.stream_version}",
         data=codec.encode(batch),
+        traceparent=traceparent,
     )
 
 
@@ -95,6 +100,7 @@ def to_execution(batch: FactBatch, *, shard_count: int) -> NewMessage:
         subject=subjects.ingest(shard, batch.tenant_id, batch.organization_id),
         message_id=batch.key,
         data=codec.encode(batch),
+        traceparent=batch.traceparent,
     )
 
 
@@ -117,4 +123,5 @@ def _command(command: Command, *, has_share: bool) -> NewMessage:
         ),
         message_id=f"command/{command.command_id}/{command.attempt}",
         data=data,
+        traceparent=command.traceparent,
     )

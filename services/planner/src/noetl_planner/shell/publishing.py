@@ -73,7 +73,12 @@ class Publishing:
         try:
             return await self._publisher.publish_all(
                 [
-                    Message(subject=one.subject, message_id=one.message_id, data=one.data)
+                    Message(
+                        subject=one.subject,
+                        message_id=one.message_id,
+                        data=one.data,
+                        traceparent=one.traceparent,
+                    )
                     for one in new
                 ]
             )

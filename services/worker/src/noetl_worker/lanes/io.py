@@ -138,7 +138,7 @@ class IoLane:
         instruments.count(names.COMMANDS_TAKEN, labels={names.LANE: command.lane})
         instruments.show(names.COMMANDS_RUNNING, self.running)
         try:
-            with _about(command), command_span(command):
+            with _about(command), command_span(command, sent_by=delivery.traceparent):
                 await self._run(command, hold, lease.heartbeat_s)
         finally:
             del self._hold_by_fence[fence]

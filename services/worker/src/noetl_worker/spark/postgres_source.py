@@ -25,7 +25,7 @@ from noetl_storage import arrow_values
 from noetl_worker import statements
 from noetl_worker.domain import postgres_connecting, texts
 from noetl_worker.domain.failures import of_sqlstate
-from noetl_worker.spark import executors, fitting
+from noetl_worker.spark import copy_texts, executors, fitting
 from noetl_worker.spark.executors import Home, Refused
 
 if TYPE_CHECKING:
@@ -336,9 +336,9 @@ def _csv(batch: pa.RecordBatch, columns: list[Column]) -> bytes:
 
 def _texts(batch: pa.RecordBatch, column: Column) -> pa.Array:
     found = batch.column(batch.schema.get_field_index(column.name))
-    types = pa.types
-    if types.is_string(found.type) or types.is_integer(found.type) or types.is_date(found.type):
-        return found.cast(pa.string())
+    written = copy_texts.find_texts(found)
+    if written is not None:
+        return written
     rows = arrow_values.rows_of(pa.RecordBatch.from_arrays([found], names=["value"]), [""])
     shown = []
     for row in rows:

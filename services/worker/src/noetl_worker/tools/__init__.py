@@ -5,6 +5,7 @@ from typing import Literal, Protocol, assert_never, get_args
 
 from msgspec import Struct
 
+from noetl_chassis import tracing
 from noetl_chassis.blocking_work import in_thread
 from noetl_contracts.commands import Command
 from noetl_worker.domain import sql_tokens
@@ -14,6 +15,7 @@ from noetl_worker.spark.session import Sparks
 from noetl_worker.tools import container, noop
 from noetl_worker.tools.artifact import ArtifactTool
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call_spans import run_in_span
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.http import HttpTool
 from noetl_worker.tools.nats import NatsTool
@@ -83,6 +85,11 @@ class Tools(Struct, frozen=True, kw_only=True):
 
     def run(self, call: Call) -> Awaitable[Outcome]:
         """Run one attempt with the tool of its kind, and lend it files where it may use some."""
+        if tracing.is_recorded() and call.kind != "noop":
+            return run_in_span(call, self._run_untraced)
+        return self._run_untraced(call)
+
+    def _run_untraced(self, call: Call) -> Awaitable[Outcome]:
         if call.kind in _KINDS_WITH_SQL and not sql_tokens.is_loaded():
             return self._run_with_parser(call)
         if call.kind in _KINDS_WITH_FILES:
@@ -92,7 +99,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     async def _run_with_parser(self, call: Call) -> Outcome:
         # On the loop, the first text of SQL would hold up every other task.
         await in_thread(sql_tokens.load_dialects)
-        return await self.run(call)
+        return await self._run_untraced(call)
 
     def _run(self, call: Call) -> Awaitable[Outcome]:  # noqa: C901, PLR0912 - one arm per kind
         if call.kind not in KINDS:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from noetl_playbook import spelling
+from noetl_contracts import spelling
 from noetl_storage import row_tables, table_schema
 from noetl_storage.row_tables import RowTable
 from noetl_storage.table_schema import SchemaMismatch

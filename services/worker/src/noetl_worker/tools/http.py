@@ -21,6 +21,7 @@ from noetl_worker.keys.tokens import Fetched, Tokens
 from noetl_worker.own_time import own_time
 from noetl_worker.tools import http_lines, http_parts, http_request
 from noetl_worker.tools.call import Call, Outcome, RequestMade, Timeout
+from noetl_worker.tools.call_spans import add_traceparent
 from noetl_worker.tools.egress import check_literal, denied
 from noetl_worker.tools.http_answer import (
     Answer,
@@ -53,6 +54,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     connections_max: int = 512
     response_bytes_max: int = 64 * 1024 * 1024
     hold_max_s: float = 300.0
+    # Whether servers are told which trace a request is a part of.
+    sends_traceparent: bool = True
 
 
 class HttpTool:
@@ -83,6 +86,8 @@ class HttpTool:
             if call.sink is not None:
                 http_lines.check(response_type)
             request = await self._prepare(call)
+            if self._limits.sends_traceparent:
+                add_traceparent(request.headers)
             answer = await self._exchange(request, call)
         except ToolFailure as problem:
             return Outcome(error=problem.error, request=_made(request))

@@ -23,6 +23,7 @@ from noetl_worker.domain.texts import as_text
 from noetl_worker.keys.credential_vault import Vault
 from noetl_worker.own_time import own_time
 from noetl_worker.tools.call import Call, Outcome
+from noetl_worker.tools.call_spans import add_traceparent
 from noetl_worker.tools.nats_connection import Connected, Connections
 
 Operation = Literal[
@@ -58,6 +59,7 @@ class Task(Struct, frozen=True, kw_only=True):
     fields: dict[str, Any]
     jetstream: JetStreamContext
     message_id: str
+    sends_traceparent: bool
 
     def text(self, name: str, check: Callable[[str], None]) -> str:
         """Return a field that must be a name; raises `ToolFailure` or `UnfitName`."""
@@ -77,8 +79,9 @@ class Task(Struct, frozen=True, kw_only=True):
 class NatsTool:
     """Works on the servers that credentials name."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, *, sends_traceparent: bool = True) -> None:
         self._connections = Connections(vault)
+        self._sends_traceparent = sends_traceparent
 
     async def run(self, call: Call) -> Outcome:
         """Run one operation."""
@@ -88,7 +91,7 @@ class NatsTool:
             async with own_time(call.timeout.total):
                 connected = await self._connections.get(call.auth, call.site)
                 connected.complaint = ""
-                return Outcome(data=await _perform(_task(call, fields, connected)))
+                return Outcome(data=await _perform(self._task(call, fields, connected)))
         except ToolFailure as problem:
             return Outcome(error=problem.error)
         except UnfitName as problem:
@@ -97,6 +100,15 @@ class NatsTool:
         except (nats.errors.Error, TimeoutError, OSError, ValueError) as problem:
             complaint = "" if connected is None else connected.complaint
             return Outcome(error=_classified(problem, complaint, call))
+
+    def _task(self, call: Call, fields: dict[str, Any], connected: Connected) -> Task:
+        timeout_s = min(call.timeout.total, _REQUEST_S_MAX)
+        return Task(
+            fields=fields,
+            jetstream=connected.client.jetstream(timeout=timeout_s),
+            message_id=call.idempotency_key,
+            sends_traceparent=self._sends_traceparent,
+        )
 
     async def close(self) -> None:
         """Close every connection."""
@@ -111,12 +123,6 @@ def _fields(call: Call) -> dict[str, Any]:
         known = ", ".join(get_args(Operation))
         raise _invalid(f"field 'operation': {found.get('operation')!r} is none of {known}")
     return found
-
-
-def _task(call: Call, fields: dict[str, Any], connected: Connected) -> Task:
-    timeout_s = min(call.timeout.total, _REQUEST_S_MAX)
-    jetstream = connected.client.jetstream(timeout=timeout_s)
-    return Task(fields=fields, jetstream=jetstream, message_id=call.idempotency_key)
 
 
 async def _perform(task: Task) -> dict[str, Any]:
@@ -188,6 +194,8 @@ async def _publish(task: Task) -> dict[str, Any]:
         raise _invalid("field 'headers' cannot hold line ends")
     # A repeated attempt is the same message, which the stream takes once.
     headers.setdefault("Nats-Msg-Id", task.message_id)
+    if task.sends_traceparent:
+        add_traceparent(headers)
     acknowledged = await task.jetstream.publish(
         subject, task.given("payload"), stream=stream, headers=headers
     )
@@ -358,9 +366,9 @@ def _refused(problem: js_errors.APIError) -> ErrorObject:
 
 
 @asynccontextmanager
-async def open_nats(*, vault: Vault) -> AsyncIterator[NatsTool]:
+async def open_nats(*, vault: Vault, sends_traceparent: bool = True) -> AsyncIterator[NatsTool]:
     """Hold the connections while the block runs."""
-    tool = NatsTool(vault)
+    tool = NatsTool(vault, sends_traceparent=sends_traceparent)
     try:
         yield tool
     finally:

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any
 
+from noetl_contracts import spelling
 from noetl_contracts.payloads import PayloadRef
-from noetl_playbook import coercion, spelling
+from noetl_playbook import coercion
 from noetl_playbook.sql_text import sql_ident
 from noetl_storage import row_tables
 from noetl_storage.row_tables import RowTable

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from noetl_playbook import spelling
+from noetl_contracts import spelling
 from noetl_playbook.sql_text import sql_ident
 from noetl_storage import row_tables
 from noetl_storage.row_tables import RowTable

@@ -1,0 +1,53 @@
+"""Which known name was probably meant."""
+
+import difflib
+from collections.abc import Iterable
+
+_CANDIDATES_MAX = 2_000
+# Comparing is quadratic; no name of the language is longer.
+_WORD_CHARACTERS_MAX = 200
+# In shorter words one edit makes another word, in longer ones two edits are still one mistake.
+_SLIP_CHARACTERS_MIN = 3
+_TWO_EDITS_CHARACTERS_MIN = 8
+_TWO_EDITS_RATIO_MIN = 0.8
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Find the known word that is most like another one, if one is like it at all."""
+    if len(word) > _WORD_CHARACTERS_MAX:
+        return None
+    candidates = [name for name in sorted(set(known))[:_CANDIDATES_MAX] if name != word]
+    found = difflib.get_close_matches(word, candidates, n=1)
+    return found[0] if found else None
+
+
+def hint(word: str, known: Iterable[str]) -> str | None:
+    """Phrase the nearest known word as a question, if there is one."""
+    found = nearest(word, known)
+    return None if found is None else f"did you mean '{found}'?"
+
+
+def is_one_edit_away(word: str, known: str) -> bool:
+    """Tell whether a letter was left out, added, changed, or swapped with its neighbour."""
+    if word == known:
+        return False
+    pairs = enumerate(zip(word, known, strict=False))
+    start = next((place for place, (a, b) in pairs if a != b), min(len(word), len(known)))
+    left, right = word[start:], known[start:]
+    is_swap = left[:2] == right[:2][::-1] and left[2:] == right[2:]
+    return is_swap or right in (left[1:], right[:1] + left[1:], right[:1] + left)
+
+
+def is_slip(word: str, meant: str) -> bool:
+    """Tell whether a word is so near another one that it can only be a mistyped one."""
+    if len(meant) < _SLIP_CHARACTERS_MIN or _letters_of(word) == _letters_of(meant):
+        return False
+    if is_one_edit_away(word, meant):
+        return True
+    ratio = difflib.SequenceMatcher(a=meant, b=word).ratio()
+    return len(meant) >= _TWO_EDITS_CHARACTERS_MIN and ratio >= _TWO_EDITS_RATIO_MIN
+
+
+def _letters_of(word: str) -> str:
+    """Leave out digits: `url_1` and `url_2` are two names."""
+    return "".join(each for each in word if not each.isdigit())
