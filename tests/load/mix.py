@@ -191,7 +191,7 @@ WRONG = _kind(
     "wrong",
     """\
   - step: look
-    tool: {kind: noop, result: "{{ workload.nothing }}"}
+    tool: {kind: noop, result: "{{ workload.site.nothing }}"}
 """,
     ends=FAILED,
     error="template",

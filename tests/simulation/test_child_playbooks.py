@@ -43,7 +43,7 @@ workflow:
 """
 FAILS = """\
 workflow:
-  - step: breaks
+  - step: calculate
     tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: fail, message: as planned}}}]}}}
 """
 DEEPER = """\
@@ -158,7 +158,7 @@ async def test_without_return_step_the_last_step_speaks(tmp_path: Path) -> None:
     call = """\
 workflow:
   - step: call
-    tool: {kind: playbook, path: family/double, return_step: nowhere}
+    tool: {kind: playbook, path: family/double}
     set: {ctx.said: "{{ call }}"}
 """
     async with running(tmp_path, call=call, double=DOUBLE) as opened:

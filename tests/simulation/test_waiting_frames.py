@@ -36,7 +36,7 @@ workflow:
 """.replace("CALLED", CALLED[1:-1])
 SLOW = """\
 workflow:
-  - {step: rest, tool: {kind: python, code: "import asyncio\\nawait asyncio.sleep(30)\\nresult = 1"}}
+  - {step: calculate, tool: {kind: python, code: "import asyncio\\nawait asyncio.sleep(30)\\nresult = 1"}}
 """
 REDUCED = """\
 workflow:

@@ -120,5 +120,5 @@ async def test_share_of_followers_is_refused_with_the_way_out(
             answer = await client.get("/api/executions/7/stream")
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
     assert who in answer.json()["detail"]
-    assert "poll GET" in answer.json()["hint"]
+    assert "noetl events ID" in answer.json()["hint"]
     assert seats.client_has_room("10.0.0.1", limits)
