@@ -1,4 +1,4 @@
-"""Everything that the tutorial and the how-to guides say happens.
+"""Everything that the home page, the tutorial and the how-to guides say happens.
 
 One file, as all of them use the shop at one port.
 """
@@ -15,6 +15,7 @@ from tests.support.walkthrough import File, Reader, read_page
 ROOT = Path(__file__).parents[2]
 TUTORIAL = sorted((ROOT / "docs/tutorial").glob("*.md"))
 GUIDES = sorted(page for page in (ROOT / "docs/how-to").glob("*.md") if page.stem != "README")
+HOME = ROOT / "docs/index.md"
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -51,7 +52,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         reader.run("noetl down --purge")
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.stem))
+@pytest.mark.parametrize("page", [HOME, *GUIDES], ids=lambda page: str(page.stem))
 def test_a_guide_does_what_it_says(page: Path, stack: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path, {"NOETL_HOME": str(stack)})
     shop = next(part for part in read_page(TUTORIAL[1]) if isinstance(part, File))
