@@ -127,6 +127,16 @@ load: setup ## 10,000 executions at once, every GET over 100,000, one tenant flo
 soak: setup ## An hour of every kind of work with memory watched; writes docs/load.md
 	@$(BIN)/python -m tests.load soak $(ARGS)
 
+# The site builder has an environment of its own, which no test needs.
+.PHONY: docs
+docs: .venv-docs/.installed ## Build the site of docs/ into build/site; a dead link is an error
+	@.venv-docs/bin/zensical build --strict --clean
+
+.venv-docs/.installed: requirements/docs.txt | $(UV)
+	@$(UV) venv --quiet --clear --python $(PYTHON) .venv-docs
+	@$(UV) pip install --quiet --python .venv-docs/bin/python --require-hashes -r requirements/docs.txt
+	@touch $@
+
 .PHONY: lock
 lock: $(UV) ## Pin every dependency with hashes again
 	@UV=$(UV) $(PYTHON) scripts/lock
@@ -148,4 +158,4 @@ $(VENV)/.installed: requirements/dev.txt pyproject.toml $(addsuffix /pyproject.t
 
 .PHONY: clean
 clean: ## Remove the environment and every cache
-	@rm -rf $(VENV) .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venv-docs build .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

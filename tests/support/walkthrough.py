@@ -2,7 +2,8 @@
 
 A fence with a `title` is a file. In a fence of kind `console` a line that begins with `$ ` is a
 command, and what follows is what it prints. `...` stands for any text within a line, alone for any
-lines. `ID` stands for the execution that a command before has started.
+lines. `ID` stands for the execution that a command before has started, `APPROVAL` for the approval
+that one has named.
 """
 
 import os
@@ -15,6 +16,7 @@ from msgspec import Struct
 
 _FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXECUTION = re.compile(r"^(?:execution )?(\d{18})(?: of .*)?$", re.MULTILINE)
+_APPROVAL = re.compile(r"noetl approve (\S+)")
 _PROMPT = "$ "
 _COMMAND_S = 150.0
 
@@ -54,6 +56,7 @@ class Reader:
         self._environ = {**os.environ, **environ, "NO_COLOR": "1", "COLUMNS": "200"}
         self._running: list[subprocess.Popen[bytes]] = []
         self._execution = ""
+        self._approval = ""
 
     def follow(self, page: Path) -> Iterator[str]:
         """Do all of a page; yield what prints something else than the page says."""
@@ -61,7 +64,7 @@ class Reader:
             if isinstance(part, File):
                 (self._folder / part.name).write_text(part.text)
             elif part.text.endswith("&"):
-                self._begin(part.text.removesuffix("&"))
+                self.begin(part.text.removesuffix("&"))
             else:
                 yield from self._call(part, page)
 
@@ -86,7 +89,8 @@ class Reader:
             process.terminate()
             process.wait(10)
 
-    def _begin(self, text: str) -> None:
+    def begin(self, text: str) -> None:
+        """Begin a command that runs until `close`."""
         self._running.append(
             subprocess.Popen(  # noqa: S602 - a command of our own page
                 f"exec {text}", shell=True, cwd=self._folder, env=self._environ
@@ -94,23 +98,30 @@ class Reader:
         )
 
     def _call(self, command: Command, page: Path) -> Iterator[str]:
-        text = re.sub(r"\bID\b", self._execution, command.text)
-        expected = re.sub(r"\bID\b", self._execution, command.expected)
+        text, expected = self._filled(command.text), self._filled(command.expected)
         printed = self.run(text)
-        named = _EXECUTION.findall(printed)
-        self._execution = named[0] if named else self._execution
+        self._execution = next(iter(_EXECUTION.findall(printed)), self._execution)
+        self._approval = next(iter(_APPROVAL.findall(printed)), self._approval)
         if not matches(printed, expected):
             yield f"{page.name}: $ {text}\n--- prints\n{printed}\n--- the page says\n{expected}"
 
+    def _filled(self, text: str) -> str:
+        text = re.sub(r"\bID\b", self._execution, text)
+        return re.sub(r"\bAPPROVAL\b", self._approval, text)
+
 
 def matches(printed: str, expected: str) -> bool:
-    """Compare without the spaces at the ends of lines; without expected lines anything will do."""
-    lines = [line.rstrip() for line in expected.rstrip().splitlines()]
-    if not lines:
+    """Compare the words of each line; without expected lines anything will do."""
+    wanted = [_words(line) for line in expected.rstrip().splitlines()]
+    if not wanted:
         return True
-    pattern = "".join(r"(?:.*\n)*?" if line == "..." else _line(line) + r"[ ]*\n" for line in lines)
-    return re.fullmatch(pattern, printed.rstrip() + "\n") is not None
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == "..." else ".*".join(map(re.escape, line.split("..."))) + r"\n"
+        for line in wanted
+    )
+    found = "".join(f"{_words(line)}\n" for line in printed.rstrip().splitlines())
+    return re.fullmatch(pattern, found) is not None
 
 
-def _line(line: str) -> str:
-    return ".*".join(re.escape(part) for part in line.split("..."))
+def _words(line: str) -> str:
+    return " ".join(line.split())
