@@ -279,9 +279,9 @@ async def test_a_credential_is_not_sent_to_another_host(worker: Bench, server: S
 async def test_an_unknown_credential_says_how_to_register_it(worker: Bench) -> None:
     found = await send(worker, {"url": "http://127.0.0.1:9/"}, auth="nope")
     assert found.error is not None
-    assert found.error.message == (
-        "credential 'nope' is not registered: register it with `noetl credential put nope`"
-    )
+    expected = "credential 'nope' is not registered: register it with `noetl credential put nope`"
+    assert found.error.message.startswith(expected)
+    assert "--credentials FILE" in found.error.message
 
 
 async def test_a_credential_of_another_type_is_refused(worker: Bench) -> None:
