@@ -14,6 +14,7 @@ LONGEST = (
     "acceptance/test_language_basics.py",
     "chaos/test_partitions.py",
     "integration/stack/test_commands.py",
+    "integration/worker/test_spark_hostile_fields.py",
     "integration/worker/test_spark_tool.py",
     "e2e/test_gallery.py",
     "e2e/test_canary_everywhere.py",

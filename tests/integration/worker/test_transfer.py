@@ -214,7 +214,9 @@ async def test_a_misspelt_name_gets_a_hint(worker: Bench, db: Any) -> None:
         table("customers", mapping={"id": "idnet"}),
     )
     assert "did you mean 'ident'?" in error.message
-    error = await refused(worker, rows_of([{"id": 1}]), table("customers", mode="upsert", key="ids"))
+    error = await refused(
+        worker, rows_of([{"id": 1}]), table("customers", mode="upsert", key="ids")
+    )
     assert "did you mean 'id'?" in error.message
 
 

@@ -62,9 +62,9 @@ async def test_a_body_that_is_the_workload_may_hold_more(hello: Api) -> None:
 
 
 async def test_a_mapping_that_its_playbook_has_outgrown_is_refused(hello: Api) -> None:
-    kept = {"path": "demo/hello", "unsigned": True, "inputs": {"of": "{{ body.of }}"}}
+    kept = {"path": "demo/hello", "unsigned": True, "inputs": {"who": "{{ body.of }}"}}
     assert (await hello.put("/api/webhooks/orders", json=kept)).is_success
-    later = PLAYBOOK.replace(', of: ""', "")
+    later = PLAYBOOK.replace("who: world", "whom: world").replace("workload.who", "workload.whom")
     assert (await hello.post("/api/catalog/register", content=later, headers=TEXT)).is_success
     called = await hello.post("/api/webhooks/orders", json={"of": "x"})
     assert (called.status_code, called.json()["code"]) == (422, "inputs_do_not_fit")

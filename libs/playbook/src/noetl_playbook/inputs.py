@@ -26,8 +26,8 @@ _TAKEN = names.FIXED_NAMES | names.LAST_NAMES | names.GLOBAL_NAMES | {*GLOBALS, 
 class InputFault(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs that a playbook does not have; `hint` says the way out.
 
-    Where it `is_refused`, a name was probably mistyped. It is not where the playbook has no inputs
-    at all: callers may hand the same inputs to many playbooks.
+    Where it `is_refused`, a name is so near one of the playbook's that it was mistyped. Others are
+    only told: callers may hand the same inputs to many playbooks.
     """
 
     message: str
@@ -47,6 +47,7 @@ class _Unknown(msgspec.Struct, frozen=True, kw_only=True):
     declared: list[str]
     read: list[str]
     near: str | None
+    is_slip: bool
 
 
 def find_fault(
@@ -56,13 +57,13 @@ def find_fault(
 
     An input must stand in the playbook's `workload`, or something must read it: `reads` are the
     paths of all that is read, the empty one stands for every input. Below a mapping of the
-    workload, which a given mapping is merged into, only a mistyped key is refused. Where `reads`
+    workload, which a given mapping is merged into, only a mistyped key is told. Where `reads`
     is None every input is accepted; so is the one that a schedule's firing brings.
     """
     if reads is None or () in map(tuple, reads):
         return None
     unknown = list(_find_unknown(workload, [tuple(path) for path in reads], given, at=()))
-    return _fault_of(unknown, is_refused=bool(workload or reads)) if unknown else None
+    return _fault_of(unknown) if unknown else None
 
 
 def find_fault_of_model(model: Mapping[str, Any], given: Mapping[str, Any]) -> InputFault | None:
@@ -94,16 +95,23 @@ def _find_unknown(
             continue
         read_here = {path[len(at)] for path in reads if _is_prefix(at, path) and path != at}
         near = spelling.nearest(key, {*declared, *read_here})
-        if not at or (near is not None and spelling.is_slip(key, near)):
-            yield _Unknown(keys=keys, declared=sorted(declared), read=sorted(read_here), near=near)
+        is_slip = near is not None and spelling.is_slip(key, near)
+        if not at or is_slip:
+            yield _Unknown(
+                keys=keys,
+                declared=sorted(declared),
+                read=sorted(read_here),
+                near=near,
+                is_slip=is_slip,
+            )
 
 
 def _is_prefix(path: Keys, of: Keys) -> bool:
     return of[: len(path)] == path
 
 
-def _fault_of(unknown: list[_Unknown], *, is_refused: bool) -> InputFault:
-    first = next((each for each in unknown if each.near is not None), unknown[0])
+def _fault_of(unknown: list[_Unknown]) -> InputFault:
+    first = min(unknown, key=lambda each: (not each.is_slip, each.near is None))
     word = "input" if len(unknown) == 1 else "inputs"
     shown = _listed([repr(".".join(each.keys)[:_SHOWN_CHARACTERS_MAX]) for each in unknown])
     place = repr(".".join(first.keys[:-1])) if first.keys[1:] else "its workload"
@@ -115,7 +123,7 @@ def _fault_of(unknown: list[_Unknown], *, is_refused: bool) -> InputFault:
     return InputFault(
         message=f"the playbook has no {word} {shown}; {known}",
         hint=f"{asked}declare it under workload in the playbook, or leave it out",
-        is_refused=is_refused,
+        is_refused=first.is_slip,
     )
 
 
