@@ -179,16 +179,17 @@ def _report_input(reading: Reading, site: Site, tree: Tree, known: Known, keys: 
         here = here[key]
     near = spelling.nearest(keys[-1], here)
     is_slip = near is not None and spelling.is_slip(keys[-1], near)
+    if not is_slip and reading.level is not Level.STRICT:
+        # A request may bring it.
+        return
     name = ".".join(keys)
     asked = f"did you mean '{'.'.join((*keys[:-1], near))}'? " if near is not None else ""
-    is_error = is_slip or reading.level is Level.STRICT
     reading.report(
         "E303",
         site.path,
         f"the workload has no '{name}'",
         hint=f"{asked}declare what a request brings under workload, with null or a default",
         place=_place(reading, site, _offset_of(site.source, tree, f"workload.{name}")),
-        severity=None if is_error else Severity.WARNING,
     )
 
 
