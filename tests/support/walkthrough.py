@@ -9,6 +9,7 @@ that one has named.
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +54,9 @@ class Reader:
 
     def __init__(self, folder: Path, environ: dict[str, str]) -> None:
         self._folder = folder
-        self._environ = {**os.environ, **environ, "NO_COLOR": "1", "COLUMNS": "200"}
+        programs = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        shown = {"NO_COLOR": "1", "COLUMNS": "200"}
+        self._environ = {**os.environ, **environ, **shown, "PATH": programs}
         self._running: list[subprocess.Popen[bytes]] = []
         self._execution = ""
         self._approval = ""

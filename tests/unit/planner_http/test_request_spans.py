@@ -112,3 +112,10 @@ async def test_without_anybody_to_tell_the_clients_trace_goes_on(
         assert await ask("/api/executions/1") is None
     assert exporter.get_finished_spans() == ()
     assert tracing.traceparent() is None
+
+
+async def test_the_token_of_a_callback_is_in_no_span(exporter: InMemorySpanExporter) -> None:
+    await ask(f"/api/callbacks/{'ab' * 32}", method="POST")
+    (span,) = exporter.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["url.path"] == "/api/callbacks/***"

@@ -123,7 +123,7 @@ def show_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes
 
 def show_retryable(request: AnyRequest, error: Retryable) -> Response[bytes]:
     """Answer while a store or the bus is away: nothing is lost, ask again."""
-    log.warning("request not served", route=_route(request), reason=str(error))
+    log.warning("request not served", route=conceal_path(request.url.path), reason=str(error))
     return _problem(
         request,
         status=HTTPStatus.SERVICE_UNAVAILABLE,
@@ -170,7 +170,9 @@ def show_dropped(request: AnyRequest, error: HistoryDropped) -> Response[bytes]:
 def show_unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
     """Answer for our own defect: the log has it under the incident that the answer names."""
     incident = identity.token()[:12]
-    log.error("request failed", route=_route(request), incident=incident, exc_info=error)
+    log.error(
+        "request failed", route=conceal_path(request.url.path), incident=incident, exc_info=error
+    )
     return _problem(
         request,
         status=HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -180,9 +182,8 @@ def show_unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
     )
 
 
-def _route(request: AnyRequest) -> str:
-    """Name a request's path for the log, without the token that a callback's holds."""
-    path = request.url.path
+def conceal_path(path: str) -> str:
+    """Name a request's path for logs and spans, without the token that a callback's holds."""
     return f"{_CALLBACKS}***" if path.startswith(_CALLBACKS) else path
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from noetl_chassis import names, tracing
 from noetl_chassis.tracing import Span, SpanKind
+from noetl_planner.http import problems
 
 # Probes and scrapes come every few seconds and are nobody's trace.
 _TRACED = "/api/"
@@ -46,7 +47,7 @@ class TracedApi:
             parent=parent,
             attributes={
                 names.ATTR_METHOD: method,
-                names.ATTR_PATH: scope["path"],
+                names.ATTR_PATH: problems.conceal_path(scope["path"]),
                 names.ATTR_SCHEME: scope["scheme"],
             },
         ) as span:
