@@ -3,7 +3,7 @@
 A fence with a `title` is a file. In a fence of kind `console` a line that begins with `$ ` is a
 command, and what follows is what it prints. `...` stands for any text within a line, alone for any
 lines. `ID` stands for the execution that a command before has started, `APPROVAL` for the approval
-that one has named.
+and `ADDRESS` for the webhook's address that one has named.
 """
 
 import os
@@ -16,8 +16,11 @@ from pathlib import Path
 from msgspec import Struct
 
 _FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_EXECUTION = re.compile(r"^(?:execution )?(\d{18})(?: of .*)?$", re.MULTILINE)
-_APPROVAL = re.compile(r"noetl approve (\S+)")
+_NAMED = {
+    "ID": re.compile(r"^(?:execution )?(\d{18})(?: of .*)?$", re.MULTILINE),
+    "APPROVAL": re.compile(r"noetl approve (\S+)"),
+    "ADDRESS": re.compile(r"^POST (\S+) starts", re.MULTILINE),
+}
 _PROMPT = "$ "
 _COMMAND_S = 150.0
 
@@ -58,8 +61,7 @@ class Reader:
         shown = {"NO_COLOR": "1", "COLUMNS": "200"}
         self._environ = {**os.environ, **environ, **shown, "PATH": programs}
         self._running: list[subprocess.Popen[bytes]] = []
-        self._execution = ""
-        self._approval = ""
+        self._said: dict[str, str] = {}
 
     def follow(self, page: Path) -> Iterator[str]:
         """Do all of a page; yield what prints something else than the page says."""
@@ -103,14 +105,16 @@ class Reader:
     def _call(self, command: Command, page: Path) -> Iterator[str]:
         text, expected = self._filled(command.text), self._filled(command.expected)
         printed = self.run(text)
-        self._execution = next(iter(_EXECUTION.findall(printed)), self._execution)
-        self._approval = next(iter(_APPROVAL.findall(printed)), self._approval)
+        for name, pattern in _NAMED.items():
+            if found := pattern.search(printed):
+                self._said[name] = found[1]
         if not matches(printed, expected):
             yield f"{page.name}: $ {text}\n--- prints\n{printed}\n--- the page says\n{expected}"
 
     def _filled(self, text: str) -> str:
-        text = re.sub(r"\bID\b", self._execution, text)
-        return re.sub(r"\bAPPROVAL\b", self._approval, text)
+        for name, said in self._said.items():
+            text = re.sub(rf"\b{name}\b", said, text)
+        return text
 
 
 def matches(printed: str, expected: str) -> bool:

@@ -10,6 +10,7 @@ _WORD_CHARACTERS_MAX = 200
 _SLIP_CHARACTERS_MIN = 3
 _TWO_EDITS_CHARACTERS_MIN = 8
 _TWO_EDITS_RATIO_MIN = 0.8
+_LISTED_MAX = 20
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -25,6 +26,13 @@ def hint(word: str, known: Iterable[str]) -> str | None:
     """Phrase the nearest known word as a question, if there is one."""
     found = nearest(word, known)
     return None if found is None else f"did you mean '{found}'?"
+
+
+def hint_or_list(word: str, known: Iterable[str], *, label: str) -> str:
+    """Ask for the nearest known word; without one list them behind a label, as `its steps are`."""
+    words = list(known)
+    more = f" and {len(words) - _LISTED_MAX} more" if len(words) > _LISTED_MAX else ""
+    return hint(word, words) or f"{label} {', '.join(words[:_LISTED_MAX]) or 'none'}{more}"
 
 
 def is_one_edit_away(word: str, known: str) -> bool:

@@ -69,13 +69,13 @@ def find_fault(
 def find_fault_of_model(model: Mapping[str, Any], given: Mapping[str, Any]) -> InputFault | None:
     """Judge inputs by the canonical form of a playbook, as the catalog holds it."""
     fault = find_fault(model.get("workload", {}), model.get("inputs"), given)
-    if fault is None or not is_tolerant(model):
+    if fault is None or not is_lenient(model):
         return fault
     return msgspec.structs.replace(fault, is_refused=False)
 
 
-def is_tolerant(model: Mapping[str, Any]) -> bool:
-    """Tell whether a playbook only warns of inputs that it has not: one that is lenient."""
+def is_lenient(model: Mapping[str, Any]) -> bool:
+    """Tell whether a playbook takes undefined names leniently, and only warns of inputs."""
     return bool(model.get("executor", {}).get("spec", {}).get("undefined") != "strict")
 
 

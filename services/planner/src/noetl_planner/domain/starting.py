@@ -24,7 +24,6 @@ from noetl_playbook.templates.rendering import PLANNER
 
 WORKLOAD = "(workload)"
 VARS = "(vars)"
-_STEPS_SHOWN_MAX = 20
 
 
 def start(draft: Draft, fact: facts.ExecutionRequested) -> None:
@@ -114,9 +113,7 @@ def _return_error(draft: Draft, fact: facts.ExecutionRequested) -> ErrorObject |
     steps = draft.program.steps
     if wanted is None or wanted in steps or draft.program.is_lenient:
         return None
-    meant = (
-        spelling.hint(wanted, steps) or f"its steps are {', '.join([*steps][:_STEPS_SHOWN_MAX])}"
-    )
+    meant = spelling.hint_or_list(wanted, steps, label="its steps are")
     return ErrorObject(
         kind="validation",
         code=code_of("validation"),

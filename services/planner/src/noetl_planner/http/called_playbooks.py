@@ -13,7 +13,6 @@ from noetl_planner.http.services import ApiServices
 from noetl_playbook import coercion, inputs
 
 _PLAYBOOK = "playbook"
-_SHOWN_MAX = 20
 
 
 class _PlaybookCall(Struct, frozen=True, kw_only=True):
@@ -40,18 +39,17 @@ async def check_calls(services: ApiServices, new: Sequence[CatalogEntry]) -> Non
                 called = await services.catalog.find(
                     call.path, version=call.version, **services.place
                 )
-            if called is not None and not inputs.is_tolerant(called.model):
+            if called is not None and not inputs.is_lenient(called.model):
                 _check_call(entry, call, called)
 
 
 def _check_call(entry: CatalogEntry, call: _PlaybookCall, called: CatalogEntry) -> None:
     steps = [str(step["step"]) for step in called.model.get("workflow", ())]
     if call.return_step is not None and call.return_step not in steps:
-        listed = f"its steps are {', '.join(steps[:_SHOWN_MAX])}"
         raise _refuse(
             f"{entry.path}: {call.place}, field 'return_step': "
             f"playbook {call.path!r} has no step {call.return_step!r}",
-            hint=spelling.hint(call.return_step, steps) or listed,
+            hint=spelling.hint_or_list(call.return_step, steps, label="its steps are"),
         )
     fault = inputs.find_fault_of_model(called.model, call.inputs)
     if fault is not None and fault.is_refused:

@@ -205,7 +205,7 @@ def check_pool(services: ApiServices, pool: str) -> None:
     names = services.pools.names
     raise problems.not_found(
         f"there is no pool {pool!r}",
-        hint=spelling.hint(pool, names) or f"the pools are {', '.join(sorted(names))}",
+        hint=spelling.hint_or_list(pool, sorted(names), label="the pools are"),
     )
 
 

@@ -1,17 +1,13 @@
 """Why there are no lines of an execution or of one of its steps: told instead of an empty page."""
 
-from http import HTTPStatus
-
 from noetl_contracts import codec
 from noetl_contracts.ids import ExecutionId
 from noetl_contracts.log_chunks import KINDS_WITH_LOG
 from noetl_contracts.status import RunStatus
 from noetl_planner.http import (
-    catalog_entries,
     histories,
     views,
 )
-from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices
 from noetl_planner.http.views import Row
 from noetl_playbook.model import Playbook
@@ -44,12 +40,9 @@ async def _silent_kinds(services: ApiServices, row: Row, step: str, *, version: 
 
     None are listed of a playbook that is not kept any more, or that has no such step.
     """
-    try:
-        entry = await catalog_entries.find_playbook(services, row["path"], version or None)
-    except ApiError as failure:
-        if failure.status == HTTPStatus.NOT_FOUND:
-            return []
-        raise
+    entry = await services.catalog.find(row["path"], version=version or None, **services.place)
+    if entry is None:
+        return []
     steps = steps_by_name(codec.convert(entry.model, Playbook))
     if step not in steps:
         return []

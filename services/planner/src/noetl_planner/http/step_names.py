@@ -5,7 +5,6 @@ from noetl_contracts.ids import ExecutionId
 from noetl_planner.http import problems
 from noetl_planner.http.services import ApiServices
 
-_SHOWN_MAX = 20
 _CHARACTERS_MAX = 200
 
 
@@ -24,8 +23,7 @@ async def check_step(
     names = [str(each["step"]) for each in entry.model.get("workflow", ())]
     if step in names:
         return
-    more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
     raise problems.not_found(
         f"the playbook of execution {execution_id} has no step {step[:_CHARACTERS_MAX]!r}",
-        hint=spelling.hint(step, names) or f"its steps are {', '.join(names[:_SHOWN_MAX])}{more}",
+        hint=spelling.hint_or_list(step, names, label="its steps are"),
     )

@@ -145,8 +145,7 @@ def known_columns(columns: list[str], known: Mapping[str, Any], table: str) -> N
 
 def unknown(what: str, name: str, known: Iterable[str]) -> ToolFailure:
     """Say that a name is not known, and which one was probably meant."""
-    names = list(known)
-    hint = spelling.hint(name, names) or f"known: {', '.join(names[:20]) or 'none'}"
+    hint = spelling.hint_or_list(name, known, label="known:")
     text = f"there is no {what} {name!r:.120}: {hint}"
     return ToolFailure(failure("validation", text, source="transfer"))
 
