@@ -233,7 +233,8 @@ def postgres_server(tmp: Path, *, is_durable: bool = False) -> Iterator[Postgres
     finally:
         server.kill()
         shutil.rmtree(cluster.directory, ignore_errors=True)
-        shutil.rmtree(postgres.outside(tmp), ignore_errors=True)
+        if not cluster.directory.is_relative_to(tmp):
+            shutil.rmtree(cluster.directory.parent, ignore_errors=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -11,6 +12,7 @@ from noetl_cli.stack.keyring import Keyring
 from noetl_cli.stack.options import Options
 from noetl_cli.stack.ports import LOOPBACK
 from noetl_cli.stack.specs import ProcessSpec
+from noetl_cli.stack.state import State
 from noetl_cli.stack.wiring import Wires
 
 READER_OPTIONS = "?options=-c%20app.tenant%3Ddefault"
@@ -50,12 +52,13 @@ def assemble(
     options: Options,
     *,
     keyring: Keyring,
-    former_ports: Mapping[str, int],
+    former: State | None,
     environ: Mapping[str, str],
 ) -> Assembly:
     """Choose ports, prepare the servers' folders and describe every process."""
-    chosen = ports.choose(_port_names(options), before=former_ports)
-    servers = _prepare_servers(home, options, keyring=keyring, chosen=chosen)
+    chosen = ports.choose(_port_names(options), before=former.ports if former else {})
+    folder = Path(former.postgres_folder) if former and former.postgres_folder else None
+    servers = _prepare_servers(home, options, keyring=keyring, chosen=chosen, folder=folder)
     wires = _wires(home, options, keyring=keyring, servers=servers, environ=environ)
     return Assembly(
         servers=_server_specs(servers),
@@ -83,12 +86,20 @@ def _has_own_s3(options: Options) -> bool:
 
 
 def _prepare_servers(
-    home: Home, options: Options, *, keyring: Keyring, chosen: dict[str, int]
+    home: Home,
+    options: Options,
+    *,
+    keyring: Keyring,
+    chosen: dict[str, int],
+    folder: Path | None,
 ) -> Servers:
     own_postgres = own_nats = own_s3 = None
     if options.postgres_dsn is None:
         own_postgres = postgres.describe(
-            home=home.root, port=chosen["postgres"], password=keyring.postgres_superuser
+            home=home.root,
+            port=chosen["postgres"],
+            password=keyring.postgres_superuser,
+            former=folder,
         )
         postgres.prepare(own_postgres)
     if options.nats_url is None:

@@ -138,9 +138,11 @@ def stop(home: Home, *, timeout_s: float, tell: Tell, discards: bool = False) ->
 
 def purge(home: Home) -> None:
     """Delete the data of a stopped stack, and nothing that is not its own."""
-    elsewhere = postgres.outside(home.root)
-    if elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
-        shutil.rmtree(elsewhere, ignore_errors=True)
+    found = state.find(home)
+    if found is not None and found.postgres_folder is not None:
+        elsewhere = postgres.folder_outside(home.root, Path(found.postgres_folder))
+        if elsewhere is not None and elsewhere.is_dir():
+            shutil.rmtree(elsewhere, ignore_errors=True)
     for name in (
         "postgres",
         "nats",

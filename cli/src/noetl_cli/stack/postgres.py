@@ -76,10 +76,23 @@ class Postgres(Struct, frozen=True, kw_only=True):
         return self.directory / "run"
 
 
-def describe(*, home: Path, port: int, password: str, is_durable: bool = True) -> Postgres:
-    """Decide on user, programs and folder; touch nothing but a copy of the programs."""
+def describe(
+    *,
+    home: Path,
+    port: int,
+    password: str,
+    is_durable: bool = True,
+    former: Path | None = None,
+) -> Postgres:
+    """Decide on user, programs and folder; touch nothing but a copy of the programs.
+
+    `former` is where this `home` had its cluster so far: it stays there.
+    """
     owner = owners.unprivileged()
-    directory = place(home, owner)
+    if former is not None and (former / "data" / "PG_VERSION").is_file():
+        directory = former
+    else:
+        directory = place(home, owner, password=password)
     return Postgres(
         tree=_reachable_tree(owner),
         directory=directory,
@@ -90,16 +103,28 @@ def describe(*, home: Path, port: int, password: str, is_durable: bool = True) -
     )
 
 
-def place(home: Path, owner: Owner | None) -> Path:
+def folder_outside(home: Path, directory: Path) -> Path | None:
+    """Name the folder that was made for a cluster outside of its `home`, if there is one."""
+    folder = directory.parent
+    is_ours = folder.parent == FALLBACK_ROOT and folder.name.startswith(f"noetl-{os.geteuid()}-")
+    return folder if is_ours and not directory.is_relative_to(home) else None
+
+
+def place(home: Path, owner: Owner | None, *, password: str) -> Path:
     """Choose the folder of the cluster: below `home`, or where its user can reach it."""
     if owners.can_enter(owner, home):
         return home / "postgres"
-    return _own_folder(outside(home)) / "postgres"
+    return _own_folder(outside(home, password=password)) / "postgres"
 
 
-def outside(home: Path) -> Path:
-    """Name the folder that stands in for a `home` which PostgreSQL's user cannot enter."""
-    return FALLBACK_ROOT / f"noetl-{os.geteuid()}-{zlib.crc32(bytes(home.resolve())):08x}"
+def outside(home: Path, *, password: str) -> Path:
+    """Name the folder that stands in for a `home` which PostgreSQL's user cannot enter.
+
+    The name follows the password: a cluster that a deleted `home` left there opens with another
+    password, and a new `home` of the same name must not meet it.
+    """
+    key = zlib.crc32(password.encode(), zlib.crc32(bytes(home.resolve())))
+    return FALLBACK_ROOT / f"noetl-{os.geteuid()}-{key:08x}"
 
 
 def prepare(postgres: Postgres) -> None:

@@ -151,7 +151,7 @@ class Supervisor:
             self._home,
             self._options,
             keyring=keyring.load_or_make(self._home),
-            former_ports=self._before.ports if self._before else {},
+            former=self._before,
             environ=self._environ,
         )
 

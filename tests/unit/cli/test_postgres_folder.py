@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from noetl_cli.stack import owners, postgres
+from noetl_cli.stack.owners import Owner
+
+OTHER_USER = Owner(uid=65_534, gid=65_534)
+
+
+@pytest.fixture
+def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that PostgreSQL's own user cannot enter."""
+    monkeypatch.setattr(postgres, "FALLBACK_ROOT", tmp_path / "elsewhere")
+    monkeypatch.setattr(owners, "can_enter", lambda *_: False)
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path / "home"
+
+
+def test_a_cluster_that_a_deleted_home_left_is_not_met_again(closed: Path) -> None:
+    left = postgres.place(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
+    fresh = postgres.place(closed, OTHER_USER, password="two")  # noqa: S106 - a test's
+    assert fresh != left
+    assert postgres.place(closed, OTHER_USER, password="one") == left  # noqa: S106 - a test's
+
+
+def test_a_home_keeps_the_cluster_that_it_had(closed: Path, tmp_path: Path) -> None:
+    former = tmp_path / "elsewhere" / "former" / "postgres"
+    (former / "data").mkdir(parents=True)
+    (former / "data" / "PG_VERSION").write_text("18")
+    described = postgres.describe(home=closed, port=1, password="one", former=former)  # noqa: S106 - a test's
+    assert described.directory == former
+
+
+def test_only_a_folder_made_for_a_cluster_is_deleted_with_it(closed: Path) -> None:
+    made = postgres.place(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
+    assert postgres.folder_outside(closed, made) == made.parent
+    assert postgres.folder_outside(closed, closed / "postgres") is None
+    assert postgres.folder_outside(closed, Path("/etc/postgres")) is None
