@@ -76,13 +76,13 @@ def test_metrics_have_the_names_that_are_declared() -> None:
             SHOWING[metric.kind](metric, 1, labels=dict.fromkeys(metric.labels, "x"))
         instruments.count(names.EVENTS_APPENDED, 2, labels={names.EVENT_TYPE: "frame"})
         instruments.show(names.OUTBOX_OLDEST_AGE, 1.5)
-        instruments.record(names.APPEND_DURATION, 0.02)
+        instruments.record(names.LOOP_DURATION, 0.02, labels={names.LOOP: "once"})
         for _ in range(100):
             instruments.record(names.LOOP_DURATION, 0.02, labels={names.LOOP: "many"})
         text = shown.metrics_text().decode()
     assert 'noetl_events_appended_total{event_type="frame"} 2.0' in text
     assert "noetl_outbox_oldest_age_seconds 1.5" in text
-    assert 'noetl_ledger_append_duration_seconds_bucket{le="0.025"} 1.0' in text
+    assert 'noetl_loop_turn_duration_seconds_bucket{le="0.025",loop="once"} 1.0' in text
     assert 'noetl_loop_turn_duration_seconds_count{loop="many"} 100.0' in text
     assert 'noetl_build_info{service="outbox"' in text
     exposed = {line.partition("{")[0].split(" ")[0] for line in text.splitlines()}
