@@ -194,6 +194,11 @@ async def test_stages_of_children_know_the_stage_that_called_them(tmp_path: Path
 
 
 async def stages(opened: System, execution_id: ExecutionId) -> list[StageOpened]:
-    """Every stage of an execution, as it opened."""
+    """Every stage of an execution, as it opened; its row names the same parent."""
     history = await opened.adapters.ledger.read(execution_id, events_max=5000)
-    return [one.event for one in history if isinstance(one.event, StageOpened)]
+    stages = [one.event for one in history if isinstance(one.event, StageOpened)]
+    rows = await opened.adapters.projections.list_rows("stage", execution_id)
+    assert {row["stage_id"]: row["parent_stage_id"] for row in rows} == {
+        stage.stage_id: stage.parent_stage_id for stage in stages
+    }
+    return stages

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from noetl_contracts import codec, envelope, ids
 from noetl_contracts.envelope import Envelope, EventBatch
 from noetl_contracts.errors import ErrorObject
@@ -218,6 +220,17 @@ class History:
 
     def finish(self, *, last: str = "fetch") -> None:
         self.add(execution.PlaybookCompleted(step=last, result=a_result({"pages": 3})))
+
+
+def nested(history: History) -> History:
+    """The same history, in an execution that stage 77 of another one called; seals stay."""
+    history.envelopes = [
+        structs.replace(one, event=structs.replace(one.event, parent_stage_id=StageId("77")))
+        if isinstance(one.event, stage.StageOpened)
+        else one
+        for one in history.envelopes
+    ]
+    return history
 
 
 def a_batch(envelopes: list[Envelope]) -> EventBatch:

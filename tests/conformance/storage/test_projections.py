@@ -105,10 +105,11 @@ def frame_row(execution: str, frame: str = "301", **fields: Any) -> Row:
     }
 
 
-def stage_row(execution: str) -> Row:
+def stage_row(execution: str, **fields: Any) -> Row:
     return {
         **owned(execution),
         "stage_id": "201",
+        "parent_stage_id": "77",
         "run_id": "9",
         "step_name": "fetch",
         "kind": "loop",
@@ -123,6 +124,7 @@ def stage_row(execution: str) -> Row:
         "closed_event_id": None,
         "started_at": NOON,
         "ended_at": None,
+        **fields,
     }
 
 
@@ -206,6 +208,19 @@ async def test_later_rows_replace_earlier_ones(stores: Stores) -> None:
     found = await stores.projections.list_rows("frame", execution)
     assert found == [done, frame_row(execution, "1000")]
     assert await stores.projections.list_positions([execution, an_execution()]) == {execution: 5}
+
+
+async def test_a_stage_has_a_parent_or_none(stores: Stores) -> None:
+    execution = an_execution()
+    root, nested = (
+        stage_row(execution, stage_id=stage, parent_stage_id=parent)
+        for stage, parent in (("201", None), ("202", "201"))
+    )
+    await project(stores, execution, stage=[root, nested])
+    assert await stores.projections.list_rows("stage", execution) == [root, nested]
+    closed = {**nested, "status": "CLOSED", "ended_at": NOON}
+    await project(stores, execution, old=1, new=2, stage=[closed])
+    assert await stores.projections.list_rows("stage", execution) == [root, closed]
 
 
 async def test_an_execution_that_moved_elsewhere_is_left_out(stores: Stores) -> None:

@@ -21,9 +21,8 @@ PROMISED = {
     " created_at",
     "command": "command_id, execution_id, status",
     "execution": "execution_id, path, status",
-    "stage": "stage_id, execution_id, step_name, kind, status",
-    "frame": "frame_id, stage_id, execution_id, status, lease_until, row_count, attempts,"
-    " completed_at",
+    "stage": "stage_id, parent_stage_id, execution_id, step_name, kind, status",
+    "frame": "frame_id, stage_id, execution_id, status, row_count, attempts, completed_at",
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.support.builders import History, a_batch, a_cursor_loop
+from tests.support.builders import History, a_batch, a_cursor_loop, nested
 from tests.support.bus import memory_bus
 from tests.support.projecting import SHARD_COUNT, Desk, run_dry
 from tests.support.storage import memory_stores
@@ -78,6 +78,25 @@ async def test_rows_that_are_wrong_missing_or_too_many_are_put_right(desk: Desk)
     done = await rebuilding(desk).rebuild(history.execution_id)
     assert done.differences
     assert await desk.list_differences(history.envelopes) == []
+
+
+async def test_a_parent_stage_that_was_not_filled_is_put_right(desk: Desk) -> None:
+    history = nested(a_cursor_loop())
+    await desk.append(history)
+    await desk.send([a_batch(history.envelopes)])
+    await run_dry(desk.projector())
+    (stage,) = await desk.stores.projections.list_rows("stage", history.execution_id)
+    assert stage["parent_stage_id"] == "77"
+    # As a release left it that did not fill the column; everything else stands already.
+    await desk.stores.rebuilds.replace(
+        shard=ids.shard_of(history.execution_id, SHARD_COUNT),
+        execution_id=history.execution_id,
+        rows={"stage": [{**stage, "parent_stage_id": None}]},
+        version=len(history.envelopes),
+    )
+    done = await rebuilding(desk).rebuild(history.execution_id)
+    assert done.differences
+    assert await desk.stores.projections.list_rows("stage", history.execution_id) == [stage]
 
 
 async def test_a_projection_that_is_lost_or_late_is_brought_up(desk: Desk) -> None:

@@ -14,7 +14,7 @@ from noetl_contracts.errors import Permanent
 from noetl_contracts.ids import ExecutionId, OrganizationId, TenantId
 from noetl_contracts.ledger import Head
 from noetl_contracts.stored import StoredEvent
-from noetl_replay import checksum, diffing
+from noetl_replay import checksum, diffing, rows
 from noetl_replay.chain import Examination
 from noetl_replay.replaying import Replay
 from noetl_replay.state import empty
@@ -144,4 +144,4 @@ class Auditor:
 
 
 def _plain(surfaces: checksum.Surfaces) -> Any:
-    return codec.decode(codec.encode(surfaces))
+    return codec.decode(codec.encode(rows.summed_surfaces(surfaces)))

@@ -48,11 +48,14 @@ def live_surfaces(rows_by_surface: Mapping[str, Sequence[Mapping[str, Any]]]) ->
 
 def checksums(surfaces: Surfaces) -> dict[str, str]:
     """Fingerprint each surface."""
-    return {surface: codec.checksum(found) for surface, found in surfaces.items()}
+    return {
+        surface: codec.checksum(found) for surface, found in rows.summed_surfaces(surfaces).items()
+    }
 
 
 def compare(live: Surfaces, replayed: Surfaces) -> list[Difference]:
     """List the rows in which a live projection and a replay differ; empty means parity."""
+    live, replayed = rows.summed_surfaces(live), rows.summed_surfaces(replayed)
     return [
         Difference(
             surface=surface,

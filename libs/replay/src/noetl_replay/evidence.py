@@ -171,7 +171,10 @@ def live_rows(
     exported_at: datetime,
 ) -> LiveRows:
     """Write down what read models hold; a surface without rows is written as an empty one."""
-    complete = {surface: [dict(row) for row in found.get(surface, ())] for surface in rows.SURFACES}
+    complete = {
+        surface: [rows.summed_row(surface, row) for row in found.get(surface, ())]
+        for surface in rows.SURFACES
+    }
     plain: dict[str, list[dict[str, Any]]] = codec.decode(codec.encode(complete))
     return LiveRows(
         format_version=FORMAT_VERSION,

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+from msgspec import UNSET
+
 from noetl_contracts.envelope import Envelope
 from noetl_contracts.events import frame, stage
 from noetl_contracts.ids import FrameId
@@ -70,6 +72,7 @@ def _open_stage(state: ExecutionState, at: Envelope, event: stage.StageOpened) -
         frame_policy=event.frame_policy,
         opened_event_id=at.event_id,
         started_at=at.event_time,
+        parent_stage_id=UNSET if event.parent_stage_id is None else event.parent_stage_id,
     )
     state.stages[event.stage_id] = state.changes.stages[event.stage_id] = opened
 

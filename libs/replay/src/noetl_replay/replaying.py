@@ -41,9 +41,10 @@ class Replay:
 
 
 def shown(state: ExecutionState) -> dict[str, Any]:
-    """Show a state as plain values, without what was touched last."""
+    """Show a state as plain values: without what was touched last and what no checksum covers."""
     plain: dict[str, Any] = codec.builtins(structs.replace(state, changes=Changes()))
     del plain["changes"]
+    plain["stages"] = {key: rows.summed_row("stage", one) for key, one in plain["stages"].items()}
     return plain
 
 
@@ -55,7 +56,8 @@ def report(
     What `conceal` hides is hidden before anything is summed, so that the checksums are those of
     what is shown.
     """
-    chosen = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
+    surfaces = replay.surfaces if projection == ALL else {projection: replay.surfaces[projection]}
+    chosen = rows.summed_surfaces(surfaces)
     data = codec.encode([shown(replay.state), chosen])
     state, plain = codec.decode(data if conceal is None else conceal(data))
     return {

@@ -6,6 +6,8 @@ The live projector writes these rows, replay recomputes them, and parity compare
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import UNSET
+
 from noetl_contracts import codec
 from noetl_contracts.parking import MessageWait
 from noetl_contracts.status import RunStatus
@@ -21,6 +23,9 @@ from noetl_replay.state import (
 )
 
 SURFACES = ("execution", "stage", "frame", "command", "loop", "business_object")
+
+# Columns outside of the checksums, and so of parity: of rows that were summed before they had them.
+UNSUMMED_COLUMNS = {"stage": frozenset({"parent_stage_id"})}
 
 Row = dict[str, Any]
 
@@ -76,6 +81,7 @@ def stage_row(state: ExecutionState, stage: StageState) -> Row:
         "stage_id": stage.stage_id,
         "tenant_id": state.tenant_id,
         "organization_id": state.organization_id,
+        "parent_stage_id": None if stage.parent_stage_id is UNSET else stage.parent_stage_id,
         "run_id": stage.run_id,
         "step_name": stage.step,
         "kind": str(stage.kind),
@@ -229,6 +235,22 @@ def changed_rows(state: ExecutionState, changes: Changes) -> dict[str, list[Row]
         "command": _each(state, changes.commands, command_row),
         "loop": _each(state, changes.loops, loop_row),
         "business_object": _each(state, changes.objects, object_row),
+    }
+
+
+def summed_row(surface: str, row: Mapping[str, Any]) -> Row:
+    """Return the columns of a row that checksums and parity cover."""
+    outside = UNSUMMED_COLUMNS.get(surface, frozenset())
+    return {column: value for column, value in row.items() if column not in outside}
+
+
+def summed_surfaces(
+    surfaces: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> dict[str, dict[str, Row]]:
+    """Return keyed rows, surface by surface, as checksums and parity cover them."""
+    return {
+        surface: {key: summed_row(surface, row) for key, row in keyed.items()}
+        for surface, keyed in surfaces.items()
     }
 
 

@@ -137,6 +137,8 @@ class StageState(Struct, kw_only=True):
     rows_failed: int = 0
     closed_event_id: EventId | None = None
     ended_at: datetime | None = None
+    # Not written where there is none, so that checksums of states stay.
+    parent_stage_id: StageId | UnsetType = UNSET
 
 
 class SlotState(Struct, kw_only=True):

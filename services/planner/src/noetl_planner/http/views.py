@@ -121,6 +121,7 @@ class StageView(Struct, frozen=True, kw_only=True):
     rows_failed: int
     started_at: datetime | None
     ended_at: datetime | None
+    parent_stage_id: str | None
 
 
 class LoopView(Struct, frozen=True, kw_only=True):
@@ -320,6 +321,7 @@ def stage_view(row: Row) -> StageView:
         rows_failed=row["rows_failed"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        parent_stage_id=row["parent_stage_id"],
     )
 
 

@@ -58,19 +58,20 @@ where execution_id = $1;
 -- name: upsert_stage :exec
 -- Write the stage rows $1, a JSON array, of the executions $2.
 insert into noetl.stage as t (
-    execution_id, stage_id, tenant_id, organization_id, run_id, step_name, kind, status, slots,
-    frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id, closed_event_id,
-    started_at, ended_at
+    execution_id, stage_id, tenant_id, organization_id, parent_stage_id, run_id, step_name, kind,
+    status, slots, frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id,
+    closed_event_id, started_at, ended_at
 )
 select
-    r.execution_id, r.stage_id, r.tenant_id, r.organization_id, r.run_id, r.step_name, r.kind,
-    r.status, r.slots, r.frame_policy, r.frames, r.frames_failed, r.rows, r.rows_failed,
-    r.opened_event_id, r.closed_event_id, r.started_at, r.ended_at
+    r.execution_id, r.stage_id, r.tenant_id, r.organization_id, r.parent_stage_id, r.run_id,
+    r.step_name, r.kind, r.status, r.slots, r.frame_policy, r.frames, r.frames_failed, r.rows,
+    r.rows_failed, r.opened_event_id, r.closed_event_id, r.started_at, r.ended_at
 from json_populate_recordset(null::noetl.stage, $1::json) as r
 where r.execution_id = any($2::bigint[])
 on conflict (execution_id, stage_id) do update
 set tenant_id = excluded.tenant_id,
     organization_id = excluded.organization_id,
+    parent_stage_id = excluded.parent_stage_id,
     run_id = excluded.run_id,
     step_name = excluded.step_name,
     kind = excluded.kind,
@@ -90,9 +91,9 @@ set tenant_id = excluded.tenant_id,
 -- name: list_stage :many
 -- The stage rows of execution $1, in key order.
 select
-    execution_id, stage_id, tenant_id, organization_id, run_id, step_name, kind, status, slots,
-    frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id, closed_event_id,
-    started_at, ended_at
+    execution_id, stage_id, tenant_id, organization_id, parent_stage_id, run_id, step_name, kind,
+    status, slots, frame_policy, frames, frames_failed, rows, rows_failed, opened_event_id,
+    closed_event_id, started_at, ended_at
 from noetl.stage
 where execution_id = $1
 order by stage_id;
