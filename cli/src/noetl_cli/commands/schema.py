@@ -10,8 +10,9 @@ from noetl_cli import render
 from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts import codec, schemas, spelling
 from noetl_playbook.schema import document_schema
+from noetl_playbook.subscription_schema import subscription_schema
 
-PLAYBOOK = "playbook"
+PLAYBOOK, SUBSCRIPTION = "playbook", "subscription"
 
 
 def schema(
@@ -32,12 +33,14 @@ def schema(
 
 
 def _names() -> list[str]:
-    return sorted([PLAYBOOK, *schemas.names()])
+    return sorted([PLAYBOOK, SUBSCRIPTION, *schemas.names()])
 
 
 def _find(name: str) -> dict[str, Any]:
     if name == PLAYBOOK:
         return document_schema()
+    if name == SUBSCRIPTION:
+        return subscription_schema()
     try:
         return schemas.schema(name)
     except KeyError as error:

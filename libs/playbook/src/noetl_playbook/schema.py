@@ -75,7 +75,7 @@ _REQUIRED: dict[str, list[str]] = {
 def document_schema() -> Schema:
     """Describe the document."""
     _, components = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
-    definitions = {name: _definition(name, found) for name, found in components.items()}
+    definitions = {name: describe_section(name, found) for name, found in components.items()}
     definitions["Rule"] = _rule(definitions["Rule"], "#/$defs/Action")
     definitions["AdmitRule"] = _rule(definitions["AdmitRule"], "#/$defs/Allow")
     definitions |= short_forms.DEFINITIONS
@@ -94,7 +94,7 @@ def document_schema() -> Schema:
     }
 
 
-def _definition(name: str, found: Schema) -> Schema:
+def describe_section(name: str, found: Schema) -> Schema:
     """Spell one section as documents write it."""
     hidden = ("fields", "extra") if name in _OPEN else ()
     properties = {

@@ -18,7 +18,8 @@ from noetl_playbook.sandbox import GLOBALS
 KIND = "Subscription"
 VERSION = "noetl.io/v2"
 SOURCE = "nats"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+_NAME = re.compile(NAME_PATTERN)
 _ROOT_KEYS = frozenset({"apiVersion", "kind", "metadata", "spec"})
 _CANONICAL_SOURCE = "source: {type: nats, subject: orders.*}"
 _OWN_STREAM = (
