@@ -129,3 +129,10 @@ def test_files_that_make_no_sense_are_refused(door: Door, change: dict[str, Any]
     file = {"path": "a", "size_bytes": 9, "chunk_bytes": 256, "chunks": ["0" * 64]}
     others = [file] if change == {"path": "a/b"} else []
     assert ask(door, {"files": [*others, {**file, **change}]}).status_code == 400
+
+
+def test_a_file_that_is_not_stored_is_refused_by_its_name(door: Door) -> None:
+    file = {"path": "a.csv", "size_bytes": 9, "chunk_bytes": 256, "chunks": ["0" * 64]}
+    answer = ask(door, {"files": [file]})
+    assert (answer.status_code, answer.json()["code"]) == (422, "file_not_stored")
+    assert "a.csv" in answer.json()["detail"]

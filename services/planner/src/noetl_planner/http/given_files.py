@@ -1,12 +1,14 @@
 """Files that a run takes with it: their chunks are stored first, and named when it begins."""
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import Request, post
 from litestar.status_codes import HTTP_200_OK
 from msgspec import Meta, Struct
 
-from noetl_contracts import codec
+from noetl_chassis.together import together
+from noetl_contracts import codec, locators
 from noetl_contracts.execution_files import (
     CHUNK_HEAD,
     CHUNK_MEDIA_TYPE,
@@ -20,11 +22,13 @@ from noetl_contracts.execution_files import (
     entry_name,
 )
 from noetl_contracts.ids import ExecutionId
-from noetl_contracts.payloads import JSON_MEDIA_TYPE
+from noetl_contracts.payloads import JSON_MEDIA_TYPE, PayloadRef
 from noetl_planner.http import problems
+from noetl_planner.http.problems import ApiError
 from noetl_planner.http.services import ApiServices, Services
 
 FILES_MAX = 100
+_CHECKS_AT_ONCE = 16
 
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -63,11 +67,12 @@ async def keep_files(
 ) -> str | None:
     """Write the first entry of an execution's files; return its digest, None without files.
 
-    Raises a 400 for files that cannot lie beside each other.
+    Raises a 400 for files that cannot lie beside each other, a 422 for one that is not stored.
     """
     if not given:
         return None
     _check_paths(given)
+    await _check_chunks(services, given)
     changes = tuple([await _describe(services, file) for file in given])
     entry = JournalEntry(
         sequence=1, key="", writer=RUN, base=0, written_at=services.clock.now(), changes=changes
@@ -99,6 +104,44 @@ def _check_paths(given: list[GivenFile]) -> None:
         folder = next((one for one in paths if path.startswith(f"{one}/")), None)
         if folder is not None:
             raise problems.refused(f"file {folder!r:.120} stands where {path!r:.120} has a folder")
+
+
+async def _check_chunks(services: ApiServices, given: list[GivenFile]) -> None:
+    """Look for each chunk in the store, a few at a time; raises a 422 that names the file."""
+    # A chunk that several files share is looked for once.
+    place_by_digest = {
+        digest: (file, index) for file in given for index, digest in enumerate(file.chunks)
+    }
+    waiting = iter(place_by_digest.values())
+    missing: set[str] = set()
+
+    async def take_turns() -> None:
+        for file, index in waiting:
+            ref = _chunk_ref(services, file, index)
+            if not missing and not await services.payloads.exists(ref):
+                missing.add(file.path)
+
+    async with together() as group:
+        for _ in range(_CHECKS_AT_ONCE):
+            group.create_task(take_turns())
+    if missing:
+        raise ApiError(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            code="file_not_stored",
+            detail=f"file {min(missing)!r:.120} has chunks that are not stored",
+            hint="store each chunk first, POST /api/files/chunks, and name the digests it returns",
+        )
+
+
+def _chunk_ref(services: ApiServices, file: GivenFile, index: int) -> PayloadRef:
+    size_bytes = min(file.chunk_bytes, file.size_bytes - index * file.chunk_bytes)
+    digest = file.chunks[index]
+    return PayloadRef(
+        uri=locators.payload(services.tenant_id, services.organization_id, digest),
+        sha256=digest,
+        media_type=CHUNK_MEDIA_TYPE,
+        payload_bytes=size_bytes + len(CHUNK_HEAD),
+    )
 
 
 def _places(file: GivenFile) -> range:
