@@ -3,11 +3,23 @@
 import io
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
 from noetl_cli import spinner
+from noetl_cli.commands import lint, replay
 from noetl_cli.spinner import show_spinner
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: a, path: a}
+workflow:
+  - {step: start, tool: {kind: noop}}
+"""
 
 
 class Terminal(io.StringIO):
@@ -69,3 +81,33 @@ def test_nothing_is_shown_to_a_program(patch: pytest.MonkeyPatch) -> None:
     with show_spinner("Reading"):
         assert threading.active_count() == threads
     assert pipe.getvalue() == ""
+
+
+def test_verbs_that_last_show_a_line(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    playbook = tmp_path / "a.yaml"
+    playbook.write_text(PLAYBOOK)
+    shown: list[str] = []
+
+    @contextmanager
+    def note(text: str, *, is_quiet: bool = False) -> Iterator[None]:
+        shown.append("quiet" if is_quiet else text)
+        yield
+
+    for module in (lint, replay):
+        patch.setattr(module, "show_spinner", note)
+    lint.lint([playbook], form=lint.Format.TEXT)
+    lint.lint([playbook], form=lint.Format.JSON)
+    assert shown == ["Checking 1 file", "quiet"]
+    shown.clear()
+    patch.setattr(replay.client, "open_client", lambda _: nullcontext(Planner()))
+    replay.diff("7", 1, server="http://planner")
+    replay.diff("7", 1, server="http://planner", as_json=True)
+    assert shown == ["Replaying", "quiet"]
+
+
+class Planner:
+    """Answers as a planner whose execution has not changed."""
+
+    def get(self, path: str, **_: object) -> dict[str, object]:
+        assert path == "/api/replay/diff"
+        return {"is_live": True, "before": 1, "after": 2, "tree": []}

@@ -12,6 +12,7 @@ from noetl_cli.client import Client
 from noetl_cli.commands import audit_run
 from noetl_cli.commands.options import AsJson, Organization, Server, Tenant
 from noetl_cli.failures import CliError, ExitCode
+from noetl_cli.spinner import show_spinner
 from noetl_contracts import codec
 from noetl_contracts.ledger import Head
 
@@ -74,7 +75,8 @@ def verify(
         chosen = execution_ids or _all(planner, place, kept)
         total = bad = 0
         for execution_id in chosen:
-            verdict = _verify(planner, place, execution_id, kept.get(execution_id))
+            with show_spinner(f"Following the history of {execution_id}", is_quiet=as_json):
+                verdict = _verify(planner, place, execution_id, kept.get(execution_id))
             total, bad = total + 1, bad + (not verdict["is_whole"])
             _show(verdict, as_json=as_json)
     if not as_json:

@@ -17,6 +17,7 @@ from noetl_cli.auditing.shares import Audit, Share
 from noetl_cli.commands.options import AsJson, Directory, Organization, Tenant
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.settings import AuditAccess
+from noetl_cli.spinner import show_spinner
 from noetl_cli.stack import keyring, state
 from noetl_cli.stack.home import Home
 from noetl_contracts.archives import month_of
@@ -77,9 +78,9 @@ def run(  # noqa: PLR0913 - one parameter for each option of the command line
     access = _access(directory, dsn=postgres, url=payloads)
     began = time.perf_counter()
     try:
-        found = asyncio.run(
-            _audit(whole, access, _Choice(execution_ids, month), engine, master=master, conf=conf)
-        )
+        with show_spinner("Auditing", is_quiet=as_json):
+            choice = _Choice(execution_ids, month)
+            found = asyncio.run(_audit(whole, access, choice, engine, master=master, conf=conf))
     except NoetlError as failure:
         raise StackError(
             f"The audit cannot be made: {failure}", way_out="Check the stack with: noetl doctor"

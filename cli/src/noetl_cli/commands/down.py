@@ -7,6 +7,7 @@ import typer
 from noetl_cli import render, settings
 from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.failures import ExitCode, StackError
+from noetl_cli.spinner import show_spinner
 from noetl_cli.stack import control
 from noetl_cli.stack.home import Home
 from noetl_cli.stack.state import Phase, State
@@ -33,9 +34,12 @@ def down(
         _say("Nothing runs.", was_running=False, as_json=as_json)
         return
     place = Home(root=root)
-    was_running = control.stop(place, timeout_s=timeout_s, tell=_nothing_to_tell, discards=purge)
-    if purge:
-        control.purge(place)
+    with show_spinner("The stack stops", is_quiet=as_json):
+        was_running = control.stop(
+            place, timeout_s=timeout_s, tell=_nothing_to_tell, discards=purge
+        )
+        if purge:
+            control.purge(place)
     what = "The stack is stopped." if was_running else "Nothing runs."
     kept = "Its data is deleted." if purge else f"Its data stays in {root}."
     _say(f"{what} {kept}", was_running=was_running, as_json=as_json)

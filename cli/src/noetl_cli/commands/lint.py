@@ -10,6 +10,7 @@ from noetl_cli import diagnostics, inputs, render
 from noetl_cli.diagnostics import Found
 from noetl_cli.failures import CliError, ExitCode
 from noetl_cli.script_folder import ScriptFolder
+from noetl_cli.spinner import show_spinner
 from noetl_contracts import spelling
 from noetl_playbook import mixed_text
 from noetl_playbook.code_table import CODES
@@ -60,15 +61,17 @@ def lint(
     files = [file for path in paths for file in files_of(path)]
     found: list[tuple[str, Problem]] = []
     sources: dict[str, str] = {}
-    for file in files:
-        name = STANDARD_INPUT_NAME if file == inputs.STANDARD_INPUT else str(file)
-        data = inputs.read_bytes(file, bytes_max=DOCUMENT_BYTES_MAX + 1)
-        scripts = ScriptFolder.of_file(file)
-        found += [(name, problem) for problem in check(data, strict=strict, scripts=scripts)]
-        sources[name] = data.decode(errors="replace")
+    is_for_people = form in (Format.HUMAN, Format.TEXT)
+    with show_spinner(f"Checking {_count(len(files), 'file')}", is_quiet=not is_for_people):
+        for file in files:
+            name = STANDARD_INPUT_NAME if file == inputs.STANDARD_INPUT else str(file)
+            data = inputs.read_bytes(file, bytes_max=DOCUMENT_BYTES_MAX + 1)
+            scripts = ScriptFolder.of_file(file)
+            found += [(name, problem) for problem in check(data, strict=strict, scripts=scripts)]
+            sources[name] = data.decode(errors="replace")
     _print(found, form, sources)
     errors = sum(1 for _, problem in found if problem.is_error)
-    if form in (Format.HUMAN, Format.TEXT):
+    if is_for_people:
         _sum_up(len(files), errors=errors, warnings=len(found) - errors)
     if errors:
         raise typer.Exit(ExitCode.FAILED)

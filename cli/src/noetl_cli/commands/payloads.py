@@ -14,6 +14,7 @@ from noetl_chassis.sealing import KeyUnusable
 from noetl_cli import render, stores, tables
 from noetl_cli.commands.options import AsJson, Directory
 from noetl_cli.failures import CliError, ExitCode, StackError
+from noetl_cli.spinner import show_spinner
 from noetl_cli.stores import Dsn, KeyFile, Place, Url
 from noetl_contracts.errors import NoetlError
 from noetl_playbook import coercion
@@ -75,7 +76,8 @@ def collect(
         ]
 
     place = stores.find(directory, dsn=postgres, url=payloads, key_file=keys)
-    found = _ask(sweep, place)
+    with show_spinner("Looking for payloads that nothing mentions", is_quiet=as_json):
+        found = _ask(sweep, place)
     if as_json:
         render.json_line([_summary(one, is_dry_run=dry_run) for one in found])
         return
@@ -106,7 +108,8 @@ def rotate(
         ]
 
     place = stores.find(directory, dsn=postgres, url=payloads, key_file=keys)
-    done = _ask(reseal, place)
+    with show_spinner("Sealing the payloads", is_quiet=as_json):
+        done = _ask(reseal, place)
     for owner, changed, kept in done:
         if as_json:
             whose = {"tenant_id": owner.tenant_id, "organization_id": owner.organization_id}

@@ -11,6 +11,7 @@ from noetl_cli import render, settings, stores
 from noetl_cli.commands.options import AsJson, Directory, Organization, Tenant
 from noetl_cli.failures import CliError, ExitCode, StackError
 from noetl_cli.rebuilding import Rebuilding, Rebuilt
+from noetl_cli.spinner import show_spinner
 from noetl_cli.stores import KeyFile, Place, Url
 from noetl_contracts import ids
 from noetl_contracts.errors import NoetlError
@@ -127,7 +128,8 @@ async def _rebuild(
         async for execution_id in _chosen(audit, named, place):
             if shard is not None and ids.shard_of(execution_id, shard_count) != shard:
                 continue
-            done = await rebuilding.rebuild(execution_id)
+            with show_spinner(f"Rebuilding execution {execution_id}", is_quiet=as_json):
+                done = await rebuilding.rebuild(execution_id)
             # Projectors that keep lineage tell it again; what says the same is not sent again.
             await lineage.forget(execution_id)
             total, different = total + 1, different + bool(done.differences)

@@ -16,7 +16,6 @@ from noetl_cli.spinner import show_spinner
 from noetl_contracts import codec
 from noetl_replay import evidence, evidence_checks
 from noetl_replay.evidence import Scope
-from noetl_replay.evidence_parts import Problem
 from noetl_replay.replaying import ALL
 from noetl_replay.rows import SURFACES
 
@@ -128,7 +127,7 @@ def diff(
         )
         _show_diff(found, as_json=as_json)
         return
-    with client.open_client(server) as planner:
+    with client.open_client(server) as planner, show_spinner("Replaying", is_quiet=as_json):
         found = planner.get(
             "/api/replay/diff",
             **_asked(execution_id, tenant, organization),
@@ -166,13 +165,16 @@ def verify(
         raise _no_payloads(execution_id)
     scope = codec.convert(_asked(execution_id, tenant, organization), Scope)
     try:
-        with client.open_client(server) as planner:
+        with (
+            client.open_client(server) as planner,
+            show_spinner("Gathering the evidence", is_quiet=as_json),
+        ):
             files = Gathering(planner, scope, SystemClock()).gather()
     except msgspec.ValidationError as failure:
         raise client.no_planner(f"The answer has another shape ({failure})") from failure
     folder = output or Path(f"evidence-{execution_id}")
     folders.write(folder, files)
-    _tell(folder, evidence_checks.check(folders.read(folder)), as_json=as_json)
+    _check(folder, as_json=as_json)
 
 
 @app.command("check")
@@ -182,11 +184,13 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a folder of evidence from nothing but its files."""
-    _tell(folder, evidence_checks.check(folders.read(folder)), as_json=as_json)
+    _check(folder, as_json=as_json)
 
 
-def _tell(folder: Path, problems: list[Problem], *, as_json: bool) -> None:
-    """Say what a folder proves; ends with exit code 1 when it does not."""
+def _check(folder: Path, *, as_json: bool) -> None:
+    """Check a folder and say what it proves; ends with exit code 1 when it does not."""
+    with show_spinner(f"Checking the evidence in {folder}", is_quiet=as_json):
+        problems = evidence_checks.check(folders.read(folder))
     if as_json:
         render.json_line({"folder": str(folder), "is_good": not problems, "problems": problems})
     elif not problems:

@@ -12,6 +12,7 @@ from noetl_chassis.sealing import KeyUnusable
 from noetl_cli import client, render, settings, stores, tables
 from noetl_cli.commands.options import AsJson, Directory, Organization, Server, Tenant
 from noetl_cli.failures import CliError, ExitCode, StackError
+from noetl_cli.spinner import show_spinner
 from noetl_cli.stores import Dsn, KeyFile, Place, Url
 from noetl_contracts.errors import NoetlError
 from noetl_replay.fold import FOLD_VERSION
@@ -217,7 +218,9 @@ async def _run(place: Place, terms: Terms, *, is_dry_run: bool, as_json: bool) -
             who=who,
         )
         if is_dry_run:
-            _show_plans(await archivist.preview(), await archivist.list_open(), as_json=as_json)
+            with show_spinner("Looking for what is due", is_quiet=as_json):
+                plans, begun = await archivist.preview(), await archivist.list_open()
+            _show_plans(plans, begun, as_json=as_json)
             return
         lead = PostgresInstances(database).lead
         if not await lead(role=ROLE, owner=who, lease_s=LEASE_S):
