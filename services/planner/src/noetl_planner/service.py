@@ -8,7 +8,7 @@ import structlog
 from noetl_chassis import instruments, names
 from noetl_chassis.failpoints import Point, reach
 from noetl_contracts import facts
-from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed
+from noetl_contracts.errors import ErrorObject, NoetlError, Permanent, ResultMalformed, Retryable
 from noetl_contracts.ids import CatalogId
 from noetl_contracts.ledger import Append, Request, ShardFence, StreamAppend
 from noetl_contracts.payloads import JSON_MEDIA_TYPE
@@ -65,7 +65,7 @@ class ShardPlanner:
             found = [await self._decide(each) for each in work]
             decided = [one for one in found if one is not None]
             moved += len(decided)
-            work = await self._commit(decided)
+            work = await self._commit(await self._store_each(decided))
         return moved
 
     async def begin(self, request: Request, *, latest: CatalogId | None) -> bool:
@@ -77,6 +77,7 @@ class ShardPlanner:
         if decided is None or not decided.decision.envelopes or self._is_pressing(decided):
             return False
         try:
+            await self._store_payloads(decided)
             await self._append([decided], begun=request, latest=latest)
         except NoetlError as failure:
             log.info("request sent instead", execution_id=request.execution_id, reason=str(failure))
@@ -131,13 +132,15 @@ class ShardPlanner:
             log.exception("decision failed", execution_id=execution_id, error=str(failure))
             problem = failure
         self._states.drop(execution_id)
-        await self._put_off(work.all_deliveries(), problem)
+        await self._put_off(work, problem)
         return None
 
-    async def _put_off(self, deliveries: list[Delivery], failure: Exception | None) -> None:
-        """Take deliveries again later; bury those that a defect of ours has failed often enough."""
+    async def _put_off(self, work: Work, failure: Exception | None) -> None:
+        """Take facts again later; bury deliveries that a defect has failed often enough."""
         is_defect = failure is not None and not isinstance(failure, NoetlError)
-        for place, delivery in enumerate(deliveries):
+        if isinstance(failure, Retryable):
+            self._put_back_own(work)
+        for place, delivery in enumerate(work.all_deliveries()):
             if is_defect and delivery.delivered >= admitting.DEFECTS_MAX:
                 # What it says may hold data: the log has it.
                 await self._bury([delivery], DecisionFailed(type(failure).__name__))
@@ -177,6 +180,7 @@ class ShardPlanner:
             return
         again = await self._decide(judging.told_nothing(one.work), error)
         if again is not None:
+            await self._store_payloads(again)
             await self._append([again])
 
     async def _append(
@@ -187,7 +191,6 @@ class ShardPlanner:
         latest: CatalogId | None = None,
     ) -> None:
         shared = self._shared
-        await self._store_payloads(decided)
         messages = [message for one in decided for message in one.messages]
         started = shared.clock.monotonic()
         await reach(Point.PLANNER_APPEND_BEFORE)
@@ -215,16 +218,36 @@ class ShardPlanner:
         for one in decided:
             await self._conclude(one, appended.ingest_time)
 
-    async def _store_payloads(self, decided: list[Decided]) -> None:
-        """Persist before emit: a reference in an event always resolves."""
+    async def _store_each(self, decided: list[Decided]) -> list[Decided]:
+        """Store the payloads of each; return those whose payloads are stored.
+
+        The others are decided on again later, so that a store which refuses writes holds up
+        nothing that needs none.
+        """
+        stored: list[Decided] = []
         for one in decided:
-            for data in one.decision.payloads.values():
-                await self._shared.payloads.put(
-                    data,
-                    tenant_id=one.state.tenant_id,
-                    organization_id=one.state.organization_id,
-                    media_type=JSON_MEDIA_TYPE,
+            try:
+                await self._store_payloads(one)
+            except Retryable as failure:
+                log.warning(
+                    "execution waits for the payload store",
+                    execution_id=one.state.execution_id,
+                    reason=str(failure),
                 )
+                await self._give_back([one])
+            else:
+                stored.append(one)
+        return stored
+
+    async def _store_payloads(self, one: Decided) -> None:
+        """Persist before emit: a reference in an event always resolves."""
+        for data in one.decision.payloads.values():
+            await self._shared.payloads.put(
+                data,
+                tenant_id=one.state.tenant_id,
+                organization_id=one.state.organization_id,
+                media_type=JSON_MEDIA_TYPE,
+            )
 
     async def _conclude(self, one: Decided, ingest_time: datetime) -> None:
         """After the commit: keep the state, settle deliveries, arrange what comes next."""
@@ -247,8 +270,14 @@ class ShardPlanner:
     async def _give_back(self, decided: Iterable[Decided]) -> None:
         for one in decided:
             self._states.drop(one.state.execution_id)
+            self._put_back_own(one.work)
             for delivery in one.work.all_deliveries():
                 await delivery.nak(admitting.delay_s(delivery))
+
+    def _put_back_own(self, work: Work) -> None:
+        """Keep what no delivery brings again, as a timer or the gathered results of a loop."""
+        at = self._shared.clock.now() + timedelta(seconds=admitting.OWN_DELAY_S)
+        self._wakeups.put_back(work.own, at)
 
     async def _bury_refused(self, refused: Iterable[Refused]) -> None:
         for one in refused:

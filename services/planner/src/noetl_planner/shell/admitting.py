@@ -15,6 +15,8 @@ from noetl_planner.shell import plausible
 
 # A decision that keeps failing by a defect of ours is a person's to look at after so many tries.
 DEFECTS_MAX = 20
+# What no delivery brings again, as a timer, is taken again after so long.
+OWN_DELAY_S = 2.0
 _DELAY_S = 0.2
 _DELAYS_MAX = 50
 
@@ -33,11 +35,13 @@ class Work(Struct, kw_only=True):
 
     `in_part` are further deliveries some of whose facts were refused: they are buried, and not
     acknowledged, when the others have been committed. `rest` are facts of the same deliveries that
-    are decided on afterwards, before any of them is settled.
+    are decided on afterwards, before any of them is settled. `own` are batches of this planner that
+    no delivery brings again.
     """
 
     batches: list[FactBatch]
     deliveries: list[Delivery]
+    own: list[FactBatch] = msgspec.field(default_factory=list)
     in_part: list[Refused] = msgspec.field(default_factory=list)
     rest: list[FactBatch] = msgspec.field(default_factory=list)
 
@@ -53,7 +57,9 @@ def sort(
     grouped: dict[_Owner, Work] = {}
     refused: list[Refused] = []
     for batch in own:
-        _work_of(grouped, batch).batches.append(batch)
+        mine = _work_of(grouped, batch)
+        mine.batches.append(batch)
+        mine.own.append(batch)
     for delivery in deliveries:
         try:
             batch, faults = read(delivery, shard=shard, shard_count=shard_count)
