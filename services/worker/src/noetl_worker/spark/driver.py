@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from noetl_chassis.java import JavaMissing, java_home
 from noetl_contracts.step_progress import STAGES_MAX, StageProgress
+from noetl_worker.spark import java_output
 from noetl_worker.spark.reaching import check_reachable
 from noetl_worker.spark.starting import (
     LOOPBACK,
@@ -41,7 +42,9 @@ def _spawn(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     in its fork, and a finalizer that runs there may want one: neither process would go on.
     """
     options.pop("preexec_fn", None)
+    options |= java_output.pipe_options()
     process = subprocess.Popen(command, process_group=0, **options)  # noqa: S603 - Spark's own launcher
+    java_output.read_lines(process)
     _launched[:] = [process]
     return process
 

@@ -10,6 +10,7 @@ import io
 import logging
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -23,6 +24,7 @@ _PIECE_CHARACTERS = 8192
 # After so much the thread waits until the log has room again, or for a bounded time.
 _PAUSE_CHARACTERS = 64 * 1024
 _PAUSE_S = 5.0
+_SHARED_LINES_MAX = 200
 _LEVELS = ((logging.CRITICAL, "critical"), (logging.ERROR, "error"), (logging.WARNING, "warning"))
 
 
@@ -54,6 +56,13 @@ class DriverOutput:
                     lambda: self._log.add_line(LOGGING, text, level=level)
                 )
             self._pause(len(text))
+
+    def add_foreign(self, stream: str, line: str) -> None:
+        """Take a whole line that another thread has read; it never waits for room."""
+        if not self._is_closed:
+            with suppress(RuntimeError):
+                # The loop of a worker that ends takes no more.
+                self._loop.call_soon_threadsafe(self._log.write, stream, line.encode())
 
     def flush(self) -> None:
         """Send what waits for the end of its line."""
@@ -179,6 +188,52 @@ class CaptureSwitch:
 
 
 _switch = CaptureSwitch()
+
+
+class SharedLines:
+    """Lines of a process that knows no tasks: for the task that has run longest.
+
+    While none runs, the latest lines wait for the next one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[str] = deque(maxlen=_SHARED_LINES_MAX)
+        self._running: list[DriverOutput] = []
+        self._has_begun = False
+
+    @contextmanager
+    def handed_to(self, output: DriverOutput) -> Iterator[None]:
+        """Give the lines that wait, and those that come, to a task while the block runs."""
+        with self._lock:
+            self._has_begun = True
+            self._running.append(output)
+            self._hand_over()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(output)
+
+    def add(self, line: str) -> None:
+        """Take a line."""
+        with self._lock:
+            self._waiting.append(line)
+            self._hand_over()
+
+    def take_waiting(self) -> list[str]:
+        """Take the lines that wait, none if a task had run: what comes after its end is dropped."""
+        with self._lock:
+            waiting = [] if self._has_begun else list(self._waiting)
+            self._waiting.clear()
+        return waiting
+
+    def _hand_over(self) -> None:
+        while self._running and self._waiting:
+            self._running[0].add_foreign(STDERR, self._waiting.popleft())
+
+
+shared_lines = SharedLines()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from noetl_worker.domain.storing import wants_handle
 from noetl_worker.own_time import own_time
 from noetl_worker.spark import late, writing
 from noetl_worker.spark.asking import CONF_ALLOWED, Ask, Given
-from noetl_worker.spark.driver_output import DriverOutput
+from noetl_worker.spark.driver_output import DriverOutput, shared_lines
 from noetl_worker.spark.executors import Home
 from noetl_worker.spark.session import Sparks
 from noetl_worker.spark.writing import Format, Manifest, Plan
@@ -89,7 +89,8 @@ class SparkTool:
         ask = await self._ask(call)
         output = DriverOutput(call.log, asyncio.get_running_loop())
         try:
-            given = await self.job(lambda session: late.jobs().run(session, ask, output), call)
+            with shared_lines.handed_to(output):
+                given = await self.job(lambda session: late.jobs().run(session, ask, output), call)
         finally:
             output.close()
         if given.manifests is None:
