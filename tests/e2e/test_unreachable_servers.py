@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.stack import Stack
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 CANARY = "canary-of-the-address"
 CLOSED = "127.0.0.1:1"
