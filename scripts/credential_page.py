@@ -15,7 +15,7 @@ A credential is kept under a name, sealed, and opened by workers alone. Playbook
     noetl credential rm shop
 
 Over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api/credentials`, `GET` and `DELETE
-/api/credentials/{name}`, `POST /api/credentials/{name}/test`. No answer holds a value. Where secrets are and who sees them is told in [security.md](security.md#secrets).
+/api/credentials/{name}`, `POST /api/credentials/{name}/test`. No answer holds a value. Where secrets are and who sees them is told in [security.md](../security.md#secrets).
 
 The API checks a credential before it keeps it. It refuses, with 400 `bad_request`, an unknown type, a field that the type
 does not have, a field that is missing, a `dsn` that is no address, a `port` that is no port. The answer names every fault, the

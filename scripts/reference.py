@@ -15,7 +15,7 @@ from noetl_playbook.loops import FANOUT_ALIASES, FRAME_ALIASES
 from noetl_playbook.model import Playbook
 
 ROOT = Path(__file__).resolve().parents[1]
-MEANINGS = ROOT / "docs/language/meanings.yaml"
+MEANINGS = ROOT / "scripts/meanings.yaml"
 _MADE = "Types, defaults and spellings of this page are made from the code by `python -m scripts.pages`."
 _ALIASES = {
     "Frame": {**FRAME_ALIASES, "duration_ms": "max_seconds"},
@@ -173,7 +173,7 @@ def _kinds_table() -> str:
 
 
 def _availability(kind: tools.Kind) -> str:
-    page = ROOT / f"docs/tools/{kind.name}.md"
+    page = ROOT / f"docs/reference/tools/{kind.name}.md"
     told = (
         f"Described in [tools/{kind.name}.md](../tools/{kind.name}.md)." if page.is_file() else ""
     )

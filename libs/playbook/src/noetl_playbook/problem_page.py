@@ -1,6 +1,6 @@
 """The page of the documentation that lists every problem code, made from the table.
 
-`python -m noetl_playbook.problem_page > docs/language/problems.md` writes it.
+`python -m noetl_playbook.problem_page > docs/reference/language/problems.md` writes it.
 """
 
 import sys
