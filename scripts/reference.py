@@ -16,18 +16,18 @@ from noetl_playbook.model import Playbook
 
 ROOT = Path(__file__).resolve().parents[1]
 MEANINGS = ROOT / "scripts/meanings.yaml"
-_MADE = "Types, defaults and spellings of this page are made from the code by `python -m scripts.pages`."
+SAMPLES = ROOT / "scripts/samples.yaml"
+_MADE = "This page is made from the code: `python -m scripts.pages`."
 _ALIASES = {
     "Frame": {**FRAME_ALIASES, "duration_ms": "max_seconds"},
     "FanoutOpts": FANOUT_ALIASES,
 }
 # The document spells these as another section does, or they are no sections of their own.
 _APART = frozenset({"WorkbookTask"})
-_NUMBER = frozenset({"integer", "number", "string"})
 _NOTHING = "–"  # noqa: RUF001 - as the other pages write it
 _WORDS = {
     "string": "text",
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
     "boolean": "flag",
     "object": "mapping",
@@ -42,16 +42,16 @@ def sections() -> str:
     """Write the page of sections: every key of the document, with type, default and meaning."""
     definitions: dict[str, Schema] = schema.document_schema()["$defs"]
     _, models = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
-    meanings = _meanings()
+    meanings = _read_texts(MEANINGS)
+    samples = _read_texts(SAMPLES)
     parts = [_SECTIONS_HEAD]
     for name, found in definitions.items():
         if name in _APART:
             continue
-        parts.append(
-            f"\n## {name}\n\n{found['description']}\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
-        )
+        sample = f"```yaml\n{samples[name]}```\n\n" if name in samples else ""
+        parts.append(f"\n## {name}\n\n{found['description']}\n\n{sample}")
         parts += [
-            _row(name, key, models.get(name, found)["properties"].get(key, item), found, meanings)
+            _entry(name, key, models.get(name, found)["properties"].get(key, item), found, meanings)
             for key, item in _own(name, found).items()
         ]
     return "".join(parts)
@@ -103,9 +103,9 @@ def vocabulary() -> str:
     )
 
 
-def _meanings() -> dict[str, str]:
-    found: dict[str, str] = yaml.safe_load(MEANINGS.read_text("utf-8"))
-    return found
+def _read_texts(file: Path) -> dict[str, str]:
+    texts: dict[str, str] = yaml.safe_load(file.read_text("utf-8"))
+    return texts
 
 
 def _own(name: str, found: Schema) -> dict[str, Schema]:
@@ -118,17 +118,20 @@ def _own(name: str, found: Schema) -> dict[str, Schema]:
     }
 
 
-def _row(name: str, key: str, item: Schema, section: Schema, meanings: dict[str, str]) -> str:
+def _entry(name: str, key: str, item: Schema, section: Schema, meanings: dict[str, str]) -> str:
+    """Write a key as an item of a list: its spellings, what it takes, its default, its meaning."""
     default = _default(item) if key not in section.get("required", []) else "required"
     also = [alias for alias, of in _ALIASES.get(name, {}).items() if of == key]
-    shown = f"`{key}`" + "".join(f" (`{alias}`)" for alias in also)
-    return f"| {shown} | {_type(item)} | {default} | {meanings.get(f'{name}.{key}', '')} |\n"
+    shown = f"`{key}`" + "".join(f", `{alias}`" for alias in also)
+    takes = ", ".join(part for part in (_type(item), default) if part)
+    meaning = meanings.get(f"{name}.{key}", "")
+    return f"* {shown} ({takes}): {meaning}\n" if meaning else f"* {shown} ({takes})\n"
 
 
 def _default(item: Schema) -> str:
     value = item.get("default")
     if value in (None, {}, [], ()) or isinstance(value, dict | list):
-        return _NOTHING
+        return ""
     return f"`{msgspec.json.encode(value).decode()}`"
 
 
@@ -143,16 +146,22 @@ def _type(item: Schema) -> str:
     kind = item.get("type")
     if isinstance(kind, list):
         return _one_of([{"type": each} for each in kind])
+    if kind == "array" and item.get("items") == {}:
+        return "list"
     if kind == "array" and item.get("items"):
         return f"list of {_type(item['items'])}"
     return _WORDS.get(kind, "anything") if isinstance(kind, str) else "anything"
 
 
 def _one_of(choices: list[Schema]) -> str:
+    """Say what a key takes that has a choice; that text may be a template is said above the sections."""
     plain = {each["type"] for each in choices if isinstance(each.get("type"), str)}
-    if plain >= _NUMBER:
-        rest = [each for each in choices if each.get("type") not in _NUMBER]
-        return " or ".join(each for each in ("number or template", *map(_type, rest)) if each)
+    if {"integer", "string"} <= plain:
+        choices = [each for each in choices if each.get("type") != "string"]
+    if {"integer", "number"} <= plain:
+        choices = [each for each in choices if each.get("type") != "integer"]
+    if plain >= {"string", "boolean"}:
+        return "condition"
     said = dict.fromkeys(_type(each) for each in choices)
     return " or ".join(each for each in said if each) or "anything"
 
@@ -226,7 +235,7 @@ _SECTIONS_HEAD = f"""# Sections of a playbook
 ```yaml
 apiVersion: noetl.io/v2
 kind: Playbook
-metadata: {{name: orders, labels: {{nightly: true, priority: 7}}}}
+metadata: {{name: orders}}
 workload: {{api: "http://127.0.0.1:8700"}}
 workflow:
   - step: fetch
@@ -237,29 +246,34 @@ workflow:
     tool: {{kind: noop, result: {{done: true}}}}
 ```
 
+{_MADE} `noetl schema playbook` prints the JSON Schema for editors. Fields of tools: [tools](tools.md).
+Checks: [problems](problems.md). Older spellings: [older forms](older-forms.md).
+
 ## Short forms
 
-Write these first; the long form is for what they cannot say. The parser reads both as the same playbook.
+A step or task usually needs only these. The parser reads a short form as its long form.
 
-| short | the same as |
-|---|---|
-| `next: b` | `next: {{spec: {{mode: inclusive}}, arcs: [{{step: b}}]}}` |
-| `next: [a, b]` | both, at once: `next: {{spec: {{mode: inclusive}}, arcs: [{{step: a}}, {{step: b}}]}}` |
-| `next: [{{step: a, when: …}}, {{step: b}}]` | the first that matches: `next: {{spec: {{mode: exclusive}}, arcs: […]}}` |
-| `retry: 3`, `retry: true`, `retry: {{max_attempts: 3, …}}` | a policy rule `do: retry` in front of the task's own: [Retry](#retry). On a step with several tasks it is for each |
-| `retry: {{when: …, next_call: …, collect: …}}` | the task is called again after a success, and what it returned is collected |
-| `pagination: {{continue_while: …, next_page: …}}` | the same for the pages of an API: [Pagination](#pagination) |
+```yaml
+- {{step: a, tool: {{kind: noop}}, next: b}}                 # {{spec: {{mode: inclusive}}, arcs: [{{step: b}}]}}
+- {{step: b, tool: {{kind: noop}}, next: [c, d]}}            # both: {{spec: {{mode: inclusive}}, arcs: [...]}}
+- step: c
+  tool: {{kind: noop}}
+  next: [{{step: d, when: "{{{{ c.ok }}}}"}}, {{step: e}}]     # the first that matches: mode exclusive
+- step: d
+  tool: {{kind: http, url: "https://api.example.org"}}
+  retry: 3                                             # a rule do: retry before the task's own; true is 3
+```
 
-Scalars are text wherever text is expected, as they are written: a label `true`, a version `1.10`, a date.
+* `retry` on a step with several tasks holds for each of them.
+* `retry` with `next_call` or `collect` calls the task again after a success: [Retry](#retry).
+* `pagination` does so for the pages of an API: [Pagination](#pagination).
 
-## Every key
+## Values
 
-{_MADE} Older spellings are in [older-forms.md](older-forms.md), what is
-checked in [problems.md](problems.md), the fields of each tool kind in [tools.md](tools.md). `noetl schema playbook`
-prints the JSON Schema for editors.
-
-A number may be a template; sizes may be written `64MiB`, durations `500ms`, `30s`, `5m`, `2h`, `1d`; flags
-also as `"yes"`, `"no"`, `"on"`, `"off"`, `"1"`, `"0"`.
+* A number may be a template. Sizes may be `64MiB`, durations `500ms`, `30s`, `5m`, `2h` or `1d`.
+* A flag may be `"yes"`, `"no"`, `"on"`, `"off"`, `"1"` or `"0"`.
+* A condition is `true`, `false` or a template.
+* Where text is expected, a scalar is taken as it is written: `true`, `1.10`, a date.
 """
 _TOOLS_HEAD = f"""# Tool kinds
 
