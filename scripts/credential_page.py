@@ -7,12 +7,14 @@ _HEAD = """# Credentials
 
 A credential is kept under a name, sealed, and opened by workers alone. Playbooks name it in `auth`.
 
-    noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
-    noetl credential put warehouse --target      # the database of `noetl up` for your own data
-    noetl credential put shop --type bearer --data token=...
-    noetl credential test main_db
-    noetl credential ls
-    noetl credential rm shop
+```console
+$ noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
+$ noetl credential put warehouse --target      # the database of `noetl up` for your own data
+$ noetl credential put shop --type bearer --data token=...
+$ noetl credential test main_db
+$ noetl credential ls
+$ noetl credential rm shop
+```
 
 Over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api/credentials`, `GET` and `DELETE
 /api/credentials/{name}`, `POST /api/credentials/{name}/test`. No answer holds a value. Where secrets are and who sees them is told in [security.md](../security.md#secrets).
@@ -25,9 +27,11 @@ This page is made from the table of types by `python -m scripts.pages`.
 
 ## Testing a credential
 
-    noetl credential test main_db
-    noetl credential test shop --url https://api.example.org/v1/me
-    noetl credential test files --url s3://invoices --pool gpu
+```console
+$ noetl credential test main_db
+$ noetl credential test shop --url https://api.example.org/v1/me
+$ noetl credential test files --url s3://invoices --pool gpu
+```
 
 A worker opens the credential, as it is stored now, and says what it found: the server and its version, the user, the
 latency in milliseconds. An error says its kind and what to check. The exit code is 0 when the credential opens, 1 when it does not, 2 when

@@ -277,11 +277,26 @@ A step or task usually needs only these. The parser reads a short form as its lo
 """
 _TOOLS_HEAD = f"""# Tool kinds
 
+```yaml
+- {{step: load, tool: {{kind: postgres, auth: main_db, query: SELECT * FROM orders}}, next: send}}
+- {{step: send, tool: {{kind: http, method: POST, url: "https://api.example.org", json: "{{{{ load.rows }}}}"}}}}
+```
+
 {_MADE} What fields mean, results and errors are on the page of each kind. The keys that all tasks share are
 those of [Task](sections.md#task).
 
 """
 _VOCABULARY_HEAD = f"""# Vocabulary
+
+```yaml
+tool:
+  kind: noop
+  result:
+    run: "{{{{ execution_id }}}}"
+    day: "{{{{ now().date() | iso8601 }}}}"
+    names: "{{{{ load.rows | pluck('name') | unique | list }}}}"
+next: [{{step: done, when: "{{{{ event.name == 'call.done' }}}}"}}]
+```
 
 {_MADE} How names are found and templates are evaluated is told in [execution.md](execution.md).
 """
