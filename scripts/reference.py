@@ -70,13 +70,11 @@ def keys() -> set[str]:
 
 def tool_kinds() -> str:
     """Write the page of tool kinds: every field, in every spelling."""
-    parts = [_TOOLS_HEAD, _kinds_table()]
-    for kind in sorted(tools.KINDS.values(), key=lambda each: each.name):
-        parts.append(
-            f"\n## {kind.name}\n\n{_availability(kind)}\n\n| field | other spellings | takes |\n|---|---|---|\n"
-        )
-        parts += [_field(kind, field) for field in sorted(kind.fields)]
-    return "".join(parts)
+    reserved = ", ".join(f"`{name}`" for name in sorted(tools.RESERVED_KINDS))
+    kinds = sorted(tools.KINDS.values(), key=lambda each: each.name)
+    return f"{_TOOLS_HEAD}\nReserved words, which run nothing: {reserved}.\n" + "".join(
+        _kind(kind) for kind in kinds
+    )
 
 
 def vocabulary() -> str:
@@ -171,23 +169,18 @@ def _link(reference: str) -> str:
     return f"[{name}](#{name.lower()})"
 
 
-def _kinds_table() -> str:
-    rows = "".join(
-        f"| [`{kind.name}`](#{kind.name}) | {'yes' if kind.is_available else 'no'} |"
-        f" {', '.join(f'`{alias}`' for alias, of in tools.KIND_ALIASES.items() if of == kind.name)} |\n"
-        for kind in sorted(tools.KINDS.values(), key=lambda each: each.name)
-    )
-    reserved = ", ".join(f"`{name}`" for name in sorted(tools.RESERVED_KINDS))
-    return f"| kind | runs in this release | tolerated spelling |\n|---|---|---|\n{rows}\nReserved: {reserved}.\n"
+def _kind(kind: tools.Kind) -> str:
+    aliases = [f"`{alias}`" for alias, of in tools.KIND_ALIASES.items() if of == kind.name]
+    also = f" Also spelled {', '.join(aliases)}." if aliases else ""
+    fields = "".join(_field(kind, field) for field in sorted(kind.fields))
+    return f"\n## {kind.name}\n\n{_availability(kind)}{also}\n\n{fields}"
 
 
 def _availability(kind: tools.Kind) -> str:
     page = ROOT / f"docs/reference/tools/{kind.name}.md"
-    told = (
-        f"Described in [tools/{kind.name}.md](../tools/{kind.name}.md)." if page.is_file() else ""
-    )
+    told = f"[Page](../tools/{kind.name}.md)." if page.is_file() else ""
     if not kind.is_available:
-        told = f"{told} Accepted, but not run by this release: it connects to no cluster, and a task of this kind fails with `config`."
+        told = "Accepted, but not run by this release: a task of this kind fails with `config`."
     needs = ", ".join(f"`{name}`" for name in kind.required)
     source = ", ".join(f"`{name}`" for name in kind.source)
     told += f" Required: {needs}." if needs else ""
@@ -196,9 +189,9 @@ def _availability(kind: tools.Kind) -> str:
 
 
 def _field(kind: tools.Kind, field: str) -> str:
-    also = ", ".join(f"`{alias}`" for alias, of in sorted(kind.aliases.items()) if of == field)
+    also = "".join(f", `{alias}`" for alias, of in sorted(kind.aliases.items()) if of == field)
     declared = FIELD_TYPES.get(kind.name, {}).get(field)
-    return f"| `{field}` | {also} | {declared.expected if declared else 'any value'} |\n"
+    return f"* `{field}`{also}{f': {declared.expected}' if declared else ''}\n"
 
 
 def _listing(title: str, about: str, found: Any) -> str:
@@ -278,13 +271,12 @@ A step or task usually needs only these. The parser reads a short form as its lo
 _TOOLS_HEAD = f"""# Tool kinds
 
 ```yaml
-- {{step: load, tool: {{kind: postgres, auth: main_db, query: SELECT * FROM orders}}, next: send}}
+- {{step: load, tool: {{kind: postgres, auth: main_db, query: TABLE orders}}, next: send}}
 - {{step: send, tool: {{kind: http, method: POST, url: "https://api.example.org", json: "{{{{ load.rows }}}}"}}}}
 ```
 
-{_MADE} What fields mean, results and errors are on the page of each kind. The keys that all tasks share are
-those of [Task](sections.md#task).
-
+{_MADE} Meanings, results and errors are on the page of each kind. All tasks
+share the keys of [Task](sections.md#task). A field without a type takes any value.
 """
 _VOCABULARY_HEAD = f"""# Vocabulary
 
