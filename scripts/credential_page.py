@@ -59,19 +59,22 @@ def page() -> str:
     """Write the page; types that have the same fields share a section."""
     aliases = ", ".join(f"`{alias}` is `{of}`" for alias, of in TYPE_ALIASES.items())
     rows = "".join(
-        f"* `{each.name}`: {each.meaning}. Needs {_needs(each)}. Test: {_test(each)}.\n"
-        for each in TYPES.values()
+        f"* `{each.name}`: {each.meaning}. Needs {_needs(each)}.\n" for each in TYPES.values()
     )
+    tests: dict[str, list[str]] = {}
+    for each in TYPES.values():
+        tests.setdefault(_test(each), []).append(f"`{each.name}`")
+    tested = "".join(f"* {', '.join(names)}: {test}.\n" for test, names in tests.items())
     groups: dict[tuple[CredentialField, ...], list[str]] = {}
     for each in TYPES.values():
         if each.fields:
             groups.setdefault(tuple(each.fields), []).append(each.name)
     fields = "".join(_section(names, group) for group, names in groups.items())
-    return f"{_HEAD}{_TYPES}{rows}\nOther names: {aliases}.\n{fields}"
+    return f"{_HEAD}{tested}{_TYPES}{rows}\nOther names: {aliases}.\n{fields}"
 
 
 def _test(kind: CredentialType) -> str:
-    return kind.tested_by or f"none, as {kind.untestable}"
+    return kind.tested_by or f"no test, as {kind.untestable}"
 
 
 def _needs(kind: CredentialType) -> str:

@@ -50,10 +50,7 @@ def sections() -> str:
             continue
         sample = f"```yaml\n{samples[name]}```\n\n" if name in samples else ""
         parts.append(f"\n## {name}\n\n{found['description']}\n\n{sample}")
-        parts += [
-            _entry(name, key, models.get(name, found)["properties"].get(key, item), found, meanings)
-            for key, item in _own(name, found).items()
-        ]
+        parts += _entries(name, models.get(name, found)["properties"], found, meanings)
     return "".join(parts)
 
 
@@ -116,21 +113,37 @@ def _own(name: str, found: Schema) -> dict[str, Schema]:
     }
 
 
-def _entry(name: str, key: str, item: Schema, section: Schema, meanings: dict[str, str]) -> str:
-    """Write a key as an item of a list: its spellings, what it takes, its default, its meaning."""
-    default = _default(item) if key not in section.get("required", []) else "required"
+def _entries(name: str, types: Schema, section: Schema, meanings: dict[str, str]) -> list[str]:
+    """Write a line for each key that has a meaning, and one for the others."""
+    entries, named = [], []
+    for key, item in _own(name, section).items():
+        meaning = meanings.get(f"{name}.{key}", "")
+        shown = _key(name, key, types.get(key, item), section, meaning)
+        if meaning:
+            entries.append(f"* {shown}: {meaning}\n")
+        else:
+            named.append(shown)
+    return [*entries, f"* {', '.join(named)}\n"] if named else entries
+
+
+def _key(name: str, key: str, item: Schema, section: Schema, meaning: str) -> str:
+    """Write a key with its default, its spellings and what it takes, unless the meaning says it."""
     also = [alias for alias, of in _ALIASES.get(name, {}).items() if of == key]
-    shown = f"`{key}`" + "".join(f", `{alias}`" for alias in also)
-    takes = ", ".join(part for part in (_type(item), default) if part)
-    meaning = meanings.get(f"{name}.{key}", "")
-    return f"* {shown} ({takes}): {meaning}\n" if meaning else f"* {shown} ({takes})\n"
+    shown = f"`{key}{_default(item)}`" + "".join(f", `{alias}`" for alias in also)
+    choices = [f"`{each}`" for each in item.get("enum", ())]
+    is_told = choices and all(each in meaning for each in choices)
+    is_plain = _default(item) and _type(item) in ("integer", "number", "flag")
+    takes = "" if is_told or is_plain else _type(item).removeprefix("text")
+    required = "required" if key in section.get("required", []) else ""
+    told = ", ".join(part for part in (takes, required) if part)
+    return f"{shown} ({told})" if told else shown
 
 
 def _default(item: Schema) -> str:
     value = item.get("default")
     if value in (None, {}, [], ()) or isinstance(value, dict | list):
         return ""
-    return f"`{msgspec.json.encode(value).decode()}`"
+    return f": {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
 
 
 def _type(item: Schema) -> str:
@@ -172,7 +185,12 @@ def _link(reference: str) -> str:
 def _kind(kind: tools.Kind) -> str:
     aliases = [f"`{alias}`" for alias, of in tools.KIND_ALIASES.items() if of == kind.name]
     also = f" Also spelled {', '.join(aliases)}." if aliases else ""
-    fields = "".join(_field(kind, field) for field in sorted(kind.fields))
+    typed = FIELD_TYPES.get(kind.name, {})
+    groups: dict[str, list[str]] = {}
+    for field in sorted(kind.fields):
+        expected = typed[field].expected if field in typed else "any value"
+        groups.setdefault(expected, []).append(_spellings(kind, field))
+    fields = "".join(f"* {expected}: {'; '.join(names)}\n" for expected, names in groups.items())
     return f"\n## {kind.name}\n\n{_availability(kind)}{also}\n\n{fields}"
 
 
@@ -188,10 +206,9 @@ def _availability(kind: tools.Kind) -> str:
     return told.strip()
 
 
-def _field(kind: tools.Kind, field: str) -> str:
+def _spellings(kind: tools.Kind, field: str) -> str:
     also = "".join(f", `{alias}`" for alias, of in sorted(kind.aliases.items()) if of == field)
-    declared = FIELD_TYPES.get(kind.name, {}).get(field)
-    return f"* `{field}`{also}{f': {declared.expected}' if declared else ''}\n"
+    return f"`{field}`{also}"
 
 
 def _listing(title: str, about: str, found: Any) -> str:
@@ -263,7 +280,7 @@ A step or task usually needs only these. The parser reads a short form as its lo
 
 ## Values
 
-* A number may be a template. Sizes may be `64MiB`, durations `500ms`, `30s`, `5m`, `2h` or `1d`.
+* Lists show `key: default`. A key with neither default nor type takes text. A number may be a template. Sizes may be `64MiB`, durations `500ms`, `30s`, `5m`, `2h` or `1d`.
 * A flag may be `"yes"`, `"no"`, `"on"`, `"off"`, `"1"` or `"0"`.
 * A condition is `true`, `false` or a template.
 * Where text is expected, a scalar is taken as it is written: `true`, `1.10`, a date.
@@ -275,8 +292,8 @@ _TOOLS_HEAD = f"""# Tool kinds
 - {{step: send, tool: {{kind: http, method: POST, url: "https://api.example.org", json: "{{{{ load.rows }}}}"}}}}
 ```
 
-{_MADE} Meanings, results and errors are on the page of each kind. All tasks
-share the keys of [Task](sections.md#task). A field without a type takes any value.
+{_MADE} Meanings, results and errors are on the page of each kind. After a field stand its
+other spellings. All tasks share the keys of [Task](sections.md#task).
 """
 _VOCABULARY_HEAD = f"""# Vocabulary
 
