@@ -24,7 +24,6 @@ _ALIASES = {
 }
 # The document spells these as another section does, or they are no sections of their own.
 _APART = frozenset({"WorkbookTask"})
-_NOTHING = "–"  # noqa: RUF001 - as the other pages write it
 _WORDS = {
     "string": "text",
     "integer": "integer",
@@ -218,25 +217,28 @@ def _listing(title: str, about: str, found: Any) -> str:
 
 def _methods() -> str:
     rows = "".join(
-        f"| {of} | {', '.join(f'`{name}`' for name in sorted(found))} |\n"
+        f"* {of}: {', '.join(f'`{name}`' for name in sorted(found))}\n"
         for of, found in lookup.METHODS.items()
     )
-    return f"\n## Methods\n\nEverything else is refused.\n\n| of | methods |\n|---|---|\n{rows}"
+    return f"\n## Methods\n\nEverything else is refused.\n\n{rows}"
 
 
 def _events() -> str:
     rows = "".join(
-        f"| `{name}` | {', '.join(f'`{each}`' for each in sorted(also)) or _NOTHING} |\n"
+        f"* `{name}`{''.join(f', `{each}`' for each in sorted(also))}\n"
         for name, also in ALSO_KNOWN_AS.items()
     )
-    return f"\n## Events at a step's end\n\n| `event.name` | also equals |\n|---|---|\n{rows}"
+    return (
+        "\n## Events at a step's end\n\n`event.name`, and the names that equal it:\n\n"
+        f"{rows}\n```yaml\nnext: {{arcs: [{{step: done, on: call.done}}, {{step: repair, on: call.error}}]}}\n```\n"
+    )
 
 
 def _limits() -> str:
-    rows = "".join(f"| `{name}` | {most:,} |\n" for name, most in LIMITS_MAX.items())
+    rows = "".join(f"        {name}: {most}\n" for name, most in LIMITS_MAX.items())
     return (
-        "\n## Limits that a playbook may lower\n\n`executor.spec.policy.limits`; none may be raised."
-        f"\n\n| limit | highest value |\n|---|---|\n{rows}"
+        "\n## Limits that a playbook may lower\n\nThese are the highest values; none may be raised.\n\n"
+        f"```yaml\nexecutor:\n  spec:\n    policy:\n      limits:\n{rows}```\n"
     )
 
 
