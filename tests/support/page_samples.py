@@ -1,9 +1,9 @@
-"""Samples of documentation pages: the fenced YAML blocks, and the playbook that each is a part of."""
+"""Samples of documentation pages: the YAML blocks, and the playbook that each is a part of."""
 
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from msgspec import Struct
@@ -18,7 +18,7 @@ _NOOP = {"kind": "noop"}
 class _Reader(yaml.SafeLoader):
     """Reads `on`, `off`, `yes` and `no` as text, as playbooks do."""
 
-    yaml_implicit_resolvers = {
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
         first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:bool" or first in "tfTF"]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -50,7 +50,7 @@ def complete_playbook(text: str) -> str:
     """Put a part of a playbook where it belongs in a whole one.
 
     A part is a whole document, root sections, a list of steps, a step, keys of a step, a list of
-    policy rules, a rule, or a task. Raises `ValueError` for any other.
+    policy rules, a rule, or a task. Raises `ValueError` for another list, `TypeError` for a scalar.
     """
     value = yaml.load(text, _Reader)  # noqa: S506 - a safe loader
     if isinstance(value, dict) and "apiVersion" in value:
@@ -62,7 +62,7 @@ def _sections_around(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return _sections_around_list(value)
     if not isinstance(value, dict):
-        raise ValueError(f"no part of a playbook: {value!r}")
+        raise TypeError(f"no part of a playbook: {value!r}")
     if value.keys() <= _ROOT_KEYS:
         return {**value, "workflow": value.get("workflow", [{"step": "start", "tool": _NOOP}])}
     if value.keys() <= _RULE_KEYS:
