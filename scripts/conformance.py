@@ -7,11 +7,11 @@ import yaml
 from msgspec import Struct, convert
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "docs/language/conformance.yaml"
+SOURCE = ROOT / "tests/conformance/language.yaml"
 _HEAD = """# Conformance
 
 What the language promises, by the sections of its specification, and the tests that show it. A number names a
-statement for ever. `python -m scripts.pages` makes this page from `conformance.yaml`; a test checks that every
+statement for ever. `python -m scripts.pages` makes this page from `language.yaml`; a test checks that every
 test named here exists.
 
 """

@@ -7,65 +7,74 @@ _HEAD = """# Credentials
 
 A credential is kept under a name, sealed, and opened by workers alone. Playbooks name it in `auth`.
 
-    noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
-    noetl credential put warehouse --target      # the database of `noetl up` for your own data
-    noetl credential put shop --type bearer --data token=...
-    noetl credential test main_db
-    noetl credential ls
-    noetl credential rm shop
+```console
+$ noetl credential put main_db --type postgres --data dsn=postgresql://ann:secret@db.example.org:5432/shop
+$ noetl credential put warehouse --target      # the database of `noetl up` for your own data
+$ noetl credential put shop --type bearer --data token=...
+$ noetl credential test main_db
+$ noetl credential ls
+$ noetl credential rm shop
+```
 
-Over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api/credentials`, `GET` and `DELETE
-/api/credentials/{name}`, `POST /api/credentials/{name}/test`. No answer holds a value. Where secrets are and who sees them is told in [security.md](security.md#secrets).
+```yaml
+- {step: load, tool: {kind: postgres, auth: main_db, query: TABLE orders}, next: send}
+- {step: send, tool: {kind: http, method: POST, url: "https://api.example.org", auth: shop, json: "{{ load.rows }}"}}
+```
 
-The API checks a credential before it keeps it. It refuses, with 400 `bad_request`, an unknown type, a field that the type
-does not have, a field that is missing, a `dsn` that is no address, a `port` that is no port. The answer names every fault, the
-nearest name, and the fields of the type. Workers read all spellings of a field.
+The same over HTTP: `POST /api/credentials` with `{name, type, data}`, `GET /api/credentials`, `GET` and `DELETE
+/api/credentials/{name}`, `POST /api/credentials/{name}/test`. No answer holds a value. Storage and access:
+[security](../security.md#secrets).
 
-This page is made from the table of types by `python -m scripts.pages`.
+A credential is checked before it is stored. An unknown type or field, a missing field, a wrong `dsn` or `port` are refused
+with 400 `bad_request`. The answer names every fault, the nearest name, and the fields of the type.
+
+`python -m scripts.pages` makes this page from the table of types. Of a field with several names the first is the usual one.
 
 ## Testing a credential
 
-    noetl credential test main_db
-    noetl credential test shop --url https://api.example.org/v1/me
-    noetl credential test files --url s3://invoices --pool gpu
+```console
+$ noetl credential test main_db
+$ noetl credential test shop --url https://api.example.org/v1/me
+$ noetl credential test files --url s3://invoices --pool gpu
+```
 
-A worker opens the credential, as it is stored now, and says what it found: the server and its version, the user, the
-latency in milliseconds. An error says its kind and what to check. The exit code is 0 when the credential opens, 1 when it does not, 2 when
-it cannot be tested, and 124 when no worker has ended the test within `--timeout` (90 s); the test is cancelled then.
+A worker opens the stored credential and reports the server, its version, the user and the latency. Exit codes: 0 it opens, 1 it
+does not, 2 it cannot be tested, 124 no worker answered within `--timeout` (90 s).
 
-Credentials for requests name no server: they are tested at `--url`, else at their field `test_url`. The worker sends one request
-with the credential and one without. When both are answered, a note says that the address proves nothing. Addresses obey the rules of the
-[http](tools/http.md) tool.
+Credentials for requests are tested at `--url`, else at their field `test_url`: one request with the credential, one without. If both
+are answered, a note says that the address proves nothing. The address rules of [http](tools/http.md) hold.
 
-A test is an execution of one step with the path `system/credential-test`, which nobody can register. The history keeps who was
-tested, the address and the outcome; no value of the credential is in it. The API is `POST /api/credentials/{name}/test` with
-`{"pool": ..., "url": ...}`, both optional; it answers as `POST /api/execute` does, also to `Prefer: wait=20`. A playbook tests a
-credential with a task of kind `credential_test`: `{kind: credential_test, auth: main_db}`, with `url` where it is needed.
+A test is an execution with the reserved path `system/credential-test`; its history has no value of the credential. The API is
+`POST /api/credentials/{name}/test` with optional `{"pool": ..., "url": ...}`; it answers as `POST /api/execute`, also to
+`Prefer: wait=20`. In a playbook use the kind [`credential_test`](tools/credential_test.md).
 
-| type | its test |
-|---|---|
 """
 _TYPES = """
 ## Types
 
-| type | is | needs |
-|---|---|---|
 """
 
 
 def page() -> str:
-    """Write the page."""
-    rows = "".join(
-        f"| `{each.name}` | {each.meaning} | {_needs(each)} |\n" for each in TYPES.values()
-    )
-    tests = "".join(f"| `{each.name}` | {_test(each)} |\n" for each in TYPES.values())
+    """Write the page; types that have the same fields share a section."""
     aliases = ", ".join(f"`{alias}` is `{of}`" for alias, of in TYPE_ALIASES.items())
-    closed = "".join(_section(each) for each in TYPES.values() if each.fields)
-    return f"{_HEAD}{tests}{_TYPES}{rows}\nOther names: {aliases}.\n{closed}"
+    rows = "".join(
+        f"* `{each.name}`: {each.meaning}. Needs {_needs(each)}.\n" for each in TYPES.values()
+    )
+    tests: dict[str, list[str]] = {}
+    for each in TYPES.values():
+        tests.setdefault(_test(each), []).append(f"`{each.name}`")
+    tested = "".join(f"* {', '.join(names)}: {test}.\n" for test, names in tests.items())
+    groups: dict[tuple[CredentialField, ...], list[str]] = {}
+    for each in TYPES.values():
+        if each.fields:
+            groups.setdefault(tuple(each.fields), []).append(each.name)
+    fields = "".join(_section(names, group) for group, names in groups.items())
+    return f"{_HEAD}{tested}{_TYPES}{rows}\nOther names: {aliases}.\n{fields}"
 
 
 def _test(kind: CredentialType) -> str:
-    return kind.tested_by or f"none: {kind.untestable}"
+    return kind.tested_by or f"no test, as {kind.untestable}"
 
 
 def _needs(kind: CredentialType) -> str:
@@ -74,11 +83,10 @@ def _needs(kind: CredentialType) -> str:
     return ", ".join(" or ".join(f"`{name}`" for name in group) for group in kind.needs)
 
 
-def _section(kind: CredentialType) -> str:
-    rows = "".join(_row(field) for field in kind.fields)
-    return f"\n## {kind.name}\n\n| field | also | is |\n|---|---|---|\n{rows}"
+def _section(names: list[str], fields: tuple[CredentialField, ...]) -> str:
+    return f"\n## {', '.join(names)}\n\n" + "".join(_field(field) for field in fields)
 
 
-def _row(field: CredentialField) -> str:
-    also = ", ".join(f"`{name}`" for name in (*field.spellings, *field.renames))
-    return f"| `{field.name}` | {also} | {field.meaning} |\n"
+def _field(field: CredentialField) -> str:
+    also = "".join(f", `{name}`" for name in (*field.spellings, *field.renames))
+    return f"* `{field.name}`{also}: {field.meaning}\n"

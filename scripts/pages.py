@@ -27,11 +27,11 @@ def pages() -> dict[Path, str]:
     """Make every page, by the file that it is kept in."""
     return {
         Path("examples/README.md"): examples(),
-        Path("docs/credentials.md"): credential_page.page(),
-        Path("docs/language/sections.md"): reference.sections(),
-        Path("docs/language/tools.md"): reference.tool_kinds(),
-        Path("docs/language/vocabulary.md"): reference.vocabulary(),
-        Path("docs/language/conformance.md"): conformance.page(),
+        Path("docs/reference/credentials.md"): credential_page.page(),
+        Path("docs/reference/language/sections.md"): reference.sections(),
+        Path("docs/reference/language/tools.md"): reference.tool_kinds(),
+        Path("docs/reference/language/vocabulary.md"): reference.vocabulary(),
+        Path("tests/conformance/LANGUAGE.md"): conformance.page(),
     }
 
 

@@ -15,19 +15,18 @@ from noetl_playbook.loops import FANOUT_ALIASES, FRAME_ALIASES
 from noetl_playbook.model import Playbook
 
 ROOT = Path(__file__).resolve().parents[1]
-MEANINGS = ROOT / "docs/language/meanings.yaml"
-_MADE = "Types, defaults and spellings of this page are made from the code by `python -m scripts.pages`."
+MEANINGS = ROOT / "scripts/meanings.yaml"
+SAMPLES = ROOT / "scripts/samples.yaml"
+_MADE = "This page is made from the code: `python -m scripts.pages`."
 _ALIASES = {
     "Frame": {**FRAME_ALIASES, "duration_ms": "max_seconds"},
     "FanoutOpts": FANOUT_ALIASES,
 }
 # The document spells these as another section does, or they are no sections of their own.
 _APART = frozenset({"WorkbookTask"})
-_NUMBER = frozenset({"integer", "number", "string"})
-_NOTHING = "–"  # noqa: RUF001 - as the other pages write it
 _WORDS = {
     "string": "text",
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
     "boolean": "flag",
     "object": "mapping",
@@ -42,18 +41,15 @@ def sections() -> str:
     """Write the page of sections: every key of the document, with type, default and meaning."""
     definitions: dict[str, Schema] = schema.document_schema()["$defs"]
     _, models = msgspec.json.schema_components((Playbook,), ref_template="#/$defs/{name}")
-    meanings = _meanings()
+    meanings = _read_texts(MEANINGS)
+    samples = _read_texts(SAMPLES)
     parts = [_SECTIONS_HEAD]
     for name, found in definitions.items():
         if name in _APART:
             continue
-        parts.append(
-            f"\n## {name}\n\n{found['description']}\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
-        )
-        parts += [
-            _row(name, key, models.get(name, found)["properties"].get(key, item), found, meanings)
-            for key, item in _own(name, found).items()
-        ]
+        sample = f"```yaml\n{samples[name]}```\n\n" if name in samples else ""
+        parts.append(f"\n## {name}\n\n{found['description']}\n\n{sample}")
+        parts += _entries(name, models.get(name, found)["properties"], found, meanings)
     return "".join(parts)
 
 
@@ -70,13 +66,11 @@ def keys() -> set[str]:
 
 def tool_kinds() -> str:
     """Write the page of tool kinds: every field, in every spelling."""
-    parts = [_TOOLS_HEAD, _kinds_table()]
-    for kind in sorted(tools.KINDS.values(), key=lambda each: each.name):
-        parts.append(
-            f"\n## {kind.name}\n\n{_availability(kind)}\n\n| field | other spellings | takes |\n|---|---|---|\n"
-        )
-        parts += [_field(kind, field) for field in sorted(kind.fields)]
-    return "".join(parts)
+    reserved = ", ".join(f"`{name}`" for name in sorted(tools.RESERVED_KINDS))
+    kinds = sorted(tools.KINDS.values(), key=lambda each: each.name)
+    return f"{_TOOLS_HEAD}\nReserved words, which run nothing: {reserved}.\n" + "".join(
+        _kind(kind) for kind in kinds
+    )
 
 
 def vocabulary() -> str:
@@ -103,9 +97,9 @@ def vocabulary() -> str:
     )
 
 
-def _meanings() -> dict[str, str]:
-    found: dict[str, str] = yaml.safe_load(MEANINGS.read_text("utf-8"))
-    return found
+def _read_texts(file: Path) -> dict[str, str]:
+    texts: dict[str, str] = yaml.safe_load(file.read_text("utf-8"))
+    return texts
 
 
 def _own(name: str, found: Schema) -> dict[str, Schema]:
@@ -118,18 +112,37 @@ def _own(name: str, found: Schema) -> dict[str, Schema]:
     }
 
 
-def _row(name: str, key: str, item: Schema, section: Schema, meanings: dict[str, str]) -> str:
-    default = _default(item) if key not in section.get("required", []) else "required"
+def _entries(name: str, types: Schema, section: Schema, meanings: dict[str, str]) -> list[str]:
+    """Write a line for each key that has a meaning, and one for the others."""
+    entries, named = [], []
+    for key, item in _own(name, section).items():
+        meaning = meanings.get(f"{name}.{key}", "")
+        shown = _key(name, key, types.get(key, item), section, meaning)
+        if meaning:
+            entries.append(f"* {shown}: {meaning}\n")
+        else:
+            named.append(shown)
+    return [*entries, f"* {', '.join(named)}\n"] if named else entries
+
+
+def _key(name: str, key: str, item: Schema, section: Schema, meaning: str) -> str:
+    """Write a key with its default, its spellings and what it takes, unless the meaning says it."""
     also = [alias for alias, of in _ALIASES.get(name, {}).items() if of == key]
-    shown = f"`{key}`" + "".join(f" (`{alias}`)" for alias in also)
-    return f"| {shown} | {_type(item)} | {default} | {meanings.get(f'{name}.{key}', '')} |\n"
+    shown = f"`{key}{_default(item)}`" + "".join(f", `{alias}`" for alias in also)
+    choices = [f"`{each}`" for each in item.get("enum", ())]
+    is_told = choices and all(each in meaning for each in choices)
+    is_plain = _default(item) and _type(item) in ("integer", "number", "flag")
+    takes = "" if is_told or is_plain else _type(item).removeprefix("text")
+    required = "required" if key in section.get("required", []) else ""
+    told = ", ".join(part for part in (takes, required) if part)
+    return f"{shown} ({told})" if told else shown
 
 
 def _default(item: Schema) -> str:
     value = item.get("default")
     if value in (None, {}, [], ()) or isinstance(value, dict | list):
-        return _NOTHING
-    return f"`{msgspec.json.encode(value).decode()}`"
+        return ""
+    return f": {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
 
 
 def _type(item: Schema) -> str:
@@ -143,16 +156,22 @@ def _type(item: Schema) -> str:
     kind = item.get("type")
     if isinstance(kind, list):
         return _one_of([{"type": each} for each in kind])
+    if kind == "array" and item.get("items") == {}:
+        return "list"
     if kind == "array" and item.get("items"):
         return f"list of {_type(item['items'])}"
     return _WORDS.get(kind, "anything") if isinstance(kind, str) else "anything"
 
 
 def _one_of(choices: list[Schema]) -> str:
+    """Say what a key takes that has a choice; that text may be a template is said above the sections."""
     plain = {each["type"] for each in choices if isinstance(each.get("type"), str)}
-    if plain >= _NUMBER:
-        rest = [each for each in choices if each.get("type") not in _NUMBER]
-        return " or ".join(each for each in ("number or template", *map(_type, rest)) if each)
+    if {"integer", "string"} <= plain:
+        choices = [each for each in choices if each.get("type") != "string"]
+    if {"integer", "number"} <= plain:
+        choices = [each for each in choices if each.get("type") != "integer"]
+    if plain >= {"string", "boolean"}:
+        return "condition"
     said = dict.fromkeys(_type(each) for each in choices)
     return " or ".join(each for each in said if each) or "anything"
 
@@ -162,23 +181,23 @@ def _link(reference: str) -> str:
     return f"[{name}](#{name.lower()})"
 
 
-def _kinds_table() -> str:
-    rows = "".join(
-        f"| [`{kind.name}`](#{kind.name}) | {'yes' if kind.is_available else 'no'} |"
-        f" {', '.join(f'`{alias}`' for alias, of in tools.KIND_ALIASES.items() if of == kind.name)} |\n"
-        for kind in sorted(tools.KINDS.values(), key=lambda each: each.name)
-    )
-    reserved = ", ".join(f"`{name}`" for name in sorted(tools.RESERVED_KINDS))
-    return f"| kind | runs in this release | tolerated spelling |\n|---|---|---|\n{rows}\nReserved: {reserved}.\n"
+def _kind(kind: tools.Kind) -> str:
+    aliases = [f"`{alias}`" for alias, of in tools.KIND_ALIASES.items() if of == kind.name]
+    also = f" Also spelled {', '.join(aliases)}." if aliases else ""
+    typed = FIELD_TYPES.get(kind.name, {})
+    groups: dict[str, list[str]] = {}
+    for field in sorted(kind.fields):
+        expected = typed[field].expected if field in typed else "any value"
+        groups.setdefault(expected, []).append(_spellings(kind, field))
+    fields = "".join(f"* {expected}: {'; '.join(names)}\n" for expected, names in groups.items())
+    return f"\n## {kind.name}\n\n{_availability(kind)}{also}\n\n{fields}"
 
 
 def _availability(kind: tools.Kind) -> str:
-    page = ROOT / f"docs/tools/{kind.name}.md"
-    told = (
-        f"Described in [tools/{kind.name}.md](../tools/{kind.name}.md)." if page.is_file() else ""
-    )
+    page = ROOT / f"docs/reference/tools/{kind.name}.md"
+    told = f"[Page](../tools/{kind.name}.md)." if page.is_file() else ""
     if not kind.is_available:
-        told = f"{told} Accepted, but not run by this release: it connects to no cluster, and a task of this kind fails with `config`."
+        told = "Accepted, but not run by this release: a task of this kind fails with `config`."
     needs = ", ".join(f"`{name}`" for name in kind.required)
     source = ", ".join(f"`{name}`" for name in kind.source)
     told += f" Required: {needs}." if needs else ""
@@ -186,10 +205,9 @@ def _availability(kind: tools.Kind) -> str:
     return told.strip()
 
 
-def _field(kind: tools.Kind, field: str) -> str:
-    also = ", ".join(f"`{alias}`" for alias, of in sorted(kind.aliases.items()) if of == field)
-    declared = FIELD_TYPES.get(kind.name, {}).get(field)
-    return f"| `{field}` | {also} | {declared.expected if declared else 'any value'} |\n"
+def _spellings(kind: tools.Kind, field: str) -> str:
+    also = "".join(f", `{alias}`" for alias, of in sorted(kind.aliases.items()) if of == field)
+    return f"`{field}`{also}"
 
 
 def _listing(title: str, about: str, found: Any) -> str:
@@ -199,25 +217,28 @@ def _listing(title: str, about: str, found: Any) -> str:
 
 def _methods() -> str:
     rows = "".join(
-        f"| {of} | {', '.join(f'`{name}`' for name in sorted(found))} |\n"
+        f"* {of}: {', '.join(f'`{name}`' for name in sorted(found))}\n"
         for of, found in lookup.METHODS.items()
     )
-    return f"\n## Methods\n\nEverything else is refused.\n\n| of | methods |\n|---|---|\n{rows}"
+    return f"\n## Methods\n\nEverything else is refused.\n\n{rows}"
 
 
 def _events() -> str:
     rows = "".join(
-        f"| `{name}` | {', '.join(f'`{each}`' for each in sorted(also)) or _NOTHING} |\n"
+        f"* `{name}`{''.join(f', `{each}`' for each in sorted(also))}\n"
         for name, also in ALSO_KNOWN_AS.items()
     )
-    return f"\n## Events at a step's end\n\n| `event.name` | also equals |\n|---|---|\n{rows}"
+    return (
+        "\n## Events at a step's end\n\n`event.name`, and the names that equal it:\n\n"
+        f"{rows}\n```yaml\nnext: {{arcs: [{{step: done, on: call.done}}, {{step: repair, on: call.error}}]}}\n```\n"
+    )
 
 
 def _limits() -> str:
-    rows = "".join(f"| `{name}` | {most:,} |\n" for name, most in LIMITS_MAX.items())
+    rows = "".join(f"        {name}: {most}\n" for name, most in LIMITS_MAX.items())
     return (
-        "\n## Limits that a playbook may lower\n\n`executor.spec.policy.limits`; none may be raised."
-        f"\n\n| limit | highest value |\n|---|---|\n{rows}"
+        "\n## Limits that a playbook may lower\n\nThese are the highest values; none may be raised.\n\n"
+        f"```yaml\nexecutor:\n  spec:\n    policy:\n      limits:\n{rows}```\n"
     )
 
 
@@ -226,7 +247,7 @@ _SECTIONS_HEAD = f"""# Sections of a playbook
 ```yaml
 apiVersion: noetl.io/v2
 kind: Playbook
-metadata: {{name: orders, labels: {{nightly: true, priority: 7}}}}
+metadata: {{name: orders}}
 workload: {{api: "http://127.0.0.1:8700"}}
 workflow:
   - step: fetch
@@ -237,37 +258,56 @@ workflow:
     tool: {{kind: noop, result: {{done: true}}}}
 ```
 
+{_MADE} `noetl schema playbook` prints the JSON Schema for editors. Fields of tools: [tools](tools.md).
+Checks: [problems](problems.md). Older spellings: [older forms](older-forms.md).
+
 ## Short forms
 
-Write these first; the long form is for what they cannot say. The parser reads both as the same playbook.
+A step or task usually needs only these. The parser reads a short form as its long form.
 
-| short | the same as |
-|---|---|
-| `next: b` | `next: {{spec: {{mode: inclusive}}, arcs: [{{step: b}}]}}` |
-| `next: [a, b]` | both, at once: `next: {{spec: {{mode: inclusive}}, arcs: [{{step: a}}, {{step: b}}]}}` |
-| `next: [{{step: a, when: …}}, {{step: b}}]` | the first that matches: `next: {{spec: {{mode: exclusive}}, arcs: […]}}` |
-| `retry: 3`, `retry: true`, `retry: {{max_attempts: 3, …}}` | a policy rule `do: retry` in front of the task's own: [Retry](#retry). On a step with several tasks it is for each |
-| `retry: {{when: …, next_call: …, collect: …}}` | the task is called again after a success, and what it returned is collected |
-| `pagination: {{continue_while: …, next_page: …}}` | the same for the pages of an API: [Pagination](#pagination) |
+```yaml
+- {{step: a, tool: {{kind: noop}}, next: b}}                 # {{spec: {{mode: inclusive}}, arcs: [{{step: b}}]}}
+- {{step: b, tool: {{kind: noop}}, next: [c, d]}}            # both: {{spec: {{mode: inclusive}}, arcs: [...]}}
+- step: c
+  tool: {{kind: noop}}
+  next: [{{step: d, when: "{{{{ c.ok }}}}"}}, {{step: e}}]     # the first that matches: mode exclusive
+- step: d
+  tool: {{kind: http, url: "https://api.example.org"}}
+  retry: 3                                             # a rule do: retry before the task's own; true is 3
+```
 
-Scalars are text wherever text is expected, as they are written: a label `true`, a version `1.10`, a date.
+* `retry` on a step with several tasks holds for each of them.
+* `retry` with `next_call` or `collect` calls the task again after a success: [Retry](#retry).
+* `pagination` does so for the pages of an API: [Pagination](#pagination).
 
-## Every key
+## Values
 
-{_MADE} Older spellings are in [older-forms.md](older-forms.md), what is
-checked in [problems.md](problems.md), the fields of each tool kind in [tools.md](tools.md). `noetl schema playbook`
-prints the JSON Schema for editors.
-
-A number may be a template; sizes may be written `64MiB`, durations `500ms`, `30s`, `5m`, `2h`, `1d`; flags
-also as `"yes"`, `"no"`, `"on"`, `"off"`, `"1"`, `"0"`.
+* Lists show `key: default`. A key with neither default nor type takes text. A number may be a template. Sizes may be `64MiB`, durations `500ms`, `30s`, `5m`, `2h` or `1d`.
+* A flag may be `"yes"`, `"no"`, `"on"`, `"off"`, `"1"` or `"0"`.
+* A condition is `true`, `false` or a template.
+* Where text is expected, a scalar is taken as it is written: `true`, `1.10`, a date.
 """
 _TOOLS_HEAD = f"""# Tool kinds
 
-{_MADE} What fields mean, results and errors are on the page of each kind. The keys that all tasks share are
-those of [Task](sections.md#task).
+```yaml
+- {{step: load, tool: {{kind: postgres, auth: main_db, query: TABLE orders}}, next: send}}
+- {{step: send, tool: {{kind: http, method: POST, url: "https://api.example.org", json: "{{{{ load.rows }}}}"}}}}
+```
 
+{_MADE} Meanings, results and errors are on the page of each kind. After a field stand its
+other spellings. All tasks share the keys of [Task](sections.md#task).
 """
 _VOCABULARY_HEAD = f"""# Vocabulary
+
+```yaml
+tool:
+  kind: noop
+  result:
+    run: "{{{{ execution_id }}}}"
+    day: "{{{{ now().date() | iso8601 }}}}"
+    names: "{{{{ load.rows | pluck('name') | unique | list }}}}"
+next: [{{step: done, when: "{{{{ event.name == 'call.done' }}}}"}}]
+```
 
 {_MADE} How names are found and templates are evaluated is told in [execution.md](execution.md).
 """

@@ -153,7 +153,7 @@ def _waves(one: dict[str, Any]) -> str:
 | io | {io["cpu_ms"]} | {io["wall_ms"]} |
 | waves | {wave["cpu_ms"]} | {wave["wall_ms"]} |
 
-Every size and body: [Spark](spark.md).
+Every size and body: [Spark](reference/spark.md).
 """
 
 

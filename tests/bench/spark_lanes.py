@@ -1,7 +1,7 @@
 """The same frames in the io lane and in waves, by body and size: where Spark begins to pay.
 
 `python -m tests.bench.spark_lanes` writes docs/spark-lanes.json and docs/spark-lanes.svg, and
-prints the table of docs/spark.md. What is compared is CPU time of everything that takes part: on
+prints the table of docs/reference/spark.md. What is compared is CPU time of everything that takes part: on
 one machine both lanes have the same cores, so it says how many more of them Spark has to have.
 """
 

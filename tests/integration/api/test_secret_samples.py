@@ -36,7 +36,7 @@ def test_secrets_of_the_environment_and_of_files_are_used(
 def test_a_file_of_this_machine_is_read(noetl: Noetl, tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("name,age\nada,36\ngrace,45\n")
-    sample = write_sample("language/files.md", "people", tmp_path)
+    sample = write_sample("reference/language/files.md", "people", tmp_path)
     given = ("--file", str(file))
     outcome = noetl("run", str(sample), "-r", "local", *given, "--output", "json")
     assert outcome.code == 0, outcome

@@ -138,6 +138,6 @@ async def test_what_executors_cannot_be_without_is_named(
     with cluster() as (master, made):
         config = settings_of(spark_master=master, **{**OWN, left_out: ""})
         async with open_sparks(assembly.spark_options(config, tmp_path)) as sparks:
-            with pytest.raises(SparkUnavailable, match=f"{named}.*docs/spark.md"):
+            with pytest.raises(SparkUnavailable, match=f"{named}.*docs/reference/spark.md"):
                 await sparks.run(lambda one: one, name="any")
     assert made == []

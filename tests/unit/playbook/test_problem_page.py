@@ -12,8 +12,10 @@ USED = re.compile(r'"([EW]\d{3})"')
 
 
 def test_the_page_is_current() -> None:
-    written = (ROOT / "docs/language/problems.md").read_text("utf-8")
-    assert written == page(), "python -m noetl_playbook.problem_page > docs/language/problems.md"
+    written = (ROOT / "docs/reference/language/problems.md").read_text("utf-8")
+    assert written == page(), (
+        "python -m noetl_playbook.problem_page > docs/reference/language/problems.md"
+    )
 
 
 def test_every_code_is_used_and_every_used_code_is_in_the_table() -> None:

@@ -136,7 +136,8 @@ def _explain(word: str) -> None:
     if code is None:
         raise CliError(
             f"There is no code {word!r}.",
-            way_out=spelling.hint(word.upper(), CODES) or "docs/language/problems.md lists them",
+            way_out=spelling.hint(word.upper(), CODES)
+            or "docs/reference/language/problems.md lists them",
             exit_code=ExitCode.USAGE,
         )
     for line in (

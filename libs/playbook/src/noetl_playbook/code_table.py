@@ -128,8 +128,8 @@ _NAMES = (
         "E208",
         Weight.STRICT_ERROR,
         "A keychain entry cannot be resolved",
-        advice="Its kind is not one of those that there are, or lacks what that kind needs. Whoever"
-        " uses the entry fails with a config error; a playbook that never does runs.",
+        advice="Its kind is unknown, or lacks a field that the kind needs. A task that uses it"
+        " fails with a config error.",
         wrong="keychain: [{name: api, kind: bearer}]",
         right='keychain: [{name: api, kind: bearer, token: "{{ workload.token }}"}]',
     ),
@@ -148,7 +148,7 @@ _TEMPLATES = (
         "E302",
         Weight.ERROR,
         "Unknown filter or test",
-        advice="Section 3.6 of the language lists the filters and tests.",
+        advice="Correct the spelling. The page of the vocabulary lists the filters.",
         wrong='url: "{{ workload.api | uper }}"',
         right='url: "{{ workload.api | upper }}"',
     ),
@@ -178,7 +178,7 @@ _TOOLS = (
         "E401",
         Weight.ERROR,
         "Unknown tool kind",
-        advice="Correct the spelling; section 11 of the language lists the kinds.",
+        advice="Correct the spelling. The page of tool kinds lists them.",
         wrong="tool: {kind: htp, url: u}",
         right="tool: {kind: http, url: u}",
     ),
@@ -265,8 +265,7 @@ _LIMITS = (
         "E607",
         Weight.ERROR,
         "A limit of the playbook is above its maximum",
-        advice="executor.spec.policy.limits may lower the limits of section 15; only the"
-        " deployment may raise them.",
+        advice="executor.spec.policy.limits may lower limits; only the deployment may raise them.",
         wrong="limits: {max_steps: 1000000}",
         right="limits: {max_steps: 1000}",
     ),

@@ -1,6 +1,6 @@
 """The page of the documentation that lists every problem code, made from the table.
 
-`python -m noetl_playbook.problem_page > docs/language/problems.md` writes it.
+`python -m noetl_playbook.problem_page > docs/reference/language/problems.md` writes it.
 """
 
 import sys
@@ -10,38 +10,33 @@ from noetl_playbook.codes import Code, Weight
 
 _HEAD = """# Problems
 
-What `noetl lint`, registration and `noetl run` may say about a playbook. This page is made from the
-table of codes by `python -m noetl_playbook.problem_page`.
+```console
+$ noetl lint orders.yaml --strict
+$ noetl lint --explain E303
+```
 
-A document is judged at one of two levels. `tolerant` is the level of registration and execution;
-`strict` is asked for with `noetl lint --strict` or `register?level=strict`. An error refuses the
-document, a warning does not. `noetl lint --explain CODE` prints one entry.
+What `noetl lint`, registration and `noetl run` may say about a playbook. `python -m
+noetl_playbook.problem_page` makes this page from the table of codes.
 
-| code | meaning | tolerant | strict |
-|---|---|---|---|
+Registration and execution use the level `tolerant`. The level `strict` comes from `noetl lint
+--strict` or `register?level=strict`. An error refuses the document, a warning does not.
 """
 _LEVELS = {
-    Weight.ERROR: ("error", "error"),
-    Weight.STRICT_ERROR: ("warning", "error"),
-    Weight.WARNING: ("warning", "warning"),
-    Weight.STRICT_WARNING: ("-", "warning"),
+    Weight.ERROR: "error",
+    Weight.STRICT_ERROR: "warning, strict: error",
+    Weight.WARNING: "warning",
+    Weight.STRICT_WARNING: "strict: warning",
 }
 
 
 def page() -> str:
     """Write the page."""
-    codes = CODES.values()
-    return "".join((_HEAD, *(_row(code) for code in codes), *(_entry(code) for code in codes)))
-
-
-def _row(code: Code) -> str:
-    tolerant, strict = _LEVELS[code.weight]
-    return f"| [{code.code}](#{code.code.lower()}) | {code.title} | {tolerant} | {strict} |\n"
+    return _HEAD + "".join(_entry(code) for code in CODES.values())
 
 
 def _entry(code: Code) -> str:
     return (
-        f"\n## {code.code}\n\n{code.title}. {code.advice}\n\n"
+        f"\n## {code.code}\n\n{code.title} ({_LEVELS[code.weight]}). {code.advice}\n\n"
         f"```yaml\n# wrong\n{code.wrong}\n# right\n{code.right}\n```\n"
     )
 

@@ -1,6 +1,6 @@
 """When what is left of a loop takes less time on Spark: by how it goes, and by the cores.
 
-The two figures were measured by `tests/bench/spark_lanes.py` and stand in docs/spark.md.
+The two figures were measured by `tests/bench/spark_lanes.py` and stand in docs/reference/spark.md.
 """
 
 from msgspec import Struct

@@ -122,7 +122,9 @@ def settings_of(options: Options) -> dict[str, str]:
         own |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if kubernetes.is_kubernetes(options.master):
         if missing := kubernetes.missing(options.kubernetes, options.conf):
-            text = f"executors on Kubernetes need {' and '.join(missing)}: see docs/spark.md"
+            text = (
+                f"executors on Kubernetes need {' and '.join(missing)}: see docs/reference/spark.md"
+            )
             raise SparkUnavailable(text)
         own |= kubernetes.settings_of(options.kubernetes)
     return own | dict(options.conf)
