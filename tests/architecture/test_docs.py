@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
-CODE_PATH = re.compile(r"`((?:libs|services|cli|deploy|tests|workloads|docs)/[A-Za-z0-9_./-]+)`")
+CODE_PATH = re.compile(
+    r"`((?:libs|services|cli|deploy|tests|workloads|docs|benchmarks)/[A-Za-z0-9_./-]+)`"
+)
 TEST_PATH = re.compile(
     r"`((?:unit|property|integration|conformance|chaos|e2e|simulation|acceptance|replay)/[A-Za-z0-9_./-]+)`"
 )
 # Written by `make bench`.
-GENERATED = {"docs/benchmarks.md"}
+GENERATED = {"benchmarks/benchmarks.md"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
