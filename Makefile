@@ -76,7 +76,7 @@ endif
 endif
 
 .PHONY: longrun
-longrun: setup ## Simulate 100,000 seeds, going on where it stopped; writes docs/simulation.md
+longrun: setup ## Simulate 100,000 seeds, going on where it stopped; writes benchmarks/simulation.md
 	@$(BIN)/python -m tests.simulation.longrun $(ARGS)
 
 .PHONY: lint
@@ -108,15 +108,15 @@ $(PROOFS): proof/%: setup
 	@$(BIN)/python -m tests.proof $* $(if $(SPEC),--spec $(SPEC))
 
 .PHONY: proof
-proof: setup $(if $(SPEC),$(PROOFS),$(filter-out %/lineage,$(PROOFS))) ## Show what is too long for the suite, all or as proof/NAME; writes docs/proofs.md
+proof: setup $(if $(SPEC),$(PROOFS),$(filter-out %/lineage,$(PROOFS))) ## Show what is too long for the suite, all or as proof/NAME; writes benchmarks/proofs.md
 
 .PHONY: bench
-bench: setup ## Measure beside raw floors, writes docs/benchmarks.md; ONLY="w1 w2", PEERS=1, COMPARE=ref
+bench: setup ## Measure beside raw floors, writes benchmarks/benchmarks.md; ONLY="w1 w2", PEERS=1, COMPARE=ref
 	@UV=$(UV) $(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers) \
 		$(if $(COMPARE),--compare $(COMPARE)) $(ARGS)
 
 .PHONY: storm
-storm: setup ## Hurt a working stack for ten minutes, heal it, count everything; writes docs/chaos.md
+storm: setup ## Hurt a working stack for ten minutes, heal it, count everything; writes benchmarks/chaos.md
 	@$(BIN)/python -m tests.storm $(ARGS)
 
 # Each is a name of tests/load: LOADS="sweep" runs that one.
@@ -124,7 +124,7 @@ LOADS ?= concurrent sweep tenants
 .PHONY: load soak
 load: setup ## 10,000 executions at once, every GET over 100,000, one tenant flooding; LOADS="sweep"
 	@for name in $(LOADS); do $(BIN)/python -m tests.load $$name $(ARGS); done
-soak: setup ## An hour of every kind of work with memory watched; writes docs/load.md
+soak: setup ## An hour of every kind of work with memory watched; writes benchmarks/load.md
 	@$(BIN)/python -m tests.load soak $(ARGS)
 
 # The site builder has an environment of its own, which no test needs.

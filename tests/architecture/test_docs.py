@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
-CODE_PATH = re.compile(r"`((?:libs|services|cli|deploy|tests|workloads|docs)/[A-Za-z0-9_./-]+)`")
+CODE_PATH = re.compile(
+    r"`((?:libs|services|cli|deploy|tests|workloads|docs|benchmarks)/[A-Za-z0-9_./-]+)`"
+)
+CODE_NAME = re.compile(r"`((?:libs|services|cli|workloads)/[A-Za-z0-9_./-]+\.py)::(\w+)`")
 TEST_PATH = re.compile(
     r"`((?:unit|property|integration|conformance|chaos|e2e|simulation|acceptance|replay)/[A-Za-z0-9_./-]+)`"
 )
 # Written by `make bench`.
-GENERATED = {"docs/benchmarks.md"}
+GENERATED = {"benchmarks/benchmarks.md"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -23,6 +26,16 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
     wanted += [ROOT / path for path in CODE_PATH.findall(text) if path not in GENERATED]
     wanted += [ROOT / "tests" / path for path in TEST_PATH.findall(text)]
     missing = [str(path) for path in wanted if not path.exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_in_code_are_defined_where_a_document_says(document: Path) -> None:
+    missing = [
+        f"{path}::{name}"
+        for path, name in CODE_NAME.findall(document.read_text())
+        if not re.search(rf"(?m)^\s*(?:async def|def|class) {name}\b", (ROOT / path).read_text())
+    ]
     assert not missing
 
 

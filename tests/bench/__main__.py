@@ -1,6 +1,6 @@
-"""Measure workloads beside their raw floors, in one run on one machine; writes docs/benchmarks.*.
+"""Measure workloads beside their raw floors, in one run on one machine; writes benchmarks/benchmarks.*.
 
-`--only NAME...` runs a few series and prints them; they go to docs with `--keep`, in the place of the
+`--only NAME...` runs a few series and prints them; they go to benchmarks/ with `--keep`, in the place of the
 former ones. `--peers` runs the same workloads on other engines, `--compare REF` on another commit.
 """
 

@@ -17,7 +17,7 @@ from tests.bench.plots import FILES
 
 
 def page(report: dict[str, Any]) -> str:
-    """Write `docs/benchmarks.md`."""
+    """Write `benchmarks/benchmarks.md`."""
     parts = [_head(report)]
     parts += [show(report[name]) for name, show in SECTIONS.items() if name in report]
     parts += page_peers.peers(report)

@@ -14,9 +14,9 @@ from tests.support.stack import Stack
 
 from noetl_cli.stack.nats import SYNC_INTERVAL
 
-DOCS = Path("docs")
-JSON_FILE = DOCS / "benchmarks.json"
-COMPARISON_FILE = DOCS / "benchmarks-comparison.json"
+BENCHMARKS = Path("benchmarks")
+JSON_FILE = BENCHMARKS / "benchmarks.json"
+COMPARISON_FILE = BENCHMARKS / "benchmarks-comparison.json"
 SETTINGS = ("fsync", "synchronous_commit", "full_page_writes")
 
 
@@ -28,9 +28,9 @@ def read() -> dict[str, Any]:
 def write(found: dict[str, Any]) -> None:
     """Keep the figures, the page and its plots."""
     JSON_FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    (DOCS / "benchmarks.md").write_text(page(found))
+    (BENCHMARKS / "benchmarks.md").write_text(page(found))
     for name, drawing in plots.draw(found).items():
-        (DOCS / name).write_bytes(drawing)
+        (BENCHMARKS / name).write_bytes(drawing)
 
 
 def keep_comparison(found: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The same frames in the io lane and in waves, by body and size: where Spark begins to pay.
 
-`python -m tests.bench.spark_lanes` writes docs/spark-lanes.json and docs/spark-lanes.svg, and
+`python -m tests.bench.spark_lanes` writes benchmarks/spark-lanes.json and benchmarks/spark-lanes.svg, and
 prints the table of docs/reference/spark.md. What is compared is CPU time of everything that takes part: on
 one machine both lanes have the same cores, so it says how many more of them Spark has to have.
 """
@@ -28,7 +28,7 @@ from noetl_worker.settings import adopt, java_environ
 from noetl_worker.spark.session import open_sparks
 from noetl_worker.spark.starting import Options
 
-DOCS = Path("docs")
+BENCHMARKS = Path("benchmarks")
 FRAMES = 64
 SIZES = (1, 100, 1_000, 10_000)
 CORES = 2
@@ -98,7 +98,7 @@ def main() -> None:
         "--bodies", nargs="+", default=[body.name for body in BODIES], help="others stay as written"
     )
     given = asked.parse_args()
-    file = DOCS / "spark-lanes.json"
+    file = BENCHMARKS / "spark-lanes.json"
     kept = msgspec.json.decode(file.read_bytes())["cases"] if file.exists() else []
     with tempfile.TemporaryDirectory(prefix="noetl-lanes-") as folder:
         found = asyncio.run(measure(Path(folder), given))
@@ -106,7 +106,7 @@ def main() -> None:
     cases.sort(key=lambda one: [body.name for body in BODIES].index(one["body"]))
     report = {"cores": CORES, "frames": FRAMES, "cases": cases}
     file.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    (DOCS / "spark-lanes.svg").write_bytes(_plot(cases))
+    (BENCHMARKS / "spark-lanes.svg").write_bytes(_plot(cases))
     console.print(_table(cases), soft_wrap=True)
 
 

@@ -1,6 +1,6 @@
 """Load and soak: `python -m tests.load soak | concurrent | sweep | tenants`.
 
-Each runs on a stack of its own and writes its section of docs/load.{json,md} anew; what the others
+Each runs on a stack of its own and writes its section of benchmarks/load.{json,md} anew; what the others
 found stays. `--found FILE` keeps what was found in a file instead, `--write FILE` takes such a file
 into the page.
 """
@@ -92,8 +92,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--executions", type=int, help="of concurrent and sweep")
     parser.add_argument("--flood", type=int, default=tenants.FLOOD, help="of tenants")
     parser.add_argument("--small", type=int, default=tenants.SMALL, help="of tenants")
-    parser.add_argument("--found", type=Path, help="write what was found here, not to docs/")
-    parser.add_argument("--write", type=Path, help="take such a file into docs/, run nothing")
+    parser.add_argument("--found", type=Path, help="write what was found here, not to benchmarks/")
+    parser.add_argument("--write", type=Path, help="take such a file into benchmarks/, run nothing")
     parser.add_argument("--page", action="store_true", help="only write the page again")
     return parser.parse_args()
 

@@ -9,9 +9,9 @@ from tests.load import page_soak
 from tests.load.plots import DRAWING, draw
 from tests.load.telling import counts, on, table
 
-DOCS = Path(__file__).parents[2] / "docs"
-JSON_FILE = DOCS / "load.json"
-PAGE_FILE = DOCS / "load.md"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+JSON_FILE = BENCHMARKS / "load.json"
+PAGE_FILE = BENCHMARKS / "load.md"
 _HEAD = """# Load and soak
 
 Each section is one command, and what it found on a stack of its own: `make soak`, `make load LOADS=concurrent`,
@@ -27,12 +27,12 @@ def read(file: Path = JSON_FILE) -> dict[str, Any]:
     return found
 
 
-def keep(found: dict[str, Any], *, docs: Path = DOCS) -> None:
+def keep(found: dict[str, Any], *, folder: Path = BENCHMARKS) -> None:
     """Write all that was found, the page, and the soak's drawing."""
-    (docs / JSON_FILE.name).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    (docs / PAGE_FILE.name).write_text(page(found))
+    (folder / JSON_FILE.name).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    (folder / PAGE_FILE.name).write_text(page(found))
     if "soak" in found:
-        (docs / DRAWING).write_bytes(draw(found["soak"]))
+        (folder / DRAWING).write_bytes(draw(found["soak"]))
 
 
 def page(found: dict[str, Any]) -> str:

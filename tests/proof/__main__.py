@@ -1,4 +1,4 @@
-"""Show what takes too long for the suite: `python -m tests.proof NAME...`; writes docs/proofs.{json,md}."""
+"""Show what takes too long for the suite: `python -m tests.proof NAME...`; writes benchmarks/proofs.{json,md}."""
 
 import argparse
 import platform

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from tests.proof import registry
 
-DOCS = Path(__file__).parents[2] / "docs"
-JSON_FILE = DOCS / "proofs.json"
-PAGE_FILE = DOCS / "proofs.md"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+JSON_FILE = BENCHMARKS / "proofs.json"
+PAGE_FILE = BENCHMARKS / "proofs.md"
 _HEAD = """# Proofs
 
 Each section is one command, `make proof/<name>`, and what it found: it runs the case at full size on its own servers,

@@ -13,7 +13,7 @@ from tests.simulation.bugs import BUGS, Bug
 from tests.simulation.fate import draw_weather
 from tests.simulation.world import simulate
 
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "simulation.md"
 SEEDS_MAX = 1000
 _BEGIN, _END = "<!-- planted -->", "<!-- /planted -->"
 _WORDS_MAX = 110

@@ -1,9 +1,9 @@
 """Run very many seeds, going on where it stopped: `python -m tests.simulation.longrun`.
 
-docs/simulation.json keeps what came of the seeds that are done, with the commit that they ran on,
-and docs/simulation.md says it; both are written whenever a batch is done, so that a run goes on
-wherever the repository is. Seeds that broke an invariant are run again by `--again`, on the commit
-that repairs them.
+benchmarks/simulation.json keeps what came of the seeds that are done, with the commit that they
+ran on, and benchmarks/simulation.md says it. Both are written whenever a batch is done, so that a
+run goes on wherever the repository is. Seeds that broke an invariant are run again by `--again`, on
+the commit that repairs them.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """`make storm`: work goes on while everything is hurt in turn; then it heals, and all is counted.
 
 The schedule follows from the seed. Every fourth part of it is free of faults, as in Jepsen's
-tests, and the mix of faults changes from part to part. Writes `docs/chaos.{json,md}`.
+tests, and the mix of faults changes from part to part. Writes `benchmarks/chaos.{json,md}`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tests.support.parity import assert_parity
 from tests.support.servers import wait_past, wait_until
 from tests.support.stack import Stack, running_stack
 
-DOCS = Path("docs")
+BENCHMARKS = Path("benchmarks")
 PARTS = 8
 QUIET_EACH = 4
 PFT = {"lease_seconds": LEASE_S, "heartbeat_seconds": 1, "frame_rows": 20}
@@ -57,8 +57,8 @@ def main() -> None:
                 _register(stack, job)
             with pft.fixture(root) as served:
                 Storm(stack, served, report).run()
-    DOCS.joinpath("chaos.md").write_text(page(report))
-    DOCS.joinpath("chaos.json").write_bytes(
+    BENCHMARKS.joinpath("chaos.md").write_text(page(report))
+    BENCHMARKS.joinpath("chaos.json").write_bytes(
         msgspec.json.format(msgspec.json.encode(report)) + b"\n"
     )
     console.print(page(report))

@@ -21,7 +21,7 @@ class Report(Struct, kw_only=True):
 
 
 def page(report: Report) -> str:
-    """Write `docs/chaos.md`."""
+    """Write `benchmarks/chaos.md`."""
     hurt = "\n".join(f"| {what} | {count} |" for what, count in sorted(report.faults.items()))
     asked = f"--minutes {report.minutes:g} --seed {report.seed} --small {report.small_min}"
     return f"""# Work under a storm of faults
