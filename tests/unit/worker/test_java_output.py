@@ -45,7 +45,7 @@ class Log:
 def run_java(code: str) -> None:
     """A process in the place of Java, until all that it wrote is read."""
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, **java_output.pipe_options()) as process:  # noqa: S603
+    with subprocess.Popen(command, **java_output.pipe_options()) as process:  # noqa: S603 - a program of this test
         reader = java_output.read_lines(process)
         assert reader is not None
         reader.join(30)
