@@ -5,7 +5,7 @@ from jsonschema import Draft202012Validator
 
 from noetl_playbook import mixed_text
 from noetl_playbook.document import read
-from noetl_playbook.subscription_schema import subscription_schema
+from noetl_playbook.subscriptions import subscription_schema
 
 VALIDATOR = Draft202012Validator(subscription_schema())
 HEAD = "apiVersion: noetl.io/v2\nkind: Subscription\nmetadata: {name: orders, labels: {a: b}}\n"

@@ -10,7 +10,7 @@ from noetl_cli import render
 from noetl_cli.failures import CliError, ExitCode
 from noetl_contracts import codec, schemas, spelling
 from noetl_playbook.schema import document_schema
-from noetl_playbook.subscription_schema import subscription_schema
+from noetl_playbook.subscriptions import subscription_schema
 
 PLAYBOOK, SUBSCRIPTION = "playbook", "subscription"
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from noetl_contracts import triggers
@@ -14,10 +15,12 @@ from noetl_playbook.document import Document
 from noetl_playbook.problems import Level, Path, Problem
 from noetl_playbook.reading import Reading, fields_of, shown
 from noetl_playbook.sandbox import GLOBALS
+from noetl_playbook.schema import Schema, describe_section
 
 KIND = "Subscription"
 VERSION = "noetl.io/v2"
 SOURCE = "nats"
+SCHEMA_ID = "https://noetl.io/schemas/subscription-v2.json"
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _NAME = re.compile(NAME_PATTERN)
 _ROOT_KEYS = frozenset({"apiVersion", "kind", "metadata", "spec"})
@@ -281,3 +284,57 @@ def _check_names(reading: Reading) -> None:
                 hint=reading.hint(name, triggers.MESSAGE_NAMES)
                 or f"a message has {', '.join(sorted(triggers.MESSAGE_NAMES))}",
             )
+
+
+def subscription_schema() -> Schema:
+    """Describe the document as JSON Schema: the keys and types of its reader, never stricter."""
+    _, components = msgspec.json.schema_components((Subscription,), ref_template="#/$defs/{name}")
+    definitions = {name: describe_section(name, found) for name, found in components.items()}
+    definitions["Source"]["properties"] |= {
+        "type": {"const": SOURCE, "default": SOURCE},
+        "subject": {"type": "string"},
+    }
+    definitions["Spec"] = _describe_spec(definitions.pop("Subscription"))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "NoETL subscription",
+        "type": "object",
+        "properties": {
+            "apiVersion": {"const": VERSION},
+            "kind": {"const": KIND},
+            "metadata": {
+                "type": "object",
+                "properties": {"name": {"type": "string", "pattern": f"^{NAME_PATTERN}$"}},
+                "required": ["name"],
+            },
+            "spec": {"$ref": "#/$defs/Spec"},
+        },
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _describe_spec(found: Schema) -> Schema:
+    """Describe `spec`: the subject stands in the source, or beside one that is a name."""
+    properties = {key: item for key, item in found["properties"].items() if key != "name"}
+    source = properties["source"]
+    subject = {"type": "string", "description": "Beside `source: nats`."}
+    bytes_max = {"minimum": 1, "maximum": BODY_BYTES_MAX}
+    properties |= {
+        "source": {"anyOf": [source, {"const": SOURCE}]},
+        "subject": subject,
+        "filter": {"anyOf": [{"type": "string", "maxLength": FILTER_CHARACTERS_MAX},
+                             {"type": "null"}]},
+        "body_bytes_max": {**properties["body_bytes_max"], **bytes_max},
+    }  # fmt: skip
+    named = {"properties": {"source": {"const": SOURCE}}, "required": ["subject"]}
+    return {
+        "description": found["description"],
+        "type": "object",
+        "properties": properties,
+        "required": ["source", "dispatch"],
+        "additionalProperties": False,
+        "oneOf": [named, {"properties": {"source": {"type": "object"}, "subject": False}}],
+    }
