@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from noetl_cli.failures import StackError
 from noetl_cli.stack import owners, postgres
 from noetl_cli.stack.owners import Owner
 
@@ -30,6 +31,15 @@ def test_a_home_keeps_the_cluster_that_it_had(closed: Path, tmp_path: Path) -> N
     (former / "data" / "PG_VERSION").write_text("18")
     described = postgres.describe(home=closed, port=1, password="one", former=former)  # noqa: S106 - a test's
     assert described.directory == former
+
+
+def test_a_former_folder_that_others_may_write_is_refused(closed: Path) -> None:
+    made = postgres.place(closed, OTHER_USER, password="one")  # noqa: S106 - a test's
+    (made / "data").mkdir(parents=True)
+    (made / "data" / "PG_VERSION").write_text("18")
+    made.parent.chmod(0o777)
+    with pytest.raises(StackError, match="belongs to somebody else"):
+        postgres.describe(home=closed, port=1, password="one", former=made)  # noqa: S106 - a test's
 
 
 def test_only_a_folder_made_for_a_cluster_is_deleted_with_it(closed: Path) -> None:

@@ -141,7 +141,7 @@ def purge(home: Home) -> None:
     found = state.find(home)
     if found is not None and found.postgres_folder is not None:
         elsewhere = postgres.folder_outside(home.root, Path(found.postgres_folder))
-        if elsewhere is not None and elsewhere.is_dir():
+        if elsewhere and elsewhere.is_dir() and elsewhere.stat().st_uid == os.geteuid():
             shutil.rmtree(elsewhere, ignore_errors=True)
     for name in (
         "postgres",

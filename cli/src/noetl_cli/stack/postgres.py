@@ -86,11 +86,15 @@ def describe(
 ) -> Postgres:
     """Decide on user, programs and folder; touch nothing but a copy of the programs.
 
-    `former` is where this `home` had its cluster so far: it stays there.
+    `former` is where this `home` had its cluster so far: it stays there. Raises `StackError` when
+    that folder belongs to another user.
     """
     owner = owners.unprivileged()
     if former is not None and (former / "data" / "PG_VERSION").is_file():
         directory = former
+        if (folder := folder_outside(home, former)) is not None:
+            # Others can write beside it, and may have put their own in its place.
+            _own_folder(folder)
     else:
         directory = place(home, owner, password=password)
     return Postgres(
