@@ -3,25 +3,17 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import yaml
 from msgspec import Struct
+
+from noetl_playbook import document
 
 _BLOCK = re.compile(r"^```yaml[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _HEAD = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "sample"}}
 _ROOT_KEYS = {"metadata", "executor", "workload", "keychain", "workbook", "workflow", "vars"}
 _RULE_KEYS = {"when", "then", "else"}
 _NOOP = {"kind": "noop"}
-
-
-class _Reader(yaml.SafeLoader):
-    """Reads `on`, `off`, `yes` and `no` as text, as playbooks do."""
-
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:bool" or first in "tfTF"]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -52,7 +44,7 @@ def complete_playbook(text: str) -> str:
     A part is a whole document, root sections, a list of steps, a step, keys of a step, a list of
     policy rules, a rule, or a task. Raises `ValueError` for another list, `TypeError` for a scalar.
     """
-    value = yaml.load(text, _Reader)  # noqa: S506 - a safe loader
+    value = document.read(text).value
     if isinstance(value, dict) and "apiVersion" in value:
         return text
     return json.dumps({**_HEAD, **_sections_around(value)})
